@@ -1,7 +1,7 @@
-"""A simulated agent: it runs each task for as long as the task takes, and reports.
+"""A simulated agent: it runs each task for its duration, and reports.
 
-Like the real one it numbers its updates of each task, keeps those that were not acknowledged,
-and lists every task when it registers again.
+Like the real one it numbers its updates of each task, keeps the unacknowledged ones, and lists
+every task when it registers again.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class SimulatedAgent:
 
     Attributes:
         agent_id: empty until the master assigned one.
-        total: what the agent advertises, which may differ from what the machine has.
+        total: the resources that the agent advertises; the machine may have others.
         machine: the node.
         launched: the number of tasks launched.
-        error: why the master ended the last session, if it did.
+        error: the error by which the master ended the last session, if it did.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SimulatedAgent:
             machine: see `machine`.
             works: the work of each launched task; the agent removes the entries it takes.
             attributes: the attributes that the agent advertises.
-            tick_s: if above 0, ends of tasks are noticed at multiples of this only.
+            tick_s: if above 0, ends of tasks are noticed only at multiples of it.
             on_change: called when a task has started or ended on the machine.
         """
         self.kernel = kernel

@@ -1,4 +1,4 @@
-"""Pools under churn: tasks end at random or client by client, and the policy allocates the rest.
+"""Pools under churn: tasks end at random or client by client, and the policy refills.
 
 Each node has two entitlements: by weights alone (W), and by weights and the demands of its
 siblings (E). A policy that keeps them leaves no node below either by more than a few tasks.
@@ -19,7 +19,7 @@ from croupier.sim.solvers.pools import Forest, Pool
 
 MakeRule = Callable[[Filling], Rule]
 
-# By name: the policies of the engine's tree, and H-DRF from its definition.
+# By name: policies of the engine's tree, and H-DRF by its definition.
 RULES: dict[str, MakeRule] = {
     "naive HDRF": lambda filling: EngineRule(filling.forest, NaiveHdrf()),
     "collapsed weights": lambda filling: EngineRule(filling.forest, Collapsed()),
@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Tally:
-    """The nodes that ended below their entitlements, and how far at worst.
+    """The nodes that ended below their entitlements, and the worst cases.
 
     Attributes:
         worst_w: the least share over W; `worst_e` likewise.

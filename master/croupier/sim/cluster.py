@@ -1,4 +1,4 @@
-"""A simulated cluster: a master's core, nodes, frameworks, and what they use."""
+"""A simulated cluster: a master's core, nodes and frameworks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_allocator(
         policy: one of `policies.NAMES`.
         order: the order of agents: `arrival`, `random`, `pack` or `spread`.
         seed: the seed of its random choices.
-        scarce: the resource that is kept for frameworks that ask for it.
+        scarce: the resource whose agents are withheld from frameworks that do not demand it.
 
     Raises:
         InvalidRequest: if there is no such policy.
@@ -44,7 +44,7 @@ def make_allocator(
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine, and what its agent advertises of it."""
+    """A machine, and the resources that its agent advertises."""
 
     hostname: str
     size: Size
@@ -53,14 +53,14 @@ class Node:
 
 
 class SimulatedCluster:
-    """Everything of one run.
+    """The parts of one run.
 
     Attributes:
         rng: the source of all randomness in the run.
         kernel: the virtual time and the master.
         agents: in the order of their nodes.
-        size: what all machines have together.
-        busy: what is really in use on them.
+        size: the resources of all machines together.
+        busy: the resources really in use on them.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The engine's allocator with the clients, machines and tasks of a forest.
 
-The real thing, offers, demand and preemption included, where `engine_rule` has its tree alone.
+It includes offers, demand and preemption, while `engine_rule` has only the tree.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class EngineCluster:
         *,
         declares: bool = True,
     ) -> None:
-        """Begin without tasks; `forest` takes note of every task.
+        """Begin without tasks; every task is charged in `forest` too.
 
-        Unless it `declares` demand, each framework that wants tasks is offered whole remainders.
+        Unless frameworks declare demand (`declares`), they are offered whole remainders.
 
         Raises:
             InvalidRequest: if the engine cannot hold its weights or amounts.
@@ -88,7 +88,7 @@ class EngineCluster:
             self.allocator.revive(framework_id)
 
     def found(self, client: Pool, agent_id: AgentId) -> None:
-        """Charge a task of the client that runs already.
+        """Charge a task of the client that is already running.
 
         Raises:
             ValueError: if the agent has no room for it.
@@ -119,7 +119,7 @@ class EngineCluster:
         self.allocator.charges.release(self.ids[client], role_of(client), task.agent_id, unit)
 
     def preempt(self, tolerance: Fraction) -> None:
-        """Fill, and preempt for starving clients, until none can be helped."""
+        """Fill, and preempt for starving clients while that is possible."""
         preemptor = self.preemptor(tolerance)
         self.fill()
         for _ in range(_MAX_ROUNDS):

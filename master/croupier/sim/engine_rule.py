@@ -21,7 +21,7 @@ from croupier.sim.solvers.pools import Forest, Pool
 
 
 class EngineRule:
-    """A tree with the clients of a forest, each a framework alone in the role of its path.
+    """A tree with the clients of a forest, each the only framework in the role of its path.
 
     Attributes:
         tree: the engine's own.
@@ -30,8 +30,8 @@ class EngineRule:
     def __init__(self, forest: Forest, policy: Policy, *, trusts_declared: bool = False) -> None:
         """Take over the forest as it is.
 
-        With `trusts_declared` the tree never hears that tasks were launched, so that directions
-        stay those of the declared demand.
+        With `trusts_declared`, launches are not reported to the tree, so that directions follow the
+        declared demand.
 
         Raises:
             InvalidRequest: if the engine cannot hold its weights or amounts.

@@ -19,9 +19,8 @@ _ONE = 1000
 class Terms:
     """Converts the amounts and weights of a forest to those of the engine.
 
-    Resources are called r0, r1 and so on. Each is counted in parts of its unit so small that
-    every amount is whole; only the ratios of siblings' weights matter, so these become whole
-    thousandths.
+    Resources are called r0, r1 and so on, in units so small that every amount is whole. Only the
+    ratios of siblings' weights matter, so these become whole thousandths.
     """
 
     def __init__(self, forest: Forest, machines: Iterable[Sequence[Fraction]] = ()) -> None:

@@ -34,7 +34,7 @@ _COMMAND = Command(argv=("work",))
 # The master keeps each verdict until the framework confirms that it has arrived.
 _CALLS_BETWEEN_HEARTBEATS = 256
 _FAILOVER_S = 365 * 24 * 3600.0
-# No demand means any offer, so an idle framework declares none of something.
+# An empty demand asks for any offer, so an idle framework demands 0 units.
 _IDLE = Demand(Resources.parse("cpus:1"), 0)
 
 TaskKey = tuple[FrameworkId, TaskId]
@@ -49,7 +49,7 @@ class Places(Protocol):
         ...
 
     def give_back(self, work: Work) -> None:
-        """Free what was taken for `work`."""
+        """Free the place of `work`."""
         ...
 
 
@@ -60,8 +60,8 @@ class Habits:
     Attributes:
         declares: whether it declares demand; if not it is offered whole remainders, and
             suppresses offers while it has no work.
-        max_per_offer: the most tasks of a shape in one offer; None is no bound.
-        refuse_s: the filter of what it declines; None is the master's default.
+        max_per_offer: the most tasks of a shape in one offer; None means no bound.
+        refuse_s: the filter of declined offers; None is the master's default.
     """
 
     declares: bool = True
@@ -74,10 +74,10 @@ class SimulatedFramework:
 
     Attributes:
         framework_id: empty until the master assigned one.
-        held: what its running tasks asked for, in thousandths, by resource.
+        held: the resources of its running tasks, in thousandths, by name.
         declined: the number of offers declined.
         refused: the number of calls that the master refused.
-        error: why the master ended the last session, if it did.
+        error: the error by which the master ended the last session, if it did.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class SimulatedFramework:
             name: a unique name.
             role: its only role.
             works: where agents find the work of a launched task.
-            habits: how it behaves.
+            habits: its behaviour.
             on_end: called with each work that has finished.
-            places: where tasks may go; None is anywhere on an offer that holds them.
+            places: limits on placement; None means that a task may use any offer with room.
         """
         self.kernel = kernel
         self.name = name
@@ -263,7 +263,7 @@ class SimulatedFramework:
             self._call(calls.Decline(tuple(unused), self._habits.refuse_s))
 
     def _choose(self, agent_id: AgentId, offers: list[Offered]) -> list[Work]:
-        """Remove from the waiting work as much as fits on the offers."""
+        """Remove and return as much waiting work as fits on the offers."""
         left = NOTHING
         for offer in offers:
             left = left + offer.resources

@@ -1,8 +1,8 @@
-"""GPUs of nodes, one by one: the master knows their sum only.
+"""GPUs of nodes, one by one: the master only knows their sum.
 
-A part of a GPU is a part of one; whole ones must be entirely free. So a node can have enough
-in sum and still no room: that is fragmentation. Within a node a part goes on the GPU with the
-least room that is enough, and whole GPUs are the first that are free.
+A part of a GPU must fit on one GPU, and a whole GPU must be entirely free. So a node can have
+enough in sum and still no room: that is fragmentation. A node places a part on the fullest GPU
+with room (best fit), and whole GPUs on the first free ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GpuNode:
     __slots__ = ("free", "left", "useless")
 
     def __init__(self, gpus: int, size: Size) -> None:
-        """Begin with everything free."""
+        """Begin with all GPUs free."""
         self.free = [WHOLE] * gpus
         self.left = size
         self.useless = 0.0
@@ -73,9 +73,8 @@ class GpuPlaces:
 
     Attributes:
         taken: thousandths of GPUs that tasks have.
-        useless: fragmentation, in thousandths of GPUs: the free amount that a task cannot use, in
-            the mean over the kinds of GPU tasks, weighted by frequency (Weng et al., USENIX ATC
-            2023).
+        useless: fragmentation, in thousandths of GPUs: the mean free amount that a task cannot
+            use, over the kinds of GPU tasks weighted by frequency (Weng et al., USENIX ATC 2023).
     """
 
     def __init__(self, nodes: dict[AgentId, GpuNode], needs: Iterable[GpuNeed]) -> None:

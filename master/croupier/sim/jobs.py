@@ -16,7 +16,7 @@ class Job:
 
     Attributes:
         stages: the stages that have not begun.
-        left: the tasks of the present stage that have not ended.
+        left: the tasks of the current stage that have not ended.
         tasks: the tasks of all stages that have begun.
         submitted_at, finished_at: virtual seconds; None before.
     """
@@ -41,7 +41,7 @@ class Job:
         return self._next_stage()
 
     def end_task(self, now: float) -> list[Work]:
-        """Take note of the end of a task, and return the tasks of a stage that begins now."""
+        """Record the end of a task, and return the tasks of a stage that begins now."""
         self.left -= 1
         works = [] if self.left else self._next_stage()
         if not self.left:

@@ -1,9 +1,9 @@
 """The kernel: a master's real core, driven in virtual time.
 
-Rule: the master and its simulated peers come to rest at each instant before time moves on. What a
-peer sends at one instant it sends at once, as the real ones batch: an agent's status updates are
-one report, and the tasks that a framework launches on one agent are one ACCEPT. Peers send in the
-order in which they first had something to send.
+Rule: the master and its simulated peers come to rest at each instant before time moves on. Like
+real ones, a peer batches its messages of one instant: an agent's status updates are one report, and
+the tasks that a framework launches on one agent are one ACCEPT. Peers send in the order in which
+they first had something to send.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Peer(Protocol):
     """The other end of a session."""
 
     def take(self, message: ToAgent | ToFramework) -> None:
-        """Take in a message. It must not step the master: call `Kernel.will_send` for that."""
+        """Handle a message. It must not step the master: call `Kernel.will_send` for that."""
         ...
 
     def send(self) -> None:
-        """Send the master all that is due."""
+        """Send all messages that are due."""
         ...
 
     def closed(self, error: CroupierError | None) -> None:
-        """Take note that the master has ended the session."""
+        """Handle the end of the session by the master."""
         ...
 
 
@@ -54,7 +54,7 @@ class Kernel:
 
     Attributes:
         state: the state of the master's core.
-        steps: how many events the core was given.
+        steps: the number of events that the core was given.
         on_fact: receives each fact, if set.
     """
 
@@ -90,7 +90,7 @@ class Kernel:
         self._peers.pop(session, None)
 
     def will_send(self, peer: Peer) -> None:
-        """Have `peer` send at this instant, after the peers that already will."""
+        """Make `peer` send at this instant, after the peers that are already waiting to."""
         self._sending[peer] = None
 
     def step(self, event: Event) -> None:

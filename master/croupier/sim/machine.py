@@ -1,17 +1,17 @@
-"""Machines: what a node really has, and the cost of running more than that.
+"""Machines: the real resources of a node, and the cost of overcommitting them.
 
-A slot scheduler counts tasks, not what they take, so it can put more on a node than fits.
-The model of what that does to the tasks there:
+A slot scheduler counts tasks, not their resources, so it can overcommit a node. This is the model
+of the cost:
 
-- CPU: the cores are shared in proportion to what is asked. With C cores and c > C asked for,
-  everything runs at C/c of its speed; no work is lost.
+- CPU: cores are shared in proportion to demand. With C cores and a demand of c > C, every task
+  runs at C/c of its speed; no work is lost.
 - Memory: with M bytes and m > M in use, a task runs at 1 / (1 + cost * its GiB) of its speed.
-  Work is lost here: swapping takes longer than waiting for room would have. That is what the
-  DRF paper (section 7.2) reports: the tasks with much memory suffer on such nodes.
+  Work is lost: swapping takes longer than waiting for room would have. As the DRF paper reports
+  (section 7.2), tasks with much memory suffer on such nodes.
 
 The paper gives no numbers for the cost. There are two models of it:
 
-- `Even`: the part (m - M)/m of each task's pages is not there, and a task touches its memory
+- `Even`: the part (m - M)/m of each task's pages is swapped out, and a task touches its memory
   evenly, so the cost is a factor times that part. The factor of PAGING is 5: a task of 2 GiB on
   a node with a quarter too much in use takes 3.5 times as long.
 - `Cliff`: some pages are hardly touched, so a little too much costs nothing. Beyond that slack
@@ -46,7 +46,7 @@ class Size:
 
     @property
     def resources(self) -> Resources:
-        """The same as resources."""
+        """The size as `Resources`."""
         return Resources({"cpus": self.cpus, "mem": self.mem})
 
 
@@ -60,7 +60,7 @@ class Paging(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """A cost in proportion to the missing pages: every page is used alike."""
+    """A cost in proportion to the missing pages: all pages are used equally."""
 
     factor: float
 
@@ -130,8 +130,8 @@ class Machine(Generic[KeyT]):
     """A node, and the progress of its tasks.
 
     Attributes:
-        size: what it has.
-        used: what its tasks would use on a node that is large enough.
+        size: its resources.
+        used: the resources that its tasks would use on a node that is large enough.
     """
 
     __slots__ = ("_numbers", "_paces", "_paging", "_running", "_was_over", "size", "used")

@@ -3,8 +3,8 @@
 The trace has no tasks, durations or demands. They are derived:
 
 - Maps: one for each 256 MiB of map input, at least one. Reduces: one for each GiB of shuffle and
-  output together, as in SWIM's own replay; at least one with any shuffle, else none. They start
-  when all maps have ended.
+  output together, as in SWIM's own replay; at least one if there is any shuffle, else none. They
+  start when all maps have ended.
 - Time: 4 s to start, then 5 MiB of input a second for a map, 10 MiB of shuffle and output a
   second for a reduce; times a random factor for each task, log-normal with a median of 1 and a
   sigma of 0.3 (stragglers).

@@ -59,7 +59,7 @@ def _draw(plot: Plot, axes: Axes) -> None:
     axes.set_ylabel(plot.y_label)
     axes.grid(visible=True, alpha=0.3)
     if all(y >= 0 for line in plot.lines for _, y in line.points):
-        # Bars and shares are read by their height.
+        # Readers compare the heights of bars and shares.
         axes.set_ylim(bottom=0)
     if len(plot.lines) > 1:
         axes.legend()

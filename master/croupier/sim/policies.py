@@ -1,7 +1,7 @@
 """Policies for comparison: flawed forms of hierarchical fairness, and policies without rotation.
 
-They run on the engine. Ties go to the node that came first, so that a run can be compared with a
-reference that fixes the order of ties.
+They run on the engine. Ties go to the node that arrived first, as in the references that runs are
+compared with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of experiments: one row each, loaded when it is asked for."""
+"""The table of experiments: one row each, imported on demand."""
 
 from __future__ import annotations
 

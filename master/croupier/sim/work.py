@@ -1,4 +1,4 @@
-"""Work: tasks, what they ask for, and what they really use."""
+"""Work: tasks, the resources that they request, and those that they use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from croupier.sim.machine import Size
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The shape of tasks: the resources that they ask for, and those that they use.
+    """The shape of tasks: the resources that they request, and those that they use.
 
     Two shapes are never equal: tasks to be counted together share one.
     """
@@ -32,8 +32,8 @@ class Work:
     """One task to run.
 
     Attributes:
-        seconds: how long it takes on a node that is not overcommitted.
-        failures: how often it ends FAILED before it ends FINISHED.
+        seconds: its duration on a node that is not overcommitted.
+        failures: the number of FAILED attempts before it ends FINISHED.
         submitted_at, started_at: virtual seconds; `started_at` is None before the launch.
         job: for the submitter's own use.
     """
@@ -46,7 +46,7 @@ class Work:
     job: object = field(default=None, repr=False)
 
     def end(self) -> TaskState:
-        """End one try, and return the state in which it ends."""
+        """End one attempt, and return the state in which it ends."""
         if not self.failures:
             return TaskState.FINISHED
         self.failures -= 1

@@ -1,8 +1,8 @@
 """Section 7.3 of the DRF paper: a day of MapReduce jobs at Facebook, DRF against slots.
 
-400 nodes of 16 cores and 32 GB, which a slot scheduler takes for 12 slots each, as in the
-paper. The paper's trace is not public; this one, of the same cluster and month, is (SWIM). It
-has byte counts only: `croupier.sim.mapreduce` derives tasks, times and demands from them, and
+400 nodes of 16 cores and 32 GB, which count as 12 slots each under the slot scheduler, as in the
+paper. The paper's trace is not public; the SWIM trace, of the same cluster and month, is. It has
+only byte counts: `croupier.sim.mapreduce` derives tasks, times and demands from them, and
 `croupier.sim.machine` models the cost of overcommitted nodes.
 
 Every job is a client of its own, and all are equal. The run begins with the sixth hour, takes one
@@ -41,7 +41,7 @@ HOUR_S = 3600
 TICK_S = 1.0
 SAMPLE_S = 10.0
 BINS = (500, 1000, 1500, 2000, 2500, 3000)
-# A run ends at the latest this long after the last job was submitted.
+# A run ends at most this long after the last job was submitted.
 LAST_S = 24 * 3600.0
 
 
@@ -96,17 +96,17 @@ def run_jobs(
     jobs: dict[str, Job] = {}
     left = len(trace)
 
-    def come(swim: SwimJob) -> None:
+    def arrive(swim: SwimJob) -> None:
         job = jobs[swim.name] = make_job(swim, seed, shapes)
-        submit(cluster, job, on_done=gone)
+        submit(cluster, job, on_done=count_done)
 
-    def gone(_job: Job) -> None:
+    def count_done(_job: Job) -> None:
         nonlocal left
         left -= 1
         progress(1 - left / len(trace))
 
     for swim in trace:
-        cluster.kernel.at(float(swim.submit_s - start), partial(come, swim))
+        cluster.kernel.at(float(swim.submit_s - start), partial(arrive, swim))
     series = Series(cluster.kernel, SAMPLE_S)
     series.watch("waiting", lambda: cluster.waiting)
     series.watch("CPU", lambda: cluster.busy.cpus / cluster.size.cpus)
@@ -215,7 +215,7 @@ Bin = tuple[str, list[float], list[float], list[float]]
 
 
 def _bins(drf: Run, slots: Run) -> list[Bin]:
-    """Group jobs by number of tasks: times under slots and DRF, and the part saved of each."""
+    """Group jobs by number of tasks: times under slots and DRF, and the part of each saved."""
     edges = [0, *BINS]
     titles = [f"{low + 1}-{high}" for low, high in pairwise(edges)] + [f"{edges[-1] + 1}-"]
     bins: list[Bin] = [(title, [], [], []) for title in titles]
@@ -275,7 +275,7 @@ def _checks(drf: Run, slots: Run, bins: list[Bin]) -> tuple[Check, ...]:
 
 
 def _check_use(what: str, drf: Run, slots: Run) -> Check:
-    """Compare the use while tasks wait; not judged if no task waited under one of both."""
+    """Compare the use while tasks wait; not judged if no task waited in one of the runs."""
     title = f"{what} in use while tasks wait for room"
     idle = [run.name for run in (slots, drf) if not run.contended]
     if idle:

@@ -1,10 +1,10 @@
 """Figure 8 of the DRF paper (section 7.1): shares follow demands that change.
 
-48 nodes of 4 CPUs and 14 GB; two frameworks with tasks without end. What one task takes
-changes after two and after four minutes. What the paper reads off its own figure: first job 1
-holds about 70 % of the memory and job 2 about 75 % of the CPUs; then CPU is dominant for both
-and each holds about 50 % of it; then memory is dominant for both and each holds about 40 %,
-less than half because nodes of 14 GB are not filled by tasks of 7 and 4 GB.
+48 nodes of 4 CPUs and 14 GB; two frameworks with endless tasks. The demand of a task changes after
+two and after four minutes. According to the paper's text, first job 1 holds about 70 % of the
+memory and job 2 about 75 % of the CPUs; then CPU is dominant for both and each holds about 50 % of
+it; then memory is dominant for both and each holds about 40 %, less than half because nodes of 14
+GB are not filled by tasks of 7 and 4 GB.
 
 The paper does not print how long tasks ran. Here a task takes 5 to 15 s, so a phase's first
 20 s still have tasks of the old kind, and are not checked.
@@ -40,7 +40,7 @@ _BACKLOG = 400
 
 
 class _EndlessJob:
-    """A job that always has more tasks of its present shape than fit."""
+    """A job that always has more tasks of its current shape than fit."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, shape: Shape) -> None:
         self._rng: Random = cluster.rng

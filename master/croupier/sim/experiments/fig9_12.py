@@ -2,8 +2,8 @@
 
 48 nodes of 8 CPUs and 6 GB for ten minutes. Four users submit jobs of small tasks <1 CPU,
 0.5 GB>, four users jobs of large tasks <2 CPUs, 2 GB>; a job has 80 tasks, and each user submits
-the next job when one is done. Compared are DRF; slots, where a node counts as 3 to 6 slots and a
-task takes one whatever its size; and fair sharing of CPUs, which ignores memory.
+the next job when one is done. The experiment compares DRF; slots, where a node counts as 3 to 6
+slots and every task takes one; and fair sharing of CPUs, which ignores memory.
 
 The last two overcommit nodes; `croupier.sim.machine` models the cost.
 

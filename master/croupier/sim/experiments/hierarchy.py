@@ -49,7 +49,7 @@ WEIGHTED: Final = Plan(
 RANDOM_TREES: Final = 16
 STEPS: Final = 600
 FINISHES: Final = 60
-# The definition of H-DRF looks at the whole tree for each task: fewer random trees for it.
+# H-DRF by its definition reads the whole tree for each task, so it gets fewer random trees.
 SLOW: Final = "H-DRF"
 SLOW_TREES: Final = 3
 # Nodes below W and below E over all trees: none, or some.
@@ -60,7 +60,7 @@ EXPECTED: Final[dict[str, tuple[bool, bool]]] = {
     "min-sat(entitlement)": (False, False),
     "H-DRF": (False, False),
 }
-# B/B1 of the complementary tree after tasks of it have ended again and again.
+# Tasks of B/B1 in the complementary tree after many of its tasks have ended.
 LEFT_TO_B1: Final = {
     "naive HDRF": 0,
     "collapsed weights": 33,

@@ -16,8 +16,8 @@ pod requests; `croupier.sim.gpus` chooses the GPUs of a node, and the framework 
 for ten minutes if its GPU parts do not fit the pod. The resource is called `gpu-share`, because a
 task's `gpus` must be whole.
 
-Pods are submitted once a minute, and ends are noticed once a minute, which takes a third of the
-work of doing each at once. A scale below 1 takes that part of nodes and pods.
+Pods are submitted, and ends are noticed, once a minute, which takes a third of the work of doing
+each at once. A scale below 1 takes that part of nodes and pods.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def fill(pods: list[Pod]) -> list[Arrival]:
 
 
 def churn(pods: list[Pod], gpus: int, seed: int) -> list[Arrival]:
-    """Return random pods that together request `LOAD` times `gpus` in the mean."""
+    """Return random pods that together request `LOAD` times `gpus` on average."""
     rng = Random(seed)
     work = fmean(pod.gpu_total / WHOLE * _seconds(pod) for pod in pods)
     gap = work / (gpus * LOAD)
@@ -198,8 +198,8 @@ class Openb:
 
     name = "openb"
     expected = (
-        "The openb trace of 1,523 nodes with 6,212 GPUs: agents in the order of packing, of lots\n"
-        "and of spreading. Packing leaves the least of the free GPUs fragmented and keeps whole\n"
+        "The openb trace of 1,523 nodes with 6,212 GPUs: agents in packing, random and\n"
+        "spreading order. Packing leaves the least of the free GPUs fragmented and keeps whole\n"
         "nodes for the pods that want 8 GPUs; spreading breaks into every node, and these wait."
     )
 
@@ -296,29 +296,29 @@ def report(filled: list[Run], churned: list[Run], gpus: int) -> Result:
         ),
         _plots(filled, gpus),
         (
-            f"fill: {len(filled[0].arrivals)} pods ask for {asked:.0f} of {gpus} GPUs",
-            f"churn: {len(churned[0].arrivals)} pods; {LOAD:.0%} of GPUs asked for in the mean",
+            f"fill: {len(filled[0].arrivals)} pods request {asked:.0f} of {gpus} GPUs",
+            f"churn: {len(churned[0].arrivals)} pods; {LOAD:.0%} of GPUs requested on average",
         ),
         sum((run.simulated for run in (*filled, *churned)), Simulated(0, 0)),
     )
 
 
 def _checks(filled: list[Run], churned: list[Run]) -> tuple[Check, ...]:
-    pack, lots, spread = filled
+    pack, shuffled, spread = filled
     fragmented = ", ".join(f"{run.order} {run.useless:.1%}" for run in filled)
     waits = [run.wait(LARGE, 1000) for run in churned]
     return (
         Check(
-            "fill: GPUs that are free and of no use, in the mean",
+            "fill: mean part of GPUs that is free and fragmented",
             "least when packing",
             fragmented,
-            pack.useless < min(lots.useless, spread.useless),
+            pack.useless < min(shuffled.useless, spread.useless),
         ),
         Check(
             "fill: pods that want 8 GPUs and found a node",
             "most when packing, nine in ten or more; when spreading less than half",
             ", ".join("{} {} of {}".format(run.order, *run.whole_nodes()) for run in filled),
-            _whole(pack) >= max(0.9, _whole(lots)) and _whole(spread) < 0.5,
+            _whole(pack) >= max(0.9, _whole(shuffled)) and _whole(spread) < 0.5,
         ),
         Check(
             "churn: mean wait of pods that want 4 or 8 GPUs",
@@ -346,15 +346,15 @@ def _plots(filled: list[Run], gpus: int) -> tuple[Plot, ...]:
     return (
         Plot(
             "openb_fragmentation",
-            "Free GPUs that are of no use, as pods fill the cluster (openb)",
-            "GPUs asked for so far, % of all",
+            "Fragmented GPUs, as pods fill the cluster (openb)",
+            "GPUs requested so far, % of all",
             "fragmented, % of all GPUs",
             lines("useless"),
         ),
         Plot(
             "openb_given_out",
             "GPUs given out, as pods fill the cluster (openb)",
-            "GPUs asked for so far, % of all",
+            "GPUs requested so far, % of all",
             "given out, % of all GPUs",
             lines("taken"),
         ),

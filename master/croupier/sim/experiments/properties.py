@@ -1,7 +1,7 @@
 """Table 2 of the DRF paper: eight properties of three policies.
 
-Random instances, the same for every policy, are searched for a counterexample up to a number of
-tries. The counterexamples that the paper prints are tried too.
+The experiment searches random instances, the same for every policy, for counterexamples. It also
+tries those that the paper prints.
 """
 
 from __future__ import annotations

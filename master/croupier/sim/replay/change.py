@@ -25,7 +25,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Other weights, quotas or another policy; `policy` None is the recorded one."""
+    """Other weights, quotas or another policy; `policy` None keeps the recorded one."""
 
     weights: Mapping[Role, int] = field(default_factory=dict)
     quotas: Mapping[Role, Quota] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Change:
         """Read `ads=2,web=0.5`, and `ads=guarantee:cpus:4;mem:8GB,limit:cpus:8`.
 
         Raises:
-            InvalidRequest: if it is not that.
+            InvalidRequest: if a text has another form.
         """
         if policy is not None:
             policies.make(policy)

@@ -1,9 +1,8 @@
 """The demand of a framework over time: since when it wanted each task that it launches.
 
-Units are wanted from the time at which they are declared. A framework that declares any number,
-or that raises its demand again and again before it is met, always has more tasks: these have no
-such time. A framework without declared demand wants a task since its last decline, suppress or
-revive.
+A unit is wanted since its declaration. A framework that declares unlimited demand, or that keeps
+raising it before it is met, always has more tasks: these have no such time. A framework without
+declared demand wants a task since its last decline, suppress or revive.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from croupier.model.demand import Demand, counted_for
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 
-# A demand that was raised so often, and never met, counts as endless.
+# Renewals of a demand that was never met, after which it counts as endless.
 INSATIABLE = 10
 
 # The identity of a demand within its framework.
@@ -38,7 +37,7 @@ class TrackedDemand:
         waiting: times and numbers of units that wait, oldest first.
         endless_since: the time since which any number is wanted; None for a finite number.
         was_met: whether no unit was wanted at some time.
-        renewals: how often the demand was raised before it was met.
+        renewals: the number of times that the demand was raised before it was met.
     """
 
     role: Role
@@ -126,7 +125,7 @@ class DemandHistory:
         return iter(self._tracked.values())
 
     def quiet(self, at: float) -> None:
-        """Take note that the framework wanted nothing at `at`."""
+        """Record that the framework wanted nothing at `at`."""
         self._quiet_since = at
 
     def declare(self, demands: Sequence[Demand], first: Role, at: float) -> None:

@@ -1,6 +1,6 @@
 """The history of a run: agents, frameworks and tasks, from the lines of a log.
 
-Each line is used by itself, so the beginning of the log may be missing. Times are seconds on the
+Lines are read independently, so the beginning of the log may be missing. Times are seconds on the
 master's clock.
 """
 
@@ -78,7 +78,7 @@ class TaskRun:
 
 @dataclass(slots=True)
 class FrameworkStay:
-    """A framework, from when it first subscribed until it was removed.
+    """A framework, from its first subscription to its removal.
 
     Attributes:
         demands: its demand, or the demand when it left.
@@ -94,7 +94,7 @@ class FrameworkStay:
     endless: dict[DemandKey, tuple[float, Demand]] = field(default_factory=dict)
 
     def note_endless(self, tracked: TrackedDemand) -> None:
-        """Take note that a demand is endless."""
+        """Record that a demand is endless."""
         demand = tracked.demand
         self.endless.setdefault(demand_key(tracked.role, demand), (tracked.since, demand))
 
@@ -120,7 +120,7 @@ class History:
     """
 
     def __init__(self, head: Head) -> None:
-        """Begin with the head of the oldest file there is."""
+        """Begin with the head of the oldest file."""
         self.head = head
         self.end = head.at
         self.roles: dict[Role, RoleSettings] = dict(head.roles) if head.part == 1 else {}
@@ -144,7 +144,7 @@ class History:
         return self.head.at
 
     def take(self, line: Line) -> None:
-        """Take in one more line. Only the oldest file's description of the state counts."""
+        """Add one more line. Only the oldest file's description of the state counts."""
         if isinstance(line, Entry):
             self.end = line.at
             self.events += 1
@@ -153,7 +153,7 @@ class History:
             self._take_known(line)
 
     def finish(self) -> None:
-        """Take note that there are no more lines."""
+        """Complete the history after the last line."""
         for stay in self._frameworks.values():
             _note_insatiable(stay)
 

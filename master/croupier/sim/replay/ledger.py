@@ -100,7 +100,7 @@ class Figures:
 
 @dataclass(slots=True)
 class _Account:
-    """One party: what it holds, its share since `since`, and the integrals before that."""
+    """One party: its resources, its share since `since`, and the integrals before that."""
 
     since: float
     held: dict[str, int] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Ledger:
     def hold(
         self, at: float, parties: Iterable[Party], amounts: Mapping[str, int], sign: int
     ) -> None:
-        """Add resources to what the parties hold, or remove them."""
+        """Add resources to those that the parties hold, or remove them."""
         for party in parties:
             self._change(at, party, amounts, sign)
         for name, milli in amounts.items():

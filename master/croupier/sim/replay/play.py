@@ -56,7 +56,7 @@ class _Agent(SimulatedAgent):
 
 
 class _Actor:
-    """A simulated framework that plays one part."""
+    """A simulated framework that plays one part of the work."""
 
     def __init__(self, play: _Play, number: int, part: Part) -> None:
         self.part = part

@@ -36,7 +36,7 @@ class Place:
 
 
 class Reader:
-    """One run of a master: from its start, or from the oldest file of it that was kept.
+    """One run of a master: from its start, or from its oldest remaining file.
 
     Attributes:
         paths: the files, oldest first.
@@ -49,7 +49,7 @@ class Reader:
         """Find the files of the run that `path` belongs to.
 
         Raises:
-            BadLog: if `path` is no log, or a file in the middle is missing.
+            BadLog: if `path` is not a log, or a file in the middle is missing.
         """
         named = _head(path)
         heads = {each: named if each == path else _head_or_none(each) for each in _siblings(path)}

@@ -1,4 +1,4 @@
-"""The core decides all events again, and must decide the same, byte for byte."""
+"""Verification: the core decides all events again, and must decide the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Verifier:
         """Decide the event of one more line.
 
         Raises:
-            Diverged: if the decision is not the one that was recorded.
+            Diverged: if the decision differs from the recorded one.
             BadLog: if the core fails on the event.
         """
         if isinstance(line, Head):

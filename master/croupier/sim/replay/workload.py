@@ -1,7 +1,7 @@
 """The work of a history, without the decisions of its master.
 
-A log does not hold the duration of tasks that have not ended, nor later demand. So the work is an
-estimate, and `ASSUMPTIONS` lists how it is made.
+A log lacks the duration of tasks that have not ended, and demand after its end. So the work is an
+estimate, on the assumptions listed in `ASSUMPTIONS`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ASSUMPTIONS = (
     "each role of a framework is played by a framework of its own",
     "frameworks answer offers at once, and nothing fails",
 )
-# A shorter task that is repeated without end would keep time from passing.
+# Shorter endless tasks would keep time from passing.
 _LEAST_S = 0.001
 _MAX_REMAINING = 100_000
 

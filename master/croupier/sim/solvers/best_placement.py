@@ -1,4 +1,4 @@
-"""First come, first served, with each user's tasks where they leave the next user most room.
+"""First come, first served: each user's tasks leave the most room for the next user.
 
 The first user gets as many tasks as it can, then the second, and so on. Dynamic programming over
 machines finds which numbers of tasks of all users fit together.
@@ -38,8 +38,7 @@ def place_best(machines: Machines, users: Sequence[User]) -> Placed:
     """Search the best placement of the users' tasks.
 
     Raises:
-        Undefined: if a user's tasks take nothing and never end, or there are too many
-            placements to try.
+        Undefined: if a user could start tasks without end, or there are too many placements.
     """
     check_bounded(users)
     # Tasks of the last user, and how the others were placed, by the tasks of the others.
@@ -87,7 +86,7 @@ def _placed(
 def _one_more(
     reachable: _Reachable, ways: dict[tuple[int, ...], int], users: Sequence[User]
 ) -> _Reachable:
-    """Return what is reachable with one more machine that can be used in these `ways`."""
+    """Return the reachable placements with one more machine, used in one of `ways`."""
     found: _Reachable = {}
     for before, (last, link) in reachable.items():
         for way, more in ways.items():

@@ -1,7 +1,7 @@
 """Flat policies for divisible tasks: exact progressive filling.
 
-All users' shares rise together; a user stops when a resource that it needs is used up or its
-backlog is done; the others go on. (Ghodsi et al., NSDI 2011, sections 4.1, 4.3 and 5.1.) The
+All users' shares rise together. A user stops when a resource that it needs is used up or its
+backlog is done, and the others continue. (Ghodsi et al., NSDI 2011, sections 4.1, 4.3 and 5.1.) The
 policies differ in the price of a task: its cost in the user's share. All numbers are Fractions.
 """
 
@@ -69,7 +69,7 @@ def single(capacity: Amounts, users: Sequence[User], resource: int) -> list[Frac
 
 
 def fill(capacity: Amounts, users: Sequence[User], prices: Sequence[Fraction]) -> list[Fraction]:
-    """Raise the tasks of all users at the rate 1 / price until no user can go on.
+    """Raise the tasks of all users at the rate 1 / price until no user can continue.
 
     A user whose tasks cost nothing stays behind all others, and is served first.
 
@@ -79,14 +79,16 @@ def fill(capacity: Amounts, users: Sequence[User], prices: Sequence[Fraction]) -
     tasks = [Fraction(0)] * len(users)
     free = list(capacity)
     unpriced = [
-        i for i, price in enumerate(prices) if price == 0 and _can_go_on(users[i], tasks[i], free)
+        i
+        for i, price in enumerate(prices)
+        if price == 0 and _can_continue(users[i], tasks[i], free)
     ]
     if len(unpriced) > 1:
         raise Undefined("the tasks of several users cost nothing of their shares")
     for i in unpriced:
         _rise({i: Fraction(1)}, tasks, free, users)
     active = {i for i, price in enumerate(prices) if price > 0}
-    while active := {i for i in active if _can_go_on(users[i], tasks[i], free)}:
+    while active := {i for i in active if _can_continue(users[i], tasks[i], free)}:
         _rise({i: 1 / prices[i] for i in sorted(active)}, tasks, free, users)
     return tasks
 
@@ -111,7 +113,7 @@ def _rise(
         free[r] -= min(ends) * flow
 
 
-def _can_go_on(user: User, tasks: Fraction, free: Sequence[Fraction]) -> bool:
+def _can_continue(user: User, tasks: Fraction, free: Sequence[Fraction]) -> bool:
     if user.backlog is not None and tasks >= user.backlog:
         return False
     return all(left > 0 for left, need in zip(free, user.demand, strict=True) if need > 0)

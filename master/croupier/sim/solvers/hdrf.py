@@ -1,4 +1,4 @@
-"""Rules that choose the next client of a forest, and the one rule that the engine lacks: H-DRF.
+"""The protocol of rules, which choose the next client of a forest; and H-DRF, by its definition.
 
 Shares are exact; `Forest.rank` breaks ties.
 """

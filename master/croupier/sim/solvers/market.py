@@ -1,7 +1,7 @@
 """CEEI: competitive equilibrium from equal incomes.
 
-Each user gets equal (or weighted) money and buys tasks at the prices that clear the market.
-By Eisenberg and Gale that is the x that maximises sum w_i log x_i under A x <= b; prices are
+Each user gets an equal (or weighted) budget and buys tasks at the prices that clear the market.
+By Eisenberg and Gale, this is the x that maximises sum w_i log x_i under A x <= b; prices are
 the multipliers p of the constraints: x_i = w_i / (p . A_i), p >= 0, and p_j > 0 only where
 resource j is used up. A barrier method in floats finds which constraints bind; Newton's method
 in long Fractions then solves for their prices; where the solution has short fractions, it is

@@ -1,6 +1,6 @@
-"""A tree of pools with tasks in it: the state on which the rules choose.
+"""A tree of pools with their tasks: the state from which rules choose.
 
-Nothing is cached: a rule looks at the whole tree for each choice, which is slow and simple.
+Nothing is cached: a rule reads the whole tree for each choice, which is slow but simple.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Pool:
         path: its name, from the root; empty for the root.
         weight: against its siblings.
         factors: of the weight, by resource; None means 1 for all.
-        guarantee: a floor by resource; 0 asks for nothing.
+        guarantee: a floor by resource; 0 means none.
         demand: the amounts of one task; None for a pool with children.
         declared: the amounts that it declares for a task, if they differ.
         backlog: the number of tasks that it still wants; None means without end.
@@ -108,7 +108,7 @@ class Forest:
         return parent
 
     def prefer(self, paths: Sequence[str]) -> None:
-        """Let ties go to these in this order, then to the others as they were added."""
+        """Break ties in this order, and then in the order in which nodes were added."""
         listed = {path: i - len(paths) for i, path in enumerate(paths)}
         self.rank.update({self.by_path[path]: i for path, i in listed.items()})
 

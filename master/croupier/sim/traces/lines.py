@@ -32,7 +32,7 @@ def find(data: Path, names: Iterable[str], help_: str) -> Path:
     """Return the first of `names`, plain or with `.gz`, in `data`; or `data`, if a file.
 
     Raises:
-        InvalidRequest: if there is none; it ends with `help_`.
+        InvalidRequest: if there is none; the message ends with `help_`.
     """
     if data.is_file():
         return data
@@ -48,7 +48,7 @@ def whole(path: Path, number: int, name: str, text: str) -> int:
     """Read a whole number that is not negative.
 
     Raises:
-        InvalidRequest: naming the file, the line and the column, if `text` is none.
+        InvalidRequest: if `text` is not one; the message names file, line and column.
     """
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)

@@ -35,7 +35,7 @@ _POD_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """A node; `model` is that of its GPUs, empty if it has none."""
+    """A node; `model` is the model of its GPUs, empty if it has none."""
 
     name: str
     cpu_milli: int
@@ -46,7 +46,7 @@ class GpuNode:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; it wants `gpus` GPUs, of each of them `gpu_milli` thousandths."""
+    """A pod, which requests `gpu_milli` thousandths of each of `gpus` GPUs."""
 
     name: str
     cpu_milli: int

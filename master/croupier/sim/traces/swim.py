@@ -22,7 +22,7 @@ _COLUMNS = ("submit time", "inter-arrival time", "map input", "shuffle", "reduce
 
 @dataclass(frozen=True, slots=True)
 class SwimJob:
-    """A job as the trace has it; sizes are in bytes."""
+    """A job of the trace; sizes are in bytes."""
 
     name: str
     submit_s: int

@@ -30,7 +30,7 @@ RUNNERS: Final[Runners] = {
     "envy": modes.run_envy,
 }
 _STATE: Final = "weights backlog guarantee active initial"
-# The fields that a mode uses, besides those that all modes do.
+# The fields that a mode uses, besides those that all modes use.
 _FIELDS: Final = {
     "continuous": "weights backlog active",
     "schedule": f"{_STATE} placement",
@@ -142,7 +142,7 @@ def _check_fields(vector: Vector) -> None:
     used = _FIELDS[vector.mode].split()
     unused = [name for name in _MODE_FIELDS if name not in used and getattr(vector, name)]
     if unused:
-        raise Unreadable(f"mode {vector.mode} does not know what to do with `{unused[0]}`")
+        raise Unreadable(f"mode {vector.mode} does not use `{unused[0]}`")
 
 
 def _refused(name: str, why: str) -> CheckedVector:

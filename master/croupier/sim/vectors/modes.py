@@ -1,7 +1,7 @@
 """Runners of vectors, one per mode. `check` compares the outcome with `expected`.
 
-Rule: the engine answers wherever it has the policy. Tasks that can be divided, CEEI and H-DRF,
-which it does not have, are answered by their definitions.
+Rule: the engine answers if it has the policy. It has no divisible tasks, CEEI or H-DRF: these are
+computed by their definitions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FactsOnly:
 
 
 def run_continuous(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
-    """Share among tasks that can be divided at will."""
+    """Share the cluster among divisible tasks."""
     if not vector.clients or not vector.capacity:
         raise Unreadable("`demands` or `capacity` is missing")
     tasks = _market_tasks(vector) if policy == "ceei" else continuous_tasks(vector, policy)
@@ -132,7 +132,7 @@ def counts_of(forest: Forest) -> dict[str, Fraction]:
 def outcome_of(
     vector: Vector, filling: Filling, others: Sequence[Vector], more: Sequence[Fact] = ()
 ) -> TaskOutcome:
-    """Return the outcome of what runs now."""
+    """Return the outcome of the running tasks."""
     schedule = [client.path for client in filling.schedule]
     return TaskOutcome(vector, counts_of(filling.forest), others, schedule, more)
 
@@ -158,7 +158,7 @@ def hint_facts(trusting: Filling, by_use: Filling) -> list[Fact]:
 
 
 def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
-    """Give each task one slot, whatever it needs."""
+    """Give each task one slot, whatever its demand."""
     slots = slots_of(vector, policy)
     forest = forest_of(vector)
     engine = engine_rule(vector, policy, forest)

@@ -164,7 +164,7 @@ def continuous_tasks(vector: Vector, policy: str) -> dict[str, Fraction]:
         Undefined: if the policy is undefined for the vector.
     """
     if vector.pools():
-        raise Unreadable("tasks that can be cut are shared among clients, not in a tree of pools")
+        raise Unreadable("divisible tasks are shared among clients, not in a tree of pools")
     users = users_of(vector)
     name, _, argument = policy.partition(":")
     if name in ("drf", "drf-neverskip"):
@@ -174,7 +174,7 @@ def continuous_tasks(vector: Vector, policy: str) -> dict[str, Fraction]:
     elif name == "single":
         tasks = continuous.single(vector.capacity, users, resource_index(vector, argument))
     else:
-        raise Unreadable(f"policy {shortened(policy)} is not known for tasks that can be cut")
+        raise Unreadable(f"policy {shortened(policy)} is not known for divisible tasks")
     return dict(zip(vector.clients, tasks, strict=True))
 
 

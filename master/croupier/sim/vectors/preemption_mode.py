@@ -22,11 +22,11 @@ _HOLDS = re.compile(r"(\S+) holds everything")
 
 
 class PreemptionRun(Protocol):
-    """The outcome of preemption: clients with what they hold, and the killed tasks."""
+    """The outcome of preemption: clients with their use, and the killed tasks."""
 
     @property
     def forest(self) -> Forest:
-        """The clients, with what they hold."""
+        """The clients, with their use."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Scripted events: what happens after the first fill, read from the texts of a vector."""
+"""Scripted events after the first fill, read from the texts of a vector."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def weight_parts(forest: Forest, policy: str) -> dict[Pool, Fraction]:
     """Return each node's part of the cluster under a policy that looks at weights alone.
 
     Raises:
-        Unreadable: if the policy is another.
+        Unreadable: if the policy is not one of these.
     """
     if policy == "min-sat-weights":
         return forest.parts_by_weight(lambda node: node.is_alive)
@@ -74,7 +74,7 @@ def run_order(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  #
 
 
 def loaded_forest(vector: Vector) -> Forest:
-    """Return the forest with what clients hold: `usage` amounts and `initial` tasks."""
+    """Return the forest with the clients' use: `usage` amounts and `initial` tasks."""
     forest = forest_of(vector)
     for path, amounts in vector.usage.items():
         forest.hold(forest.by_path[path], amounts)
