@@ -14,3 +14,4 @@ step mypy
 step lint-imports --no-cache
 step buf lint proto
 step python proto/generate.py --check
+echo "check: all passed"

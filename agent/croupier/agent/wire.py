@@ -16,12 +16,13 @@ from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.store_position import check_epoch
 from croupier.model.task import MAX_GRACE_MS, Reason
 from croupier.v1 import agent_pb2 as pb
+from croupier.v1.task_pb2 import TaskInfo
 from croupier.wire.resources import attributes_to_wire, resources_to_wire
 from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import status_to_wire, task_from_wire, task_to_wire
 
-# A larger REGISTER leaves out commands, names and labels, which may have 128 KB for each task and
-# affect no decision. If it is still larger, its tasks come in pages.
+# A larger REGISTER carries only the fields of tasks that affect decisions: the others may have
+# 128 KB for each task. If it is still larger, its tasks come in pages.
 SLIM_BYTES = 1024 * 1024
 PAGE_BYTES = 256 * 1024
 
@@ -64,8 +65,12 @@ def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
-            for field in ("command", "name", "labels"):
-                task.task.ClearField(field)
+            whole = task.task
+            task.task.CopyFrom(
+                TaskInfo(
+                    task_id=whole.task_id, resources=whole.resources, kill_policy=whole.kill_policy
+                )
+            )
     if register.ByteSize() <= SLIM_BYTES:
         return [pb.Report(register=register)]
     pages = _pages(register.tasks)

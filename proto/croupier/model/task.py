@@ -225,11 +225,15 @@ class TaskInfo:
             + sum(len(key) + len(value) for key, value in self.labels)
         )
 
+    def outline(self) -> TaskInfo:
+        """Return the task without its command and labels."""
+        return replace(self, command=Command(), labels=())
+
     def slimmed(self) -> TaskInfo:
-        """Return the task without command and labels and with its name cut, if it is large."""
+        """Return the outline of the task with its name cut, if it is large."""
         if self.size <= MAX_SLIM:
             return self
-        return replace(self, command=Command(), name=self.name[:MAX_SLIM_NAME], labels=())
+        return replace(self.outline(), name=self.name[:MAX_SLIM_NAME])
 
     def check(self) -> None:
         """Check the task, apart from the offers that it is launched on.

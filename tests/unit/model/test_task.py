@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from croupier.model.task import (
     MAX_ENVIRONMENT_BYTES,
     MAX_GRACE_MS,
     MAX_MESSAGE,
+    MAX_SLIM,
     TERMINAL,
     TRANSITIONS,
     Command,
@@ -93,6 +95,17 @@ def test_a_command_that_cannot_run_is_refused(command: Command) -> None:
 def test_an_invalid_task_is_refused(task: TaskInfo) -> None:
     with pytest.raises(InvalidRequest):
         task.check()
+
+
+TEXTS = [each.name for each in fields(TaskInfo) if each.type == "str"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_all_text_of_a_task_counts_in_its_size_and_is_cut_when_it_is_slimmed(name: str) -> None:
+    texts: dict[str, Any] = {name: "x" * 100_000}
+    large = replace(TaskInfo(TaskId("t"), Command(("true",)), Resources.parse("cpus:1")), **texts)
+    assert large.size >= 100_000
+    assert large.slimmed().size <= MAX_SLIM
 
 
 def test_updates_of_the_master_need_no_acknowledgement() -> None:

@@ -193,13 +193,10 @@ def view_framework(state: State, framework: Framework, now: float) -> pb.Framewo
 
 
 def _outline(info: TaskInfo) -> task_pb2.TaskInfo:
-    """Return the task without its command and labels."""
-    return task_pb2.TaskInfo(
-        task_id=info.task_id,
-        name=info.name,
-        resources=resources_to_wire(info.resources),
-        kill_policy=task_pb2.KillPolicy(grace_ms=info.grace_ms),
-    )
+    """Convert the task without its command and labels, which may be large."""
+    wire = task_to_wire(info.outline())
+    wire.ClearField("command")
+    return wire
 
 
 def _ppm(fraction: Fraction) -> int:
