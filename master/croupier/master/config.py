@@ -33,7 +33,7 @@ Recovery = Literal["strict", "old-store", "new-cluster"]
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """Where the master stores its records: a file or etcd; memory if neither is given.
+    """The store of the master's records: a file or etcd; memory if neither is given.
 
     Attributes:
         path: of the SQLite file.

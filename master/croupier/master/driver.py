@@ -30,7 +30,7 @@ from croupier.process.time_slice import TimeSlice
 COALESCE_S = 0.020
 # About 10 ms of work, in units of `event_cost`.
 BATCH = 500
-# How long a batch may hold the loop before other tasks get a turn.
+# The longest time that a batch holds the loop before other tasks get a turn.
 SLICE_S = 0.010
 ASK_TIMEOUT_S = 10.0
 T = TypeVar("T")

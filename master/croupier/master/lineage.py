@@ -120,7 +120,7 @@ class Lineage:
             return Judgement(claim)
         if self.overtaken_by is None or position.rank > self.overtaken_by.rank:
             self.overtaken_by = position
-        return Judgement(claim, f"an agent has heard of {position}; this store {self}")
+        return Judgement(claim, f"an agent has seen {position}; this store {self}")
 
     def place(self, position: StorePosition) -> Claim:
         """Return the relation of a proven position to this history."""
@@ -146,7 +146,7 @@ class Lineage:
     def _unproven(self, what: str) -> Judgement:
         return Judgement(
             Claim.UNPROVEN,
-            f"the agent claims to have heard of {what}, without a proof by a master of cluster"
+            f"the agent claims to have seen {what}, without a proof by a master of cluster"
             f" {self.cluster!r}: it has obeyed a master of another cluster, or this store is older"
             " than the secret of the cluster. Restore a newer copy of the store, or reset the agent"
             " with croupier-agent --recover=cleanup, which ends its tasks",

@@ -20,7 +20,7 @@ from croupier.model.log_throttle import LogThrottle
 
 # At most 16 refusals of agents are logged per minute.
 REFUSALS_AT_ONCE, REFUSED_AGAIN_S = 16, 60.0
-# One change each way of an agent's health is logged per so many seconds.
+# In this time, one change each way of an agent's health is logged.
 HEALTH_AGAIN_S = 1.0
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 _HOLD_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

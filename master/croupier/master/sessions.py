@@ -164,7 +164,7 @@ class Sessions:
         """Queue a message; cut off a session that does not read."""
         session = self._sessions.get(effect.session)
         try:
-            # The core sends each peer only what is for its kind.
+            # The core sends each peer only messages of its kind.
             if isinstance(session, FrameworkSession):
                 sent = session.put(cast("ToFramework", effect.message))
             else:
@@ -209,7 +209,7 @@ class Sessions:
                     session.beat()
 
     def _end_unencodable(self, effect: Send, error: Exception) -> None:
-        """End the session of a message that cannot be put on the wire."""
+        """End the session of a message that cannot be encoded."""
         kind = type(effect.message).__name__
         self.dropped += 1
         # The text of the error may quote a peer, so it is not logged.

@@ -33,7 +33,7 @@ from croupier.process.logging import get_logger
 if TYPE_CHECKING:  # cyclopts
     from croupier.master.config import MasterConfig
 
-# How often the store is checked while nothing is written to it.
+# Interval between checks of the store.
 CHECK_STORE_S = 5.0
 
 _log = get_logger("croupier.master")

@@ -57,8 +57,8 @@ class Terms:
         """Lead whenever this master is elected, until cancelled.
 
         Raises:
-            CroupierError: if the store cannot be read; also, if there are no other masters,
-                the error that ended a term.
+            CroupierError: if the store cannot be read, or if there are no other masters and a
+                term ends.
         """
         election, is_shared = self._ha_backend.election, self._ha_backend.is_shared
         backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
@@ -89,10 +89,10 @@ class Terms:
             await asyncio.sleep(wait_s)
 
     async def _lead_once(self) -> CroupierError:
-        """Run one term and return why it ended.
+        """Run one term and return the reason why it ended.
 
         Raises:
-            Exception: if this master should not lead again after it.
+            Exception: the error after which this master must not lead again.
         """
         serving = asyncio.create_task(self._serve(), name="term")
         lost = asyncio.create_task(self._ha_backend.election.lost(), name="election")
@@ -160,10 +160,10 @@ async def resign(election: Election) -> None:
 
 
 def _end_reason(serving: asyncio.Task[None], lost: asyncio.Task[None]) -> CroupierError:
-    """Return why a term ended, if another may begin.
+    """Return the reason why a term ended.
 
     Raises:
-        Exception: if none may.
+        Exception: the error after which no other term may begin.
     """
     if not serving.cancelled() and (error := serving.exception()) is not None:
         if isinstance(error, FailedOver | Unavailable):

@@ -177,11 +177,11 @@ class AgentProcess(Process):
         self.session.end = None
 
     def stop(self) -> None:
-        """End all tasks, tell the master, and exit."""
+        """End all tasks, notify the master, and exit."""
         self.put(ev.StopRequested())
 
     def _leave(self) -> None:
-        """Tell the master that the agent stops, and end the process."""
+        """Notify the master that the agent stops, and end the process."""
         self.session.leave()
         self.clock.trace(f"{self.name} has stopped")
         self.crash(loses=False)

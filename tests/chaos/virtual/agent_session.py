@@ -65,7 +65,7 @@ class AgentSession:
         self._backoff = Backoff(0.1, 3.0, process.random)
 
     def leave(self) -> None:
-        """Tell the master that the agent stops."""
+        """Notify the master that the agent stops."""
         if self.end is not None and self._is_registered:
             self.end.send(partial(AgentStopped, message="asked to stop"))
 
@@ -134,8 +134,8 @@ class AgentSession:
                 self._lost("")
                 return []
             if is_new:
-                heard = ev.MasterSeen(newest.epoch, newest.cluster, newest.position)
-                return [heard, *self._on_order(message.message)]
+                seen = ev.MasterSeen(newest.epoch, newest.cluster, newest.position)
+                return [seen, *self._on_order(message.message)]
         return self._on_order(message.message)
 
     def _on_order(self, order: to.ToAgent) -> list[Event]:
@@ -168,7 +168,7 @@ class AgentSession:
             )
             for task in state.tasks.values()
         )
-        heard = (state.cluster, state.master_epoch, state.position)
+        newest = (state.cluster, state.master_epoch, state.position)
         register = partial(
             Register,
             agent_id=state.agent_id,
@@ -179,7 +179,7 @@ class AgentSession:
             incomplete=state.incomplete,
             problems=state.health.problems,
         )
-        known = heard if self.heeds_epochs else ("", 0, None)
+        known = newest if self.heeds_epochs else ("", 0, None)
         self._send(session, Introduced(register, *known))
 
     def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:

@@ -154,11 +154,11 @@ def test_framework_may_reconnect_when_there_are_too_many_levels() -> None:
     world = World(settings=Settings(role_levels=2))
     session = world.framework("a/b")
     own = world.framework_id(session)
-    stranger = FrameworkId("x-1-F9")
+    unknown = FrameworkId("x-1-F9")
     status = TaskStatus(
-        stranger, TaskId("t1"), AgentId("A9"), TaskState.RUNNING, Source.EXECUTOR, sequence=1
+        unknown, TaskId("t1"), AgentId("A9"), TaskState.RUNNING, Source.EXECUTOR, sequence=1
     )
-    task = AgentTask(stranger, make_task("t1"), status, (), Role("c"))
+    task = AgentTask(unknown, make_task("t1"), status, (), Role("c"))
     world.agent("cpus:4;mem:8GB", agent_id="A9", tasks=(task,))
     assert len(world.state.allocator.queries.roles_in_use()) == 3
     world.end_session(session)

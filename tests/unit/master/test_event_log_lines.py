@@ -184,8 +184,8 @@ def test_lone_surrogates_round_trip() -> None:
 @given(st.data())
 def test_a_damaged_line_is_refused(data: st.DataObject) -> None:
     head = write_line(make_head())
-    told = {"at": 1.5, "event": event_encoder()(accept(SECRET)), "decided": "0123456789abcdef"}
-    text = data.draw(st.sampled_from([head, write_event(told)]))
+    entry = {"at": 1.5, "event": event_encoder()(accept(SECRET)), "decided": "0123456789abcdef"}
+    text = data.draw(st.sampled_from([head, write_event(entry)]))
     place = data.draw(st.integers(0, len(text) - 2))
     byte = data.draw(st.integers(0, 255).filter(lambda each: each != text[place]))
     read_line(text)

@@ -121,7 +121,7 @@ def test_a_claim_without_proof_is_unproven() -> None:
     store = Store()
     lineage = store.begin()
     sent = lineage.position()
-    lies = [
+    claims = [
         replace(sent, epoch=2),
         replace(sent, commit=99),
         replace(sent, generation=1),
@@ -129,8 +129,8 @@ def test_a_claim_without_proof_is_unproven() -> None:
         replace(sent, proof=""),
         replace(sent, proof="ä"),
     ]
-    for lie in lies:
-        assert claim(lineage, lie) is Claim.UNPROVEN
+    for each in claims:
+        assert claim(lineage, each) is Claim.UNPROVEN
     assert lineage.judge("c", 7, sent).claim is Claim.UNPROVEN
     # An agent that lost the record of its cluster and epoch claims this.
     assert lineage.judge("", 0, sent).claim is Claim.KNOWN

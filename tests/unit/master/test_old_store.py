@@ -118,13 +118,13 @@ def test_removed_id_of_the_present_term_is_not_reused() -> None:
     assert world.framework_id(world.framework()) == f"{own}-F3"
 
 
-@pytest.mark.parametrize("heard", [5, 9])
-def test_the_epoch_of_the_state_is_that_of_the_term(heard: int) -> None:
-    record = after_old_store(heard)
+@pytest.mark.parametrize("epoch", [5, 9])
+def test_the_epoch_of_the_state_is_that_of_the_term(epoch: int) -> None:
+    record = after_old_store(epoch)
     head = replace(make_head(registry=registry()), master_id=record.master_id)
     replayed = Verifier(head).state
-    assert replayed.epoch == record.epoch == heard + 1
-    assert replayed.has_issued(OfferId(f"{CLUSTER}-{heard}-O1"))
+    assert replayed.epoch == record.epoch == epoch + 1
+    assert replayed.has_issued(OfferId(f"{CLUSTER}-{epoch}-O1"))
     world = World(state=replayed)
     for _ in range(2):
         session = world.framework()

@@ -1,4 +1,4 @@
-"""When preemption waits, and how it is explained to operators."""
+"""Preemption waits for absent agents, is bounded, and is explained to operators."""
 
 from __future__ import annotations
 

@@ -67,9 +67,9 @@ def test_reconciled_end_is_acknowledged_as_the_update() -> None:
     assert T1 not in scene.state.frameworks[scene.owner].tasks
     message = AcknowledgeUpdate(scene.owner, T1, 3)
     assert scene.sent[scene.host][-1] == message
-    told = len(scene.task_updates())
+    sent = len(scene.task_updates())
     scene.send_again()
-    assert len(scene.task_updates()) == told
+    assert len(scene.task_updates()) == sent
     assert scene.sent[scene.host][-1] == message
 
 

@@ -63,8 +63,8 @@ def test_ranges_and_sets_count_too(more: str) -> None:
     world.agent(invented(59) + ";ports:[1-9]")
     assert world.agent(f"{PLAIN};{more}") not in world.state.peers
     assert world.agent(PLAIN + ";gpus:1;disk:1GB") in world.state.peers
-    told = resources_from_wire(view_master(world.state, 0.0).total)
-    assert len({*told.scalars, "ports"}) == 64
+    total = resources_from_wire(view_master(world.state, 0.0).total)
+    assert len({*total.scalars, "ports"}) == 64
 
 
 def test_log_of_refusals_is_throttled(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,11 +72,11 @@ def test_weight_is_saved_reported_and_used_in_the_next_pass() -> None:
     answer = effects[-1]
     assert isinstance(answer, Answer)
     assert answer.request == 7
-    told = moved(answer.result)
-    ((was, now),) = told.named
+    result = moved(answer.result)
+    ((was, now),) = result.named
     assert (was.role, was.settings.weight, now.settings.weight) == (ADS, 1000, 2000)
     assert (was.entitlement, now.entitlement) == (Fraction(1, 2), Fraction(2, 3))
-    ((was, now),) = told.others
+    ((was, now),) = result.others
     assert (was.role, was.entitlement, now.entitlement) == (WEB, Fraction(1, 2), Fraction(1, 3))
     for number in range(5):
         world.finish(agent, world.framework_id(web), f"w{number}")
@@ -119,13 +119,13 @@ def test_dry_run_answers_the_effect_and_changes_nothing() -> None:
         world.framework(role, "cpus:1;mem:1GB")
     passes = world.state.allocator.passes
     before = role_statuses(world.state)
-    told = moved(update(world, change("ads", "cpus:1", "cpus:3", 3000), dry_run=True))
+    result = moved(update(world, change("ads", "cpus:1", "cpus:3", 3000), dry_run=True))
     assert before == role_statuses(world.state)
     after = RoleSettings(3000, {}, {"cpus": 1000}, {"cpus": 3000})
     due = before[ADS].entitlement * 3 / 2
-    assert told.named == ((before[ADS], replace(before[ADS], settings=after, entitlement=due)),)
+    assert result.named == ((before[ADS], replace(before[ADS], settings=after, entitlement=due)),)
     due = before[WEB].entitlement / 2
-    assert told.others == ((before[WEB], replace(before[WEB], entitlement=due)),)
+    assert result.others == ((before[WEB], replace(before[WEB], entitlement=due)),)
     assert world.state.allocator.passes == passes
     assert not any(isinstance(record, RoleRecord) for record in world.saved)
     assert isinstance(update(world, change("ads", "cpus:9"), dry_run=True), Conflict)
@@ -138,8 +138,8 @@ def test_lowered_limit_rescinds_offers_above_it() -> None:
     world.accept(web, make_task("t1"), make_task("t2"))
     world.framework("web/x")
     assert held(world, "web") == "cpus:2;mem:2GB used, cpus:6;mem:6GB offered"
-    told = moved(update(world, change("web", limit="cpus:3")))
-    assert str(told.named[0][1].offered) == ""
+    result = moved(update(world, change("web", limit="cpus:3")))
+    assert str(result.named[0][1].offered) == ""
     ended = [fact for fact in world.facts if isinstance(fact, OfferEnded)]
     assert (ended[-1].outcome, ended[-1].message) == (
         "rescinded",
@@ -186,8 +186,8 @@ def test_equal_settings_are_not_saved() -> None:
     world = World()
     update(world, change("ads", limit="cpus:1"))
     saved = len(world.saved)
-    told = moved(update(world, change("ads", limit="cpus:1", parts=(Part.LIMIT,))))
-    assert told.named[0][0] == told.named[0][1]
+    result = moved(update(world, change("ads", limit="cpus:1", parts=(Part.LIMIT,))))
+    assert result.named[0][0] == result.named[0][1]
     assert len(world.saved) == saved
 
 
@@ -198,11 +198,11 @@ def test_role_status_includes_roles_below() -> None:
     world.accept(prod, make_task("t1"))
     world.framework(roles=("ads/prod", "ads/test"), demand="cpus:1;mem:1GB", count=1)
     update(world, change("web/x", weight=2))
-    told = role_statuses(world.state)
-    assert list(told) == ["ads", "ads/prod", "ads/prod/eu", "ads/test", "web", "web/x"]
-    assert [each.frameworks for each in told.values()] == [2, 2, 1, 1, 0, 0]
-    assert [each.tasks for each in told.values()] == [1, 1, 1, 0, 0, 0]
-    assert str(told[ADS].used) == "cpus:1;mem:1GB"
+    statuses = role_statuses(world.state)
+    assert list(statuses) == ["ads", "ads/prod", "ads/prod/eu", "ads/test", "web", "web/x"]
+    assert [each.frameworks for each in statuses.values()] == [2, 2, 1, 1, 0, 0]
+    assert [each.tasks for each in statuses.values()] == [1, 1, 1, 0, 0, 0]
+    assert str(statuses[ADS].used) == "cpus:1;mem:1GB"
 
 
 @pytest.mark.parametrize("force", [True, False])
@@ -235,8 +235,8 @@ def test_answered_roles_are_bounded() -> None:
     world.agent("cpus:10;mem:10GB")
     for number in range(503):
         world.framework(f"r{number:03}", allocate=False)
-    told = moved(update(world, change("r007", weight=2000), dry_run=True))
-    assert [each[0].role for each in told.named] == ["r007"]
-    assert len(told.others) == 500
-    assert told.others[7][0].role == "r008"
-    assert told.omitted == 2
+    result = moved(update(world, change("r007", weight=2000), dry_run=True))
+    assert [each[0].role for each in result.named] == ["r007"]
+    assert len(result.others) == 500
+    assert result.others[7][0].role == "r008"
+    assert result.omitted == 2

@@ -28,11 +28,11 @@ from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.model.resources import NOTHING
 
-# A visit ends after so much work, about 10 ms, and the agent is queued again: units may be as
-# small as a thousandth of a large agent. A deal costs 1, and more if there are many ranges to
-# carve from, or many skipped frameworks.
+# Work after which a visit ends, about 10 ms; then the agent is queued again. Units may be as small
+# as a thousandth of a large agent. A deal costs 1, and more if there are many ranges to carve from,
+# or many skipped frameworks.
 WORK_IN_A_VISIT = 500
-# Passing over so many leaves without a check costs as much as a deal.
+# Leaves that are passed over without a check at the cost of one deal.
 PASSED_OVER_PER_WORK = 200
 # Causes that end the visit when no framework may be skipped.
 _IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)

@@ -84,7 +84,8 @@ class Allocator:
     ) -> None:
         """Add an agent with everything free; it is no longer absent.
 
-        Charges of tasks from its absence are for `charge_returned` or `release_absent`.
+        The caller moves the charges of its tasks by `charge_returned`, or drops them by
+        `release_absent`.
         """
         self.absent.remove(agent_id)
         self._agents.add(PooledAgent(agent_id, total, facts_of(hostname, attributes or {})))
@@ -105,7 +106,7 @@ class Allocator:
         """Change an agent's total, name and attributes; its charges stay. O(frameworks).
 
         Raises:
-            ValueError: if `total` does not hold what is charged; nothing is changed then.
+            ValueError: if `total` is less than the charges; then nothing changes.
         """
         agent = self._agents.agents[agent_id]
         free = total - (agent.total - agent.free)

@@ -231,7 +231,7 @@ class Eligibility:
         )
 
     def _would_refuse(self, leaf: Leaf, unit: Resources, units: int) -> bool:
-        """Return whether a filter of the leaf covers so many units of the agent."""
+        """Return whether a filter of the leaf covers this many units of the agent."""
         if not self._agent.filters:
             return False
         candidate = unit.carve(self._agent.total, units)

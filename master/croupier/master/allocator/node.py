@@ -55,7 +55,7 @@ class Node:
         level: its level, with the neediest child considered.
         entry: its place in its parent's order, the node itself last; None if it has none.
         willing: how many leaves at or below it are willing.
-        weighted_direction: its part of the parent's direction; None if it is not alive.
+        weighted_direction: its part of the parent's `direction_sum`; None if it is not alive.
     """
 
     name: str

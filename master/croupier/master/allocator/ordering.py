@@ -21,7 +21,7 @@ class Ordering:
     """Updates levels, directions and orders when holdings or demand change."""
 
     def __init__(self, policy: Policy, totals: Totals) -> None:
-        """Order by `policy`; directions are those of shares of `totals`."""
+        """Order by `policy`; directions are vectors of shares of `totals`."""
         self._policy = policy
         self._totals = totals
 
@@ -34,7 +34,7 @@ class Ordering:
             self.reseat(node)
 
     def update_from(self, node: Node) -> None:
-        """Update the path from `node` on, as far as directions or levels change."""
+        """Update the path from `node` up to the first node that does not change."""
         for each in node.path:
             before = each.level
             each.own = self._policy.own(each)
@@ -86,7 +86,7 @@ class Ordering:
         node.entry = entry
 
     def entry(self, node: Node) -> Entry:
-        """Return the node's entry as it should be; sets its level."""
+        """Compute the node's level, and return its entry for the order."""
         level = node.own
         if isinstance(node, RoleNode):
             child: Node = node.order[0][-1]

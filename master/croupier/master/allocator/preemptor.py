@@ -22,7 +22,7 @@ VictimKey = tuple[FrameworkId, str]
 Holdings = Callable[[Leaf], Iterable[Holding]]
 # The most comparisons of shares in one look: about 10 ms.
 EFFORT = 2_000
-# A framework without a plan is skipped for so long.
+# Time for which a framework is skipped after no plan was found for it.
 TRY_AGAIN_S = 5.0
 
 
@@ -53,7 +53,7 @@ class Preemptor:
         return self.rules.is_on or any(each.preemption for each in self._tree.settings.values())
 
     @property
-    def is_to_look(self) -> bool:
+    def has_unmet_demand(self) -> bool:
         """Whether a framework with declared demand waits for more, and so may starve later."""
         return self.is_possible and any(leaf.pending for leaf in self._tree.in_order())
 

@@ -44,7 +44,7 @@ class ArrivalQueue:
         return len(self._plain) + len(self._last)
 
     def put(self, agent_id: AgentId, free: Resources) -> None:
-        """Add an agent by what it has free; one that waits keeps its place."""
+        """Add an agent with its free resources; one that waits keeps its place."""
         if self._scarce.isdisjoint(free.scalars):
             self._last.pop(agent_id, None)
             self._plain[agent_id] = None
@@ -72,7 +72,7 @@ class ArrivalQueue:
 
 
 class RankedQueue:
-    """Ordered by a random number or by how much is free. O(log n)."""
+    """Ordered by a random number or by the free resources. O(log n)."""
 
     def __init__(self, order: str, seed: int, scarce: frozenset[str]) -> None:
         """Start empty."""
@@ -90,7 +90,7 @@ class RankedQueue:
         return len(self._live)
 
     def put(self, agent_id: AgentId, free: Resources) -> None:
-        """Add an agent by what it has free; one that waits is ranked anew."""
+        """Add an agent with its free resources; one that waits is ranked again."""
         self._count += 1
         self._live[agent_id] = self._count, free
         if self._order == "random":

@@ -76,7 +76,7 @@ def free_text(left: Resources) -> Text:
 
 
 def filtered(seconds: float) -> Text:
-    """Return that a filter excludes it for so many seconds, or for this round only."""
+    """Return that a filter excludes it for another `seconds`, or for this round only."""
     if seconds <= 0:
         return Text("the framework refused it; others are offered it first")
     return Text("the framework refused it for another {:.1f} s", seconds)

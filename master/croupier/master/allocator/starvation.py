@@ -33,7 +33,7 @@ class PreemptionRules:
         min_age_s: tasks that have run for less are not preempted.
         earmark_s: how long freed resources are earmarked for it, after the grace.
         cooldown_s: how long a framework that declined does not count as starving.
-        at_once: how many preemptions one look may begin; after so many the next look is sooner.
+        at_once: the most preemptions of one look; after a full look the next one is sooner.
     """
 
     is_on: bool = False

@@ -188,7 +188,7 @@ def withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[E
 
 
 def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
-    """Give up an agent after its timeout, unless too many were given up recently.
+    """Move an agent to UNREACHABLE after its timeout, unless too many were moved recently.
 
     A master that receives nothing from many agents may itself be cut off.
     """

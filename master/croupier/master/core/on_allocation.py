@@ -67,7 +67,7 @@ def return_offer(
 ) -> Iterator[Effect]:
     """End an offer that was not used, and release its resources.
 
-    `refuse_s` sets a filter for so many seconds; with 0 it lasts until the agent's round ends.
+    `refuse_s` sets a filter of that duration; with 0 it lasts until the agent's round ends.
     """
     yield end_offer(state, offer, outcome, message, now)
     if refuse_s is not None:

@@ -64,7 +64,7 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
             yield from _decide(state, framework, event, now)
         return
     if event.seq <= framework.last_seq:
-        gone = Conflict(f"what call {event.seq} was answered is no longer known")
+        gone = Conflict(f"the verdict on call {event.seq} is no longer known")
         yield Send(event.session, framework.verdicts.get(event.seq, Verdict(event.seq, gone)))
         return
     full = state.verdicts.is_full_for(framework.framework_id)

@@ -25,9 +25,9 @@ CHECK_INTERVAL_S = 1.0
 RECHECK_S = 0.02
 
 
-def watch(state: State, now: float) -> None:
-    """Schedule a check for starving frameworks, if any waits."""
-    if StarvationCheck() not in state.deadlines and state.preemptor.is_to_look:
+def schedule_check(state: State, now: float) -> None:
+    """Schedule a check for starving frameworks, if any framework waits for more."""
+    if StarvationCheck() not in state.deadlines and state.preemptor.has_unmet_demand:
         state.deadlines.set(StarvationCheck(), now + CHECK_INTERVAL_S)
 
 
@@ -36,7 +36,7 @@ def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
     if not state.preemptor.is_possible:
         return
     if _is_recovering(state):
-        watch(state, now)
+        schedule_check(state, now)
         return
     plans = state.preemptor.look(lambda leaf: _holdings(state, leaf), now)
     for plan in plans:
@@ -44,7 +44,7 @@ def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
     if len(plans) >= state.preemptor.rules.at_once:
         state.deadlines.set(StarvationCheck(), now + RECHECK_S)
     else:
-        watch(state, now)
+        schedule_check(state, now)
 
 
 def on_grace_over(

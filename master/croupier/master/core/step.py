@@ -63,7 +63,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from _on_received(state, event, now)
         case AllocationDue(budget):
             yield from on_allocation.on_allocation_due(state, budget, now)
-            on_preemption.watch(state, now)
+            on_preemption.schedule_check(state, now)
         case TimePassed():
             yield from on_time.on_time_passed(state, now)
         case Subscribe():

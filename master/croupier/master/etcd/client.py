@@ -33,7 +33,7 @@ EARLY_S = 0.1
 # The first releases without known bugs that lose or corrupt data.
 SOUND = {(3, 4): 22, (3, 5): 6}
 
-_QUORUM = "etcd answers while a majority of its members, a quorum, are up and hear each other"
+_QUORUM = "etcd answers while a majority of its members, a quorum, are up and connected"
 
 _log = get_logger("croupier.master.etcd")
 
@@ -175,7 +175,7 @@ class EtcdClient:
             # etcd may be the first to see the deadline, and has its own error for it.
             if self._clock.now() < ends_at - EARLY_S:
                 fault = fault_of(error, endpoint.address, self._access.user)
-                self._doubt(endpoint, fault)
+                self._on_broken_stream(endpoint, fault)
                 await self._pause()
         except Unavailable as fault:
             self._failed(endpoint, fault)
@@ -204,7 +204,7 @@ class EtcdClient:
                     wanted="3.4.22 or newer, of 3.5 3.5.6 or newer",
                 )
         if len(faults) == len(answers):
-            bad = next((fault for fault in faults if not _may_pass(fault)), None)
+            bad = next((fault for fault in faults if not _is_transient(fault)), None)
             if bad is not None:
                 raise InvalidRequest(f"no member of etcd can be used: {bad}")
             raise Unavailable(f"no member of etcd answers: {faults[0]}")
@@ -263,7 +263,7 @@ class EtcdClient:
     async def _pause(self) -> None:
         await asyncio.sleep(self._rng.uniform(0.01, 0.1))
 
-    def _doubt(self, endpoint: Endpoint, fault: CroupierError) -> None:
+    def _on_broken_stream(self, endpoint: Endpoint, fault: CroupierError) -> None:
         """Use the next member after a broken stream; log in again if the login was stale."""
         if isinstance(fault, StaleLogin):
             self._token = ""
@@ -299,5 +299,5 @@ def is_sound(version: str) -> bool:
     return (major, minor) > max(SOUND) or patch >= SOUND.get((major, minor), patch + 1)
 
 
-def _may_pass(fault: CroupierError) -> bool:
+def _is_transient(fault: CroupierError) -> bool:
     return isinstance(fault, Unavailable) and not isinstance(fault, Untrusted)

@@ -126,14 +126,14 @@ class EtcdElection:
                 if not is_checked:
                     await self._client.check()
                     is_checked = True
-                if await self._stand():
+                if await self._try_to_lead():
                     return
                 backoff.reset()
             except InvalidRequest:
                 raise
             except CroupierError as error:
                 self.leader = None
-                self._waits(str(error))
+                self._log_waiting(str(error))
                 await asyncio.sleep(backoff.next_s())
 
     async def lost(self) -> None:
@@ -161,10 +161,10 @@ class EtcdElection:
         """Resign."""
         await self.resign()
 
-    async def _stand(self) -> bool:
-        """Try once, and return whether this master leads.
+    async def _try_to_lead(self) -> bool:
+        """Try once to lead, and return whether this master leads.
 
-        If another master leads, return when that may have changed.
+        If another master leads, wait until that may have changed.
         """
         held, revision = await self._client.get(self._keys.leader)
         if held is not None and held.lease in self._old_leases:
@@ -176,9 +176,9 @@ class EtcdElection:
             await self._client.change_of(self._keys.leader, revision, self._lease_s / 2)
             return False
         self.leader = None
-        return await self._take()
+        return await self._create_key()
 
-    async def _take(self) -> bool:
+    async def _create_key(self) -> bool:
         sent_at = self._clock.now()
         grant = await self._client.call(
             GRANT, pb.LeaseGrantRequest(ttl=self._lease_s), timeout_s=self._lease_s
@@ -188,7 +188,7 @@ class EtcdElection:
         question = pb.TxnRequest(
             compare=[op.created_at(key, 0)],
             success=[op.put(key, self._address.encode(), term.lease)],
-            # The key exists: another master's, or ours if an earlier answer was lost.
+            # The key exists: it is another master's, or this one's if an earlier answer was lost.
             failure=[op.get(key)],
         )
         won = False
@@ -218,7 +218,7 @@ class EtcdElection:
         self._guard = asyncio.create_task(self._watch_over(term), name="leadership")
         _log.info("leader_elected", leader=self._address, token=term.revision, lease_s=term.lease_s)
 
-    def _waits(self, why: str) -> None:
+    def _log_waiting(self, why: str) -> None:
         """Log why no master is elected, once per reason."""
         if why != self._why:
             self._why = why
@@ -243,7 +243,7 @@ class EtcdElection:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             reason = min(task.result() for task in done)
         finally:
-            # From here on this master does not lead, whatever fails below.
+            # From here on this master does not lead, even if something fails below.
             self._deposed.set()
             self._old_leases.append(term.lease)
             if self.leader == self._address:

@@ -1,6 +1,6 @@
 """Checksums of records, so that a flipped bit on disk does not become another record.
 
-Rule: a checksum covers kind, id and body, so that no body can stand for another record.
+Rule: a checksum covers kind, id and body, so a body cannot pass for that of another record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records as rows: a kind, an id and a JSON body. All durable stores share this format.
 
-`_STORED` is the table of kinds; the tags of fields stand beside the records in `core.records`.
-Deleting the row of an id is how a `Forget` is stored.
+`_STORED` is the table of kinds; the tags of fields are beside the records in `core.records`. A
+`Forget` is stored by deleting the row of its id.
 
 A body leaves out fields that have their default, so a body that was written before a field was
 added has its old meaning.

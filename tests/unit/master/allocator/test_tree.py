@@ -261,7 +261,7 @@ class TestShape:
         assert tree.roles[Role("a/b")] is pool
 
     def test_weights_of_any_length_are_kept_exactly(self) -> None:
-        """The heaviest role is set last, and all nodes are keyed anew."""
+        """The heaviest role is set last, and all nodes are keyed again."""
         tree = Tree(Totals(), Drf())
         tree.totals.add({"cpus": 10 * MAX_WEIGHT})
         one = add(tree, "a", cpus=MAX_WEIGHT - 1)
