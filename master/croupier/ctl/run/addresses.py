@@ -12,7 +12,7 @@ from typing import Final
 
 from croupier.ctl.connection import connected
 from croupier.ctl.flags import Target
-from croupier.ctl.lists import AGENTS, all_of
+from croupier.ctl.lists import AGENTS, messages
 from croupier.model.errors import CroupierError
 
 ASK_S: Final = 1.0
@@ -52,7 +52,11 @@ class Addresses:
 
     async def _ask(self) -> None:
         async with connected(self._target) as master:
-            listed = {each["agent_id"]: each for each in await all_of(master, AGENTS)}
+            listed = {
+                each.agent.agent_id: each.agent.http_address
+                async for page in messages(master, AGENTS)
+                for each in page
+            }
         self._gone = set(self._known) - set(listed)
         for agent_id in set(self._known) & set(listed):
-            self._known[agent_id] = listed[agent_id]["http_address"]
+            self._known[agent_id] = listed[agent_id]
