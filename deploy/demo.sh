@@ -1,5 +1,5 @@
 #!/bin/sh
-# A real cluster on this machine, the DRF paper's example and a word count; then all is ended.
+# Run the DRF paper's example and a word count on a cluster on this machine; then end everything.
 set -eu
 cd "$(dirname "$0")/.."
 sh deploy/setup.sh

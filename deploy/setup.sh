@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make .venv and install Croupier into it, unless that was done already.
-#   deploy/setup.sh          what a user needs
-#   deploy/setup.sh dev      what the tests need besides
+#   deploy/setup.sh          for users
+#   deploy/setup.sh dev      for developers: also installs what the tests need
 #   deploy/setup.sh dev DIR  the same in another directory; PYTHON names the interpreter
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ command -v "$python" >/dev/null 2>&1 || fail "$python not found; Croupier needs 
 "$python" -c 'import venv, ensurepip' 2>/dev/null ||
     fail "$python has no venv module; install it (Debian: python3-venv)"
 
-# A stamp per kind of installation, renewed when what is asked for changes.
+# A stamp per kind of installation, which changes with pyproject.toml.
 wanted="$(cksum pyproject.toml) ${extras:-user}"
 stamp="$environment/installed-${extras:-user}"
 if [ -x "$environment/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then

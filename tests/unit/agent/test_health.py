@@ -32,7 +32,7 @@ FULL = Problem(DISK, "the disk of the agent's work dir is full")
 
 
 class World:
-    """The core of a registered agent, and a clock that a test moves."""
+    """The core of a registered agent, and a clock that the test sets."""
 
     def __init__(self, takes_refusals: bool = True) -> None:
         self.state = AgentState.of(Resources.parse("cpus:100"))
@@ -197,8 +197,8 @@ EVENTS = st.sampled_from(["check", "trouble", "room", "fail", "launch", "reconne
 
 
 @given(st.lists(EVENTS, max_size=60), st.integers(0, 99))
-def test_the_master_always_has_the_present_problems(happens: list[str], seed: int) -> None:
-    """The last report or REGISTER has the present problems, and a check is always planned."""
+def test_the_master_always_has_the_current_problems(happens: list[str], seed: int) -> None:
+    """The last report or REGISTER has the current problems, and a check is always planned."""
     world, rng = World(), random.Random(seed)
     session, known = 1, world.state.health.problems
     effects = world.check()

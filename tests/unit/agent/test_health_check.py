@@ -1,4 +1,4 @@
-"""Health checks: their results, their times, and that they block nothing."""
+"""Health checks have results and times, and block nothing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from croupier.model.ids import FrameworkId, TaskId
 
 
 class Clock:
-    """A clock that a test sets."""
+    """A clock that the test sets."""
 
     at = 0.0
     wall_s = 0.0
@@ -34,7 +34,7 @@ def key(name: str) -> Key:
 
 
 def empty(path: Path) -> float:
-    """Return the used share at which sandboxes are kept for the whole time."""
+    """Return the used share at which sandboxes are kept for the full time."""
     return -HEADROOM
 
 

@@ -41,7 +41,7 @@ def test_a_small_machine_leaves_half_to_the_system(total: int, left: int) -> Non
     assert spared(total, GIB) == left
 
 
-def test_text_that_is_no_amount_is_rejected() -> None:
+def test_text_that_is_not_an_amount_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="cpus: 'four' is not an amount"):
         GivenResources.parse("cpus:four")
 

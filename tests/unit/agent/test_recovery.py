@@ -1,4 +1,4 @@
-"""Recovery from records, and what the next agent does about each task."""
+"""Recovery from records, and the next agent's decision about each task."""
 
 from __future__ import annotations
 

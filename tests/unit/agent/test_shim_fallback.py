@@ -1,4 +1,4 @@
-"""The sweep of the interpreted shim, when processes end at the worst moment."""
+"""The interpreted shim finds all children, even if processes end during its scan."""
 
 from __future__ import annotations
 

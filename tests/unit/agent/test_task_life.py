@@ -53,7 +53,7 @@ def task(task_id: str = T, resources: str = "cpus:1;mem:100MB", grace_ms: int = 
 
 
 class World:
-    """The core of an agent, a clock that a test moves, and all effects so far."""
+    """The core of an agent, a clock that the test sets, and all effects so far."""
 
     def __init__(self, registered: bool = True) -> None:
         self.state = AgentState.of(TOTAL)
@@ -173,7 +173,7 @@ class TestAFailedTask:
             (ev.Exited(KEY, signal=63), "ended by signal 63 (unnamed)"),
         ],
     )
-    def test_a_bad_end_is_failed(self, exited: ev.Exited, message: str) -> None:
+    def test_a_nonzero_exit_or_a_signal_is_failed(self, exited: ev.Exited, message: str) -> None:
         world = World().running()
         world.do(exited)
         status = world.status()
@@ -234,12 +234,12 @@ class TestAKill:
             assert (status.state, status.reason) == (TaskState.KILLED, Reason.KILLED_BY_FRAMEWORK)
             assert (status.exit_code, status.signal) == (exited.exit_code, exited.signal)
 
-    def test_without_a_grace_uses_that_of_the_task(self) -> None:
+    def test_without_a_grace_uses_the_grace_of_the_task(self) -> None:
         world = World().running(grace_ms=500)
         world.do(kill())
         assert world.sleep(0.51) == [Signal(KEY, 7, Force.KILL)]
 
-    def test_a_second_one_may_shorten_the_grace_but_not_lengthen_it(self) -> None:
+    def test_a_second_kill_may_shorten_the_grace_but_not_lengthen_it(self) -> None:
         world = World().running()
         world.do(kill(grace_ms=5000))
         assert world.do(kill(grace_ms=60_000)) == []
@@ -298,12 +298,12 @@ class TestUpdates:
             assert sent(world.sleep(at - world.now)) == [("GONE", 1)]
         assert waits == [10, 20, 40, 80, 160, 320, 600, 600, 600]
 
-    def test_all_unacknowledged_ones_are_sent_again_together(self) -> None:
+    def test_all_unacknowledged_updates_are_sent_again_together(self) -> None:
         world = World().running()
         world.do(ev.Exited(KEY, exit_code=0))
         assert sent(world.sleep(10)) == [("STARTING", 1), ("RUNNING", 2), ("FINISHED", 3)]
 
-    def test_an_acknowledgement_covers_all_earlier_ones(self) -> None:
+    def test_an_acknowledgement_covers_all_earlier_updates(self) -> None:
         world = World().running()
         world.do(ev.Exited(KEY, exit_code=0))
         world.sleep(10)
@@ -386,7 +386,7 @@ class TestTheAgent:
             ForgetTask(F, TaskId("t2")),
         ]
         state.check()
-        # The next life finds no damage, and still knows of the loss.
+        # The next life finds no damage, and still reports the loss.
         made = [e.record for e in effects if isinstance(e, Checkpoint)]
         assert recovered([*records, *made], TOTAL).incomplete
 

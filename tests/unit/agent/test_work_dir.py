@@ -23,7 +23,7 @@ async def test_only_one_agent_uses_a_work_dir(
     (await WorkDir.open(tmp_path)).close()
 
 
-async def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
+async def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match=r"cannot use the work dir .*file: File exists"):
         await WorkDir.open(tmp_path / "file")
@@ -57,7 +57,7 @@ async def test_a_part_that_is_a_link_is_refused(tmp_path: Path, part: str) -> No
     assert (elsewhere / "precious").read_text() == "kept"
 
 
-async def test_files_that_are_no_run_files_stay(tmp_path: Path) -> None:
+async def test_files_other_than_run_files_stay(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     for name, content in (("results.csv", b"1,2\n"), ("long", b" " * 1000)):

@@ -10,7 +10,7 @@ A_SECOND = 60
 
 
 def series(noise: Noise, bytes_a_task: float, minutes: float, ended: int = 0) -> Series:
-    """Memory of 80 MB that grows with each task, at a point each second."""
+    """Return samples of 80 MB of memory that grows with each task, one a second."""
     return Series(
         noise,
         [
@@ -30,7 +30,7 @@ def series(noise: Noise, bytes_a_task: float, minutes: float, ended: int = 0) ->
         (300, 30, ENDED_TASKS.most, Verdict.FILLS),
     ],
 )
-def test_memory_of_histories_is_no_leak(
+def test_memory_of_histories_is_not_a_leak(
     bytes_a_task: float, minutes: float, ended: int, verdict: Verdict
 ) -> None:
     assert series(MASTER_RSS, bytes_a_task, minutes, ended).verdict() is verdict

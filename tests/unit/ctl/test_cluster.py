@@ -20,7 +20,7 @@ PLAN = Plan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, (), ())
 
 
 class FakeChildren:
-    """Children that die of signals, as if they did not handle them yet."""
+    """Children that signals kill, as before they have installed handlers."""
 
     def __init__(self) -> None:
         self.started: list[Child] = []

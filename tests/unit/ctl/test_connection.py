@@ -18,7 +18,7 @@ ADDRESS = Address("127.0.0.1", 1)
 
 
 async def ends_by_status(request: object, timeout: float) -> Any:
-    """A call that ends with a gRPC status when its task is cancelled."""
+    """End with a gRPC status when the task is cancelled."""
     try:
         await asyncio.sleep(timeout)
     except asyncio.CancelledError:
@@ -46,7 +46,7 @@ async def test_a_cancelled_call_ends_its_task() -> None:
 
 
 async def is_unknown(request: object, timeout: float) -> Any:
-    """A call to an unknown method."""
+    """Fail as an unknown method does."""
     nothing = grpc.aio.Metadata()
     raise grpc.aio.AioRpcError(grpc.StatusCode.UNIMPLEMENTED, nothing, nothing)
 

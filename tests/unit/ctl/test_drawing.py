@@ -1,4 +1,4 @@
-"""Tables on terminals: they fit the width, and cut no ids and titles."""
+"""Tables fit the width of a terminal without cutting ids and titles."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from croupier.ctl.app import app
 
 
 def commands(parent: App, path: str = "croupier") -> Iterator[tuple[str, App]]:
-    """Yield every command that can be run, by its words."""
+    """Yield every command that can be run, with its words."""
     for name in parent:
         if name.startswith("-"):
             continue

@@ -23,7 +23,7 @@ def test_a_shell_line_joins_the_words() -> None:
     assert (command.argv, command.shell) == ((), "echo $A; ls")
 
 
-def test_a_job_without_a_name_has_its_commands() -> None:
+def test_a_job_without_a_name_is_named_for_its_command() -> None:
     assert Job(("echo", "x" * 200), UNIT).title == "echo " + "x" * 75
 
 

@@ -62,7 +62,7 @@ def test_exit_codes_are_those_of_a_shell(ending: TaskStatus, code: int) -> None:
         status(TaskState.FAILED, signal=9),
     ],
 )
-def test_an_end_of_the_commands_own_is_no_warning(ending: TaskStatus) -> None:
+def test_an_exit_of_the_command_itself_is_not_a_warning(ending: TaskStatus) -> None:
     assert warning_of("run-0", ending) is None
 
 
@@ -141,7 +141,7 @@ def test_no_copy_is_pending_after_giving_up() -> None:
     assert progress.pending == 0
 
 
-def test_a_requested_kill_is_no_warning() -> None:
+def test_a_requested_kill_is_not_a_warning() -> None:
     progress = Progress(2)
     progress.launch(2)
     assert progress.on_status(status(TaskState.KILLED, "run-1", signal=15)) == "run-1: KILLED"

@@ -1,4 +1,4 @@
-"""JSON objects, and the tables that are made of them."""
+"""JSON objects, and the tables that show them."""
 
 from __future__ import annotations
 

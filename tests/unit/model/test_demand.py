@@ -107,7 +107,7 @@ def test_several_shapes_are_legal() -> None:
         ],
     ],
 )
-def test_a_shape_is_demanded_once(twice: list[Demand]) -> None:
+def test_a_shape_is_not_demanded_twice(twice: list[Demand]) -> None:
     with pytest.raises(InvalidRequest, match="twice"):
         check_demands(twice, [ADS, WEB])
 
@@ -169,7 +169,7 @@ def test_tiny_units_are_refused(unit: str) -> None:
     tiny = Demand(Resources.parse(unit))
     with pytest.raises(InvalidRequest, match="too small: it needs at least"):
         tiny.check()
-    # Offers of many of them at once are not.
+    # A minimum per offer makes them legal.
     replace(tiny, min_per_offer=1_000_000).check()
 
 

@@ -1,4 +1,4 @@
-"""Identifiers: each names a directory, so none may lead out of one."""
+"""Identifiers: each names a directory, so none may lead out of its parent."""
 
 from __future__ import annotations
 

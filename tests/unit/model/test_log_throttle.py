@@ -1,11 +1,11 @@
-"""A repeated line is written once in a while, other lines at once."""
+"""A repeated line is written at intervals, other lines at once."""
 
 from __future__ import annotations
 
 from croupier.model.log_throttle import MAX_KEYS, LogThrottle
 
 
-def test_repeated_line_is_due_once_in_a_while() -> None:
+def test_repeated_line_is_due_at_intervals() -> None:
     throttle = LogThrottle(30.0)
     due = [at for at in range(100) if throttle.is_due("gone", float(at))]
     assert due == [0, 30, 60, 90]

@@ -1,4 +1,4 @@
-"""Patterns from peers: linear time, bounded memory, refused by name."""
+"""Patterns from peers take linear time and bounded memory, or are refused."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def seconds(pattern: Pattern, text: str) -> float:
 
 
 def test_the_library_writes_nothing_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    """RE2 logs a state machine that outgrows its memory; the master must not."""
+    """RE2 logs that a state machine outgrows its memory; the master must not."""
     Pattern("(.*a){20}").matches(KILOBYTE)
     with pytest.raises(InvalidRequest):
         Pattern("[^x]{1000}")

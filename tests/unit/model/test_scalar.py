@@ -1,4 +1,4 @@
-"""Amounts of one resource: parsed exactly, or refused by name."""
+"""Amounts of one resource are parsed exactly, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cancelled task ends, whatever the end of its gRPC call looks like."""
+"""A cancelled task ends, however its gRPC call ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from croupier.net.cancellation import reraise_own_cancellation
 
 
 async def ends_by_status(*_: object) -> NoReturn:
-    """A call that, when its task is cancelled, ends by a status of gRPC."""
+    """End with a gRPC status when the task is cancelled."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -36,7 +36,7 @@ async def cancelled(task: asyncio.Task[None]) -> None:
         await asyncio.wait_for(task, 5.0)
 
 
-async def test_questions_to_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_task_that_calls_etcd_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     client = EtcdClient([Address("127.0.0.1", 1)])
     monkeypatch.setattr("croupier.master.etcd.endpoint.Endpoint.ask", ends_by_status)
 
@@ -51,5 +51,5 @@ async def test_questions_to_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
     await client.close()
 
 
-async def test_a_task_that_was_not_cancelled_goes_on() -> None:
+async def test_a_task_that_was_not_cancelled_continues() -> None:
     reraise_own_cancellation()

@@ -144,7 +144,7 @@ async def test_heartbeats_have_the_interval_that_the_master_names() -> None:
         assert owner.trace.count("open") == 1
 
 
-async def test_silent_master_is_left_and_nothing_is_sent_after_the_end() -> None:
+async def test_a_silent_master_is_left_and_nothing_is_sent_after_the_end() -> None:
     async def script(calls: Any, context: Any) -> None:
         await context.write(SUBSCRIBED)
         await asyncio.sleep(60)
@@ -158,7 +158,7 @@ async def test_silent_master_is_left_and_nothing_is_sent_after_the_end() -> None
         assert "was silent for 0.2 s" in str(end.error)
 
 
-async def test_a_pause_of_the_reader_is_not_silence_of_the_master() -> None:
+async def test_a_pause_of_the_reader_does_not_count_as_silence_of_the_master() -> None:
     async with master(serve) as (address, service):
         owner = Owner([address])
         async with running(owner):
@@ -172,7 +172,9 @@ async def test_a_pause_of_the_reader_is_not_silence_of_the_master() -> None:
 
 
 @pytest.mark.parametrize("error", [FailedOver("another took over"), TooSlow("read faster")])
-async def test_last_error_of_the_master_wins_over_the_broken_stream(error: CroupierError) -> None:
+async def test_the_last_error_of_the_master_wins_over_the_broken_stream(
+    error: CroupierError,
+) -> None:
     async def script(calls: Any, context: Any) -> None:
         await context.write(SUBSCRIBED)
         await context.write(error_message(error))
@@ -189,7 +191,7 @@ async def test_last_error_of_the_master_wins_over_the_broken_stream(error: Croup
                 assert str(owner.disconnections[0].error) == "read faster"
 
 
-async def test_named_leader_is_next_at_once() -> None:
+async def test_a_named_leader_is_tried_next_at_once() -> None:
     slow = replace(TIMES, backoff_first_s=60.0, backoff_cap_s=60.0, election_cap_s=60.0)
     async with master(serve) as (leader, _):
 
@@ -205,7 +207,7 @@ async def test_named_leader_is_next_at_once() -> None:
             assert owner.session.address == leader
 
 
-async def test_master_that_never_accepts_the_client_is_left() -> None:
+async def test_a_master_that_never_accepts_the_client_is_left() -> None:
     async def script(calls: Any, context: Any) -> None:
         await asyncio.sleep(60)
 
@@ -218,7 +220,7 @@ async def test_master_that_never_accepts_the_client_is_left() -> None:
         assert "did not accept the session in time" in str(end.error)
 
 
-async def test_waits_start_small_again_after_a_stream_that_settled() -> None:
+async def test_waits_are_short_again_after_a_settled_stream() -> None:
     async def script(calls: Any, context: Any) -> None:
         await context.write(SUBSCRIBED)
         await asyncio.sleep(0.05)
@@ -252,7 +254,7 @@ async def test_leaving_sends_the_last_message_and_ends_with_the_stream() -> None
     assert [call for call in seen if call != "heartbeat"] == ["subscribe", "revive", "teardown"]
 
 
-async def test_leaving_while_no_master_is_there_ends_the_session() -> None:
+async def test_leaving_without_a_reachable_master_ends_the_session() -> None:
     [unused] = free_addresses(1)
     owner = Owner([unused])
     async with running(owner) as task:

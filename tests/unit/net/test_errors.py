@@ -15,7 +15,7 @@ def _below(kind: type[CroupierError]) -> list[type[CroupierError]]:
     return [each for child in kind.__subclasses__() for each in (child, *_below(child))]
 
 
-# Packages that are not on the wire have further kinds, for themselves.
+# Other packages have further errors, which are never on the wire.
 KINDS = [kind for kind in _below(CroupierError) if kind.__module__ == CroupierError.__module__]
 
 
@@ -25,7 +25,7 @@ def test_every_error_survives_the_wire(kind: type[CroupierError]) -> None:
     assert (type(back), str(back)) == (kind, "why")
 
 
-def test_every_error_has_a_code_of_grpc() -> None:
+def test_every_error_has_a_grpc_code() -> None:
     assert set(STATUS) == set(KINDS)
 
 

@@ -1,4 +1,4 @@
-"""The order of tries: redirects are followed, but not in circles and not to dead masters."""
+"""Redirects are followed, but not in circles and not to dead masters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_named_leader_is_next_at_once_even_if_it_is_not_listed() -> None:
     assert masters.next() == B
 
 
-def test_a_circle_ends_after_some_hops() -> None:
+def test_a_circle_of_redirects_ends_after_some_hops() -> None:
     masters = Masters([A, B])
     hops = 0
     address = masters.next()

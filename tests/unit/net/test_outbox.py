@@ -103,7 +103,7 @@ async def test_an_outbox_is_bounded_in_bytes_too() -> None:
     assert [outbox.put(Letter(i)) for i in range(4)] == [True, True, True, False]
 
 
-async def test_encoded_messages_make_up_the_message_that_repeats_them() -> None:
+async def test_joined_messages_are_the_message_that_repeats_them() -> None:
     large = framework_pb2.Event(error=framework_pb2.Error(message="x" * 100_000))
     verdict = framework_pb2.Event(verdict=framework_pb2.Verdict(seq=300))
     events = [verdict, large, framework_pb2.Event(), verdict]

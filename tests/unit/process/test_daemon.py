@@ -121,7 +121,7 @@ def test_log_lines_can_be_text_without_colours() -> None:
 
 
 def test_the_daemon_ends_with_its_named_parent() -> None:
-    """Even a parent that is killed, which can send no signal."""
+    """A killed parent cannot send a signal."""
     parent = (
         "import os, subprocess, sys, time\n"
         "subprocess.Popen([sys.executable, '-c', sys.argv[1]],"

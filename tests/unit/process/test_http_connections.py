@@ -28,7 +28,7 @@ SOON = 5.0
 
 
 class Served:
-    """A server with routes that take their time, or have no end."""
+    """A server with slow and endless routes."""
 
     def __init__(self, limits: HttpLimits) -> None:
         routes = [web.get("/slow", self.get_slow), web.get("/endless", self.get_endless)]
@@ -80,7 +80,7 @@ async def connected(
 
 
 async def answer(reader: asyncio.StreamReader) -> str:
-    """The head of a response; empty if the connection ended without."""
+    """Return the head of a response; empty if the connection ended without one."""
     async with asyncio.timeout(SOON):
         try:
             return (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -177,7 +177,7 @@ async def test_one_address_cannot_take_all_connections() -> None:
                     assert (await answer(other)).startswith("HTTP/1.1 200 ")
                     async with connected(served, ASK, "127.0.0.3") as beyond:
                         assert (await answer(beyond)).startswith("HTTP/1.1 503 ")
-        # Of each address once.
+        # The log has each address once.
         assert [line["event"] for line in said] == ["http_connection_refused"] * 2
 
         async def is_free() -> bool:

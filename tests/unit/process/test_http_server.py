@@ -27,7 +27,7 @@ class Hands:
 
 
 class Daemon:
-    """An HTTP server on a free port, with all it depends on in reach."""
+    """An HTTP server on a free port, with its dependencies."""
 
     def __init__(self) -> None:
         self.clock = Hands()

@@ -1,4 +1,4 @@
-"""The lag is measured at the loop, not in its tasks."""
+"""The lag of the loop is measured, not that of its tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.eventually import eventually
 
 
 def seen(registry: CollectorRegistry, above: float) -> float:
-    """How many times the loop was later than so many seconds."""
+    """Return how many times the loop was later than `above` seconds."""
     name = "croupier_loop_lag_seconds"
     total = registry.get_sample_value(f"{name}_count") or 0.0
     return total - (registry.get_sample_value(f"{name}_bucket", {"le": str(above)}) or 0.0)
