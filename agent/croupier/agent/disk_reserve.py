@@ -29,7 +29,6 @@ class Reserve:
     """
 
     def __init__(self, path: Path) -> None:
-        """Take nothing before `take`."""
         self._path = path
         self.has_room = True
 

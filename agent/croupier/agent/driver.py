@@ -31,7 +31,6 @@ class Driver:
         metrics: Metrics,
         clock: Clock,
     ) -> None:
-        """Own `reactor` from now on."""
         self._reactor, self._inbox, self._checkpoint = reactor, inbox, checkpoint
         self._metrics, self._clock = metrics, clock
         self.all_ended = asyncio.Event()

@@ -70,7 +70,6 @@ class Metrics:
     """Counts and logs what the reactor and the driver do: their observer."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
-        """Register with `registry`."""
         self._clock = clock
         self._ordered_at: dict[Key, float] = {}
         self._adopting: dict[Key, str] = {}

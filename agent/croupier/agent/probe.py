@@ -90,5 +90,4 @@ def _disk_bytes(path: Path) -> int:
 
 
 def _milli_mib(size: int) -> int:
-    """Return whole MiB, in thousandths."""
     return size // 1024**2 * 1000

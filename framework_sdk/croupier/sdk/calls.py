@@ -224,7 +224,6 @@ class Calls:
                 self._send_demand()
 
     def _send_demand(self) -> None:
-        """Send the current demand."""
         subscription = self._subscription
         demands = subscription.demands
         self.post(demand_call(demands), lambda seq: subscription.on_demands_sent(seq, demands))

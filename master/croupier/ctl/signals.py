@@ -15,7 +15,6 @@ class EndSignals:
     """Handles SIGINT, SIGTERM and SIGHUP until `close`. For the main thread and its loop."""
 
     def __init__(self) -> None:
-        """Install the handlers."""
         self._loop = asyncio.get_running_loop()
         self._is_first, self._is_second = asyncio.Event(), asyncio.Event()
         self._number: signal.Signals | None = None

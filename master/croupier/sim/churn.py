@@ -88,7 +88,6 @@ class Churn:
     """A filled tree whose tasks end one by one."""
 
     def __init__(self, plan: Plan, make_rule: MakeRule, chance: random.Random) -> None:
-        """Fill the tree of `plan` by a rule."""
         self.filling = plan.grow()
         self._rule = make_rule(self.filling)
         self._chance = chance

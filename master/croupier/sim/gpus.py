@@ -38,7 +38,6 @@ class GpuNode:
     __slots__ = ("free", "left", "useless")
 
     def __init__(self, gpus: int, size: Size) -> None:
-        """Begin with all GPUs free."""
         self.free = [WHOLE] * gpus
         self.left = size
         self.useless = 0.0

@@ -59,7 +59,6 @@ class Kernel:
     """
 
     def __init__(self, state: State) -> None:
-        """Begin at time 0."""
         self.state = state
         self.steps = 0
         self.on_fact: Callable[[Fact], None] | None = None

@@ -137,7 +137,6 @@ class Machine(Generic[KeyT]):
     __slots__ = ("_numbers", "_paces", "_paging", "_running", "_was_over", "size", "used")
 
     def __init__(self, size: Size, paging: Paging = PAGING) -> None:
-        """Begin without tasks."""
         self.size = size
         self.used = _NOTHING
         self._paging = paging

@@ -20,7 +20,6 @@ class Unrotated(Drf):
     name = "min-sat-entitlement"
 
     def __init__(self) -> None:
-        """See `Drf`."""
         super().__init__(rotate=False)
 
 
@@ -66,7 +65,6 @@ class Collapsed:
     name = "flat"
 
     def __init__(self) -> None:
-        """Begin without a cluster."""
         self._totals = Totals()
 
     def scale(self, totals: Totals, _depth: int, _weight_bits: int, /) -> None:

@@ -159,7 +159,6 @@ class Resources:
         return _made(scalars, ranges, sets)
 
     def __le__(self, other: Resources) -> bool:
-        """Return whether this fits in `other`."""
         mine, theirs = self.scalars, other.scalars
         for name, milli in mine.items():
             if milli > theirs.get(name, 0):
@@ -175,7 +174,6 @@ class Resources:
         return True
 
     def __ge__(self, other: Resources) -> bool:
-        """Return whether `other` fits in this."""
         return other <= self
 
     def excess(self, free: Resources) -> str:

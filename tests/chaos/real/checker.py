@@ -54,7 +54,7 @@ class History:
     """What a framework recorded about one of its tasks.
 
     Attributes:
-        told: each update that needs an acknowledgement, with the run of the program that
+        updates: each update that needs an acknowledgement, with the run of the program that
             received it.
         forgotten: a KILL was answered by NotFound before the terminal status arrived.
     """
@@ -63,7 +63,7 @@ class History:
     is_void: bool = False
     kill_asked: bool = False
     forgotten: bool = False
-    told: list[tuple[int, Update]] = field(default_factory=list)
+    updates: list[tuple[int, Update]] = field(default_factory=list)
 
     @property
     def accepted(self) -> bool:
@@ -77,7 +77,7 @@ class History:
 
     def ends(self) -> list[Update]:
         """Return the terminal updates that were handled."""
-        return [update for _, update in self.told if update.handled and _is_end(update)]
+        return [update for _, update in self.updates if update.handled and _is_end(update)]
 
 
 def check_tasks(
@@ -124,7 +124,7 @@ def histories(entries: Iterable[Entry]) -> dict[str, History]:
                 history = found[task_id]
                 history.forgotten |= bool(error) and not history.ends()
             case Update(task_id) if entry.sequence:
-                found.setdefault(task_id, History()).told.append((run, entry))
+                found.setdefault(task_id, History()).updates.append((run, entry))
     return found
 
 
@@ -144,22 +144,22 @@ def _check_verdict(task_id: str, history: History, ran: Ledger) -> Iterator[Viol
         return
     if task_id in ran.starts:
         yield Violation("ran_unasked", task_id, "it was refused")
-    elif history.told:
-        yield Violation("told_of_refused", task_id, history.told[0][1].state)
+    elif history.updates:
+        yield Violation("reported_though_refused", task_id, history.updates[0][1].state)
 
 
 def _check_order(task_id: str, history: History) -> Iterator[Violation]:
     last: dict[int, int] = {}
-    for run, update in history.told:
+    for run, update in history.updates:
         if update.sequence <= last.get(run, 0):
-            kind = "told_twice" if update.sequence == last[run] else "out_of_order"
+            kind = "reported_twice" if update.sequence == last[run] else "out_of_order"
             yield Violation(kind, task_id, f"{update.state} as {update.sequence}")
         last[run] = max(update.sequence, last.get(run, 0))
-    handled = [update for _, update in history.told if update.handled]
+    handled = [update for _, update in history.updates if update.handled]
     for before, update in zip([None, *handled], handled, strict=False):
         due = 1 + (before.sequence if before else 0)
         if before is not None and _is_end(before):
-            yield Violation("told_after_end", task_id, update.state)
+            yield Violation("reported_after_end", task_id, update.state)
         elif update.sequence not in (due, MASTER_SEQUENCE):
             yield Violation("skipped", task_id, f"{update.sequence} came when {due} was due")
 
@@ -174,13 +174,13 @@ def _check_end(
         yield Violation("forgotten", work.task_id, "KILL found no such task before its end")
     if not ends:
         started = "it started" if work.task_id in ran.starts else "it never started"
-        if history.accepted or history.told:
-            yield Violation("lost", work.task_id, f"its end was not told; {started}")
+        if history.accepted or history.updates:
+            yield Violation("lost", work.task_id, f"its end was not reported; {started}")
         else:
             yield Violation("unanswered", work.task_id, f"neither verdict nor update; {started}")
         return
     if len(ends) > 1:
-        yield Violation("told_twice", work.task_id, " and ".join(end.state for end in ends))
+        yield Violation("reported_twice", work.task_id, " and ".join(end.state for end in ends))
     problem = _untrue(work, ends[0], history, ran, excuse)
     if problem:
         yield Violation("wrong_end", work.task_id, f"{_words(ends[0])}: {problem}")

@@ -84,15 +84,19 @@ def test_a_refused_task_is_clean_and_settled() -> None:
         ([Begun(1), Asked((OK,)), Answered(OK, "no", 0.0)], f"start {OK} 9", "ran_unasked"),
         ([Begun(1), Asked((OK,)), Void(OK)], f"start {OK} 9", "ran_unasked"),
         ([], f"start {OK} 9", "ran_unasked"),
-        ([Begun(1), Asked((OK,)), Void(OK), update(OK, "RUNNING", 1)], "", "told_of_refused"),
+        (
+            [Begun(1), Asked((OK,)), Void(OK), update(OK, "RUNNING", 1)],
+            "",
+            "reported_though_refused",
+        ),
         ([*whole(), Void(OK)], f"start {OK} 9;end {OK}", "two_verdicts"),
-        ([*whole(), update(OK, "FINISHED", 2, 0)], f"start {OK} 9;end {OK}", "told_twice"),
+        ([*whole(), update(OK, "FINISHED", 2, 0)], f"start {OK} 9;end {OK}", "reported_twice"),
         (
             [*whole(), update(OK, "FINISHED", 2, 0, handled=False)],
             f"start {OK} 9;end {OK}",
-            "told_twice",
+            "reported_twice",
         ),
-        ([*whole(), update(OK, "RUNNING", 3)], f"start {OK} 9;end {OK}", "told_after_end"),
+        ([*whole(), update(OK, "RUNNING", 3)], f"start {OK} 9;end {OK}", "reported_after_end"),
         (
             [*launched(OK), update(OK, "FINISHED", 2, 0)],
             f"start {OK} 9;end {OK}",

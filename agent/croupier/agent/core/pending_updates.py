@@ -20,7 +20,6 @@ class PendingUpdates:
     __slots__ = ("_resend_s", "sequence", "waiting")
 
     def __init__(self) -> None:
-        """Begin without updates."""
         self.waiting: deque[TaskStatus] = deque()
         """Unacknowledged updates, oldest first."""
         self.sequence = 0

@@ -89,7 +89,6 @@ class FakeMaster:
         self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen."""
         rpc.add_FrameworkServiceServicer_to_server(self._service, self._server)
         self._port = bind(self._server, Address("127.0.0.1", self._port))
         await self._server.start()

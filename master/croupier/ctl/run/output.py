@@ -89,7 +89,6 @@ class Outputs:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
-        """Open the client."""
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(
@@ -100,7 +99,6 @@ class Outputs:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop reading."""
         for task in list(self._reading):
             task.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)

@@ -116,7 +116,6 @@ class DemandHistory:
     """All demands of one framework."""
 
     def __init__(self, at: float) -> None:
-        """Begin without demand at `at`."""
         self.declares = False
         self._quiet_since = at
         self._tracked: dict[DemandKey, TrackedDemand] = {}

@@ -120,7 +120,6 @@ class History:
     """
 
     def __init__(self, head: Head) -> None:
-        """Begin with the head of the oldest file."""
         self.head = head
         self.end = head.at
         self.roles: dict[Role, RoleSettings] = dict(head.roles) if head.part == 1 else {}

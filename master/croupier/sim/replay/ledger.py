@@ -49,7 +49,6 @@ class WaitTally:
     """Collects waits by party."""
 
     def __init__(self) -> None:
-        """Begin without tasks."""
         self._tasks: Counter[Party] = Counter()
         self._waiting: Counter[Party] = Counter()
         self._waits: defaultdict[Party, list[float]] = defaultdict(list)

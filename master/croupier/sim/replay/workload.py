@@ -99,8 +99,6 @@ def parts_of(history: History) -> list[Part]:
 
 
 class _Builder:
-    """Builds one part."""
-
     def __init__(self, history: History, runs: Sequence[TaskRun]) -> None:
         self._start, self._end = history.start, history.end
         self._shapes: dict[_ShapeKey, Shape] = {}

@@ -16,7 +16,6 @@ class Machines:
     """The free amounts of each machine."""
 
     def __init__(self, capacities: Iterable[Sequence[Fraction]]) -> None:
-        """Begin empty."""
         self.free = [list(capacity) for capacity in capacities]
 
     def left(self) -> list[Fraction]:

@@ -86,7 +86,6 @@ class Forest:
     """
 
     def __init__(self, totals: Amounts) -> None:
-        """Begin without pools."""
         self.totals = totals
         self.root = Pool("", used=[Fraction(0)] * len(totals))
         self.by_path: dict[str, Pool] = {"": self.root}
