@@ -85,7 +85,9 @@ async def find_framework(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that name.
     """
-    found = _called(await all_of(master, FRAMEWORKS), named, "framework_id", "name")
+    known = await all_of(master, FRAMEWORKS)
+    found = [each for each in known if each["framework_id"] == named]
+    found = found or [each for each in known if each["name"] == named]
     if not found:
         raise NotFound(f"no framework {named!r}")
     if len(found) > 1:
@@ -101,19 +103,16 @@ async def find_agent(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that hostname.
     """
-    found = _called(await all_of(master, AGENTS), named, "agent_id", "hostname")
+    known = [each async for page in messages(master, AGENTS) for each in page]
+    found = [each for each in known if each.agent.agent_id == named]
+    found = found or [each for each in known if each.agent.hostname == named]
     if not found:
         raise NotFound(f"no agent has the id or hostname {named!r}")
     if len(found) > 1:
         # The state tells a lost machine from the one that replaced it.
-        ids = ", ".join(f"{each['agent_id']} ({each['state']})" for each in found)
+        ids = ", ".join(f"{each.agent.agent_id} ({each.state})" for each in found)
         raise Conflict(f"several agents have this hostname: {ids}")
-    return found[0]
-
-
-def _called(known: list[View], named: str, id_key: str, name_key: str) -> list[View]:
-    found = [each for each in known if each[id_key] == named]
-    return found or [each for each in known if each[name_key] == named]
+    return agent.agent_view(found[0])
 
 
 def print_list(

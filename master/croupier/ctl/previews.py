@@ -103,7 +103,11 @@ async def teardown_preview(master: Master, named: str) -> Preview:
     framework_id = framework["framework_id"]
     tasks = await all_of(master, TASKS, framework_id=framework_id)
     tasks = [task for task in tasks if is_live(task)]
-    hosts = {each["agent_id"]: each["hostname"] for each in await all_of(master, AGENTS)}
+    hosts = {
+        each.agent.agent_id: each.agent.hostname
+        async for page in messages(master, AGENTS)
+        for each in page
+    }
     view = {"framework": framework, "tasks": _short(tasks, "task_id", "agent_id", "state")}
     return Preview(framework_id, view, list(_teardown_lines(framework, tasks, hosts)))
 

@@ -11,10 +11,10 @@ import pytest
 
 from croupier.ctl.connection import Master
 from croupier.ctl.lists import find_agent
-from croupier.ctl.previews import agent_use
+from croupier.ctl.previews import agent_use, teardown_preview
 from croupier.model.errors import Conflict, NotFound
 from croupier.v1 import operator_pb2 as pb
-from croupier.v1.framework_pb2 import AgentDescription
+from croupier.v1.framework_pb2 import AgentDescription, FrameworkInfo
 
 PAGES, ON_PAGE = 10, 1_000
 MAX_BYTES = 2_000_000
@@ -44,11 +44,15 @@ class Lists:
             agent("A1", "h1", "connected"),
             agent("A2", "h2", "unreachable"),
             agent("A3", "h2", "connected"),
+            agent("A4", "h4", "connected"),
         ]
+        # As of an agent of a newer release, which has an attribute of an unknown kind.
+        agents[-1].agent.attributes.add(name="zone")
         return pb.ListAgentsResponse(agents=agents)
 
     async def _frameworks(self, _: pb.ListFrameworksRequest) -> pb.ListFrameworksResponse:
-        return pb.ListFrameworksResponse()
+        framework = FrameworkInfo(framework_id="F1", name="train")
+        return pb.ListFrameworksResponse(frameworks=[pb.FrameworkView(framework=framework)])
 
     async def _tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         number = int(request.page_token or 0)
@@ -82,3 +86,8 @@ async def test_agents_of_one_hostname_are_named_with_their_states() -> None:
 async def test_an_unknown_agent_is_looked_for_by_id_and_hostname() -> None:
     with pytest.raises(NotFound, match="no agent has the id or hostname 'h9'"):
         await find_agent(master(), "h9")
+
+
+async def test_an_agent_that_cannot_be_shown_hides_no_other() -> None:
+    assert (await find_agent(master(), "h1"))["agent_id"] == "A1"
+    assert (await teardown_preview(master(), "train")).object_id == "F1"
