@@ -28,7 +28,6 @@ class Recovery:
     """
 
     def __init__(self, state: State, clock: Clock) -> None:
-        """Begin with `state`, in which no agent has re-registered."""
         self._state, self._clock = state, clock
         self.agents = agents_missing(state)
         self.tasks = tasks_undecided(state)

@@ -91,7 +91,7 @@ class Term:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                # The others never return.
+                # Only recovery ends without an error.
                 tasks.remove(recovering)
         except FailedOver as error:
             if self.lineage.overtaken_by is not None:
@@ -135,7 +135,7 @@ async def begin_term(
     limits: SessionLimits | None,
     overtaken_by: StorePosition | None,
 ) -> Term:
-    """Recover what the store holds, and make a new epoch durable.
+    """Recover the records of the store, and make a new epoch durable.
 
     The term owns `store` once it has begun. `overtaken_by` is a proven position that the store
     of an earlier term did not know.

@@ -79,7 +79,6 @@ class AgentProcess(Process):
         machine: Machine,
         observer: Observer,
     ) -> None:
-        """Create a process that does not run."""
         super().__init__(name, clock, network, seed)
         self.masters, self.machine, self.observer = masters, machine, observer
         state = AgentState.of(Resources())
@@ -245,7 +244,6 @@ class AgentProcess(Process):
     # The reactor's reports.
 
     def decided(self, event: Event, effects: Sequence[Effect], /) -> None:
-        """See `Observer`."""
         self.steps += 1
         self.state.check()
         self.observer.on_agent_step(self, self._deciding_epoch, event, list(effects))
@@ -256,11 +254,9 @@ class AgentProcess(Process):
     # The reactor's actions on the machine.
 
     def has_sandbox(self, order: LaunchTask) -> bool:
-        """See `reactor.Machine`."""
         return (order.framework_id, order.task.task_id) in self.machine.sandboxes
 
     def launch(self, state: AgentState, spawn: Spawn) -> ev.LaunchFailed | None:
-        """See `reactor.Machine`."""
         if self.cannot_spawn or self.is_full or self.is_dir_gone:
             return ev.LaunchFailed(spawn.key, "no processes left", cause="no processes left")
         made = self.machine.spawn(spawn.key, spawn.run, state.tasks[spawn.key].info)
@@ -268,7 +264,6 @@ class AgentProcess(Process):
         return None
 
     def adopt(self, key: Key, run: str) -> ev.Adopted | ev.Exited | ev.LaunchFailed | ev.Vanished:
-        """See `reactor.Machine`."""
         known = self.machine.runs.get(run)
         if known is None:
             return ev.Vanished(key, "there is no trace of it", never_started=True)
@@ -280,20 +275,17 @@ class AgentProcess(Process):
         return ev.Exited(key, known.exit_code, known.signal)
 
     def signal(self, key: Key, force: Force) -> None:
-        """See `reactor.Machine`."""
         for live in self.machine.live:
             if live.key == key:
                 self.machine.signal(live, force is Force.KILL)
 
     def forget_run(self, run: str) -> None:
-        """See `reactor.Machine`."""
         self.machine.dismiss(run)
 
     def retire(self, key: Key) -> None:
         """See `reactor.Machine`."""
 
     def check_health(self, wanted: CheckHealth) -> None:
-        """See `reactor.Machine`."""
         self._check += 1
         number = self._check
 

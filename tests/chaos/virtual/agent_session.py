@@ -51,7 +51,6 @@ class AgentSession:
     is_orderly = True
 
     def __init__(self, process: AgentProcess, state: AgentState) -> None:
-        """Begin without a stream."""
         self.end: End | None = None
         self.next_master = ""
         self._process = process
@@ -157,7 +156,6 @@ class AgentSession:
             self.end.send(message)
 
     def send_register(self, session: int, state: AgentState) -> None:
-        """See `Session`."""
         listed = tuple(
             AgentTask(
                 task.framework_id,
@@ -183,16 +181,13 @@ class AgentSession:
         self._send(session, Introduced(register, *known))
 
     def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
-        """See `Session`."""
         ordered = tuple(statuses if self.is_orderly else reversed(statuses))
         self._send(session, partial(AgentReported, statuses=ordered))
 
     def send_refusals(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
-        """See `Session`."""
         launches = tuple(RefusedLaunch(*key, message) for key, message in refused)
         problems = self._process.state.health.problems
         self._send(session, partial(AgentHealth, problems=problems, refused=launches))
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
-        """See `Session`."""
         self._send(session, partial(AgentHealth, problems=problems, refused=()))

@@ -39,7 +39,6 @@ class TracedClock(VirtualClock):
         return blake2b("\n".join(self.lines or ()).encode(), digest_size=16).hexdigest()
 
     def run(self, until: float) -> int:
-        """See `VirtualClock.run`."""
         ran = super().run(until)
         self.ran += ran
         return ran

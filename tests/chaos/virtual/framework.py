@@ -73,7 +73,6 @@ class FrameworkProcess(Process):
         habits: Habits,
         observer: Observer,
     ) -> None:
-        """Create a process that does not run."""
         super().__init__(name, clock, network, seed)
         self.settings, self.masters, self.habits, self.observer = (
             settings,

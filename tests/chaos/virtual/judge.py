@@ -52,7 +52,6 @@ class Judge:
     """The observer of a world, with the history that its checks need."""
 
     def __init__(self, clock: TracedClock) -> None:
-        """Begin with an empty history."""
         self.clock = clock
         self.histories: dict[TaskId, TaskHistory] = {}
         self.seen: Counter[str] = Counter()
@@ -82,7 +81,6 @@ class Judge:
     # Masters.
 
     def on_term(self, master: str, epoch: int) -> None:
-        """Note that a master begins to lead."""
         self.seen["terms"] += 1
 
     def on_store_replaced(self) -> None:
@@ -105,7 +103,6 @@ class Judge:
         self.refused()
 
     def on_commit(self, record: Record) -> None:
-        """Note that a record has become durable."""
         if self.moments:
             self._comes("commit", "")
         match record:
@@ -271,7 +268,6 @@ class Judge:
         must(lost, f"{agent.name} refuses to start, and none of its records is lost")
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
-        """Note that all orders of masters up to that epoch were performed."""
         if self.moments:
             self._comes("sync", agent.name)
         self.obeyed[agent.name] = max(epoch, self.obeyed.get(agent.name, 0))
@@ -293,14 +289,12 @@ class Judge:
         must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
-        """Note that a process has ended."""
         if self.moments:
             self._comes("end", machine.name)
 
     # Frameworks.
 
     def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
-        """Note a new call."""
         self._calls[framework.client_id, seq] = call
         self.seen["calls"] += 1
         match call:
@@ -349,7 +343,6 @@ class Judge:
         history.check_order(client, status, is_newest)
 
     def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """Note that the handler has raised, so the update will be repeated."""
         if status.is_reconciled and status.state.is_terminal:
             self.histories[status.task_id].failed_ends.add(framework.client_id)
 

@@ -71,7 +71,6 @@ class Machine:
     """
 
     def __init__(self, name: str, clock: TracedClock, total: Resources, observer: Observer) -> None:
-        """Begin without processes."""
         self.name, self.clock, self.total, self.observer = name, clock, total, observer
         self.boot = 1
         self.runs: dict[str, Run] = {}

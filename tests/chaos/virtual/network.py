@@ -89,7 +89,6 @@ class Network:
     """All streams, and the faults between processes."""
 
     def __init__(self, clock: TracedClock, random: Random) -> None:
-        """Begin without faults."""
         self.clock, self._random = clock, random
         self._hosts: dict[str, Host] = {}
         self._cuts: dict[tuple[str, str], int] = {}

@@ -79,7 +79,6 @@ class Term:
     def __init__(
         self, master: str, record: MasterRecord, revision: int, state: State, commits: int
     ) -> None:
-        """Begin without sessions."""
         self.master, self.epoch, self.revision, self.state = master, record.epoch, revision, state
         self.commits = commits
         self.lineage = Lineage(record, lambda: self.commits)

@@ -264,8 +264,8 @@ def test_extreme_numbers_from_an_operator() -> None:
             with suppress(CroupierError):
                 changes = changes_from_wire([wire])
                 world.do(UpdateRoles(1, changes, force=True))
-            for standing in role_statuses(world.state).values():
-                views.view_role(standing)
+            for role in role_statuses(world.state).values():
+                views.view_role(role)
             check_encodable(world)
         except Exception as error:
             raise AssertionError(name) from error

@@ -52,8 +52,8 @@ def moved(answer: object) -> RolesMoved:
 
 
 def held(world: World, role: str) -> str:
-    standing = role_statuses(world.state)[Role(role)]
-    return f"{standing.used} used, {standing.offered} offered"
+    status = role_statuses(world.state)[Role(role)]
+    return f"{status.used} used, {status.offered} offered"
 
 
 def test_weight_is_saved_reported_and_used_in_the_next_pass() -> None:

@@ -58,7 +58,6 @@ class AgentAllocation:
     """
 
     def __init__(self, agent: PooledAgent, this_pass: Pass) -> None:
-        """Visit `agent`."""
         self._agent, self._pass, self._tree = agent, this_pass, this_pass.tree
         self._eligibility = Eligibility(
             agent, this_pass.tree, this_pass.rules, len(this_pass.agents.agents), this_pass.now

@@ -33,7 +33,6 @@ class Charges:
         members: Memberships,
         waiters: LimitWaiters,
     ) -> None:
-        """Charge the leaves of `tree` for resources of `agents` and `absent`."""
         self._tree, self._agents, self._absent = tree, agents, absent
         self._members, self._waiters = members, waiters
 

@@ -38,7 +38,6 @@ class Filters:
     __slots__ = ("_by_leaf", "_latest", "round")
 
     def __init__(self) -> None:
-        """Start with none."""
         self._by_leaf: dict[Leaf, Filter] = {}
         self._latest: Resources | None = None
         self.round = 0

@@ -18,7 +18,6 @@ class LimitWaiters:
     """Parks frameworks at limits, and marks agents dirty for them when headroom returns."""
 
     def __init__(self, tree: Tree, agents: AgentPool) -> None:
-        """Watch the limits of the roles in `tree`."""
         self._tree, self._agents = tree, agents
 
     def park(self, leaf: Leaf, *, is_cut: bool = False) -> bool:

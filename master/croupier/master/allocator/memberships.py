@@ -18,7 +18,6 @@ class Memberships:
     """The frameworks in their roles."""
 
     def __init__(self, tree: Tree, agents: AgentPool) -> None:
-        """Start without frameworks."""
         self._tree, self._agents = tree, agents
         self._leaves: dict[FrameworkId, dict[Role, Leaf]] = {}
         self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}

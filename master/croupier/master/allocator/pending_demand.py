@@ -25,7 +25,6 @@ class PendingDemand:
     __slots__ = ("demand", "outstanding", "unmet")
 
     def __init__(self, demand: Demand, outstanding: int = 0) -> None:
-        """Start with `outstanding` units offered."""
         self.demand = demand
         self.outstanding = outstanding
         self.unmet: dict[AgentId, Constraint | None] = {}

@@ -38,7 +38,6 @@ class Preemptor:
     """Finds starving frameworks, plans preemptions, and records those in progress."""
 
     def __init__(self, tree: Tree, agents: AgentPool, rules: PreemptionRules) -> None:
-        """Start with nothing in progress."""
         self.rules = rules
         self._tree, self._agents = tree, agents
         self._starvation = Starvation(self._tree, rules)

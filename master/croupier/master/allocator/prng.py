@@ -11,7 +11,6 @@ class SplitMix64:
     __slots__ = ("_state",)
 
     def __init__(self, seed: int) -> None:
-        """Start the stream of `seed`."""
         self._state = seed & _MASK
 
     def draw(self) -> float:

@@ -37,7 +37,6 @@ class Queries:
     """Answers questions about an allocator; changes no decision."""
 
     def __init__(self, tree: Tree, agents: AgentPool, members: Memberships, rules: Rules) -> None:
-        """Answer from these parts of an allocator."""
         self._tree, self._agents, self._members, self._rules = tree, agents, members, rules
 
     # The cluster.

@@ -34,7 +34,6 @@ class ArrivalQueue:
     """First in, first out. O(1)."""
 
     def __init__(self, scarce: frozenset[str]) -> None:
-        """Start empty."""
         self._scarce = scarce
         # Insertion-ordered.
         self._plain: dict[AgentId, None] = {}
@@ -75,7 +74,6 @@ class RankedQueue:
     """Ordered by a random number or by the free resources. O(log n)."""
 
     def __init__(self, order: str, seed: int, scarce: frozenset[str]) -> None:
-        """Start empty."""
         self._order = order
         self._prng = SplitMix64(seed)
         self._scarce = scarce

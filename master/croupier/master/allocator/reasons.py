@@ -67,7 +67,6 @@ class Reasons:
     __slots__ = ("_cases",)
 
     def __init__(self) -> None:
-        """Start with none."""
         self._cases: dict[Cause, tuple[int, int, AgentId, object]] = {}
 
     def note(self, cause: Cause, pass_number: int, agent_id: AgentId, detail: object) -> None:

@@ -24,7 +24,6 @@ class Text:
     __slots__ = ("_template", "_values", "role")
 
     def __init__(self, template: str, *values: object, role: str = "") -> None:
-        """Format `template` with `values` in `str`."""
         self._template, self._values, self.role = template, values, role
 
     def __str__(self) -> str:

@@ -27,7 +27,6 @@ class Totals:
     __slots__ = ("_amounts", "_scaled", "_touched", "factors")
 
     def __init__(self) -> None:
-        """Start with an empty cluster."""
         self._amounts: dict[str, int] = {}
         self._scaled: dict[str, int] = {}
         self._touched = False

@@ -17,7 +17,6 @@ class SoftReservations:
     __slots__ = ("_resting", "_until")
 
     def __init__(self) -> None:
-        """Start with none."""
         # Both are ordered by time, as all reservations last equally long.
         self._until: dict[AgentId, float] = {}
         self._resting: dict[AgentId, float] = {}

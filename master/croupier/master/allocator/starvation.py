@@ -81,7 +81,6 @@ class Starvation:
     """The times since when frameworks are below."""
 
     def __init__(self, tree: Tree, rules: PreemptionRules) -> None:
-        """Start with no framework below."""
         self._tree = tree
         self._rules = rules
         self._since: dict[Leaf, float] = {}

@@ -24,7 +24,7 @@ PATIENCE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A task that blocks a drain, and why."""
+    """A task that blocks a drain, with the reason."""
 
     framework_id: FrameworkId
     task_id: TaskId

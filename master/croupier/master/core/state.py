@@ -48,7 +48,6 @@ class State:
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
-        """Begin without agents and frameworks."""
         self.master_id = master_id
         epoch = master_id.rpartition("-")[2]
         self.epoch = int(epoch) if _is_number(epoch) else 1

@@ -1,6 +1,6 @@
 """A task, as the master knows it.
 
-Rule: only `State` changes the hold of a task, and only along `TRANSITIONS`.
+Rule: the hold of a task changes only along `TRANSITIONS`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Task:
         since: when it was launched, or found on its agent; seconds on the master's clock.
         sequence: the highest number of an update that its agent sent.
         acknowledged: the highest number that its framework acknowledged.
-        kill: kept until the task has ended, so that an agent that was absent receives it.
+        kill: the requested kill until the task has ended; an absent agent receives it on return.
         delivery: None before the first update is sent.
         client_id: the run of its framework's program that launched it; empty if the task was
             found on its agent.

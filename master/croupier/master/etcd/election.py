@@ -45,7 +45,7 @@ class _Term:
     Attributes:
         lease_s: the granted lifetime of the lease, in seconds.
         proven_at: when the latest request that proves the lease alive was sent.
-        revision: of the creation of the leader's key.
+        revision: the create_revision of the leader's key; 0 before it is created.
     """
 
     lease: int

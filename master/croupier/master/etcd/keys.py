@@ -21,7 +21,6 @@ class Keys:
     """
 
     def __init__(self, prefix: str) -> None:
-        """Derive all keys from `prefix`."""
         self.prefix = prefix
         self.leader, self.head, self.schema, self.records, self.staged = (
             f"/{prefix}/{name}".encode()

@@ -23,7 +23,6 @@ class Digest:
     """The digest of a run."""
 
     def __init__(self) -> None:
-        """Begin before the first decision."""
         self._hash = sha256()
 
     def add(self, effects: Sequence[Effect]) -> str:

@@ -53,17 +53,17 @@ def view_master(state: State, now: float) -> pb.GetMasterResponse:
     )
 
 
-def view_role(standing: RoleStatus) -> pb.RoleView:
+def view_role(status: RoleStatus) -> pb.RoleView:
     """Return the view of a role and everything below it."""
     return pb.RoleView(
-        role=standing.role,
-        settings=settings_to_wire(standing.settings),
-        used=resources_to_wire(standing.used),
-        offered=resources_to_wire(standing.offered),
-        share_ppm=_ppm(standing.share),
-        entitlement_ppm=_ppm(standing.entitlement),
-        frameworks=standing.frameworks,
-        tasks=standing.tasks,
+        role=status.role,
+        settings=settings_to_wire(status.settings),
+        used=resources_to_wire(status.used),
+        offered=resources_to_wire(status.offered),
+        share_ppm=_ppm(status.share),
+        entitlement_ppm=_ppm(status.entitlement),
+        frameworks=status.frameworks,
+        tasks=status.tasks,
     )
 
 

@@ -13,7 +13,6 @@ class MemoryStore:
     """Records in memory; see `Store`."""
 
     def __init__(self) -> None:
-        """Begin with no records."""
         self._registry = Registry()
         self.commits = 0
         self.marked: StorePosition | None = None

@@ -64,7 +64,6 @@ class Random(Flat):
     name = "random"
 
     def __init__(self, seed: int = 0) -> None:
-        """Start the draws of `seed`."""
         self._prng = SplitMix64(seed)
         self._time = 0
 

@@ -21,7 +21,6 @@ class Naive(Still, ABC):
     name: str
 
     def __init__(self) -> None:
-        """Start without a cluster."""
         self._factors: Mapping[str, int] = {}
         self._shift = 0
 
@@ -67,7 +66,6 @@ class SingleResource(Naive):
     name = "single-resource"
 
     def __init__(self, resource: str = "cpus") -> None:
-        """Measure `resource` only."""
         super().__init__()
         self._resource = resource
 
