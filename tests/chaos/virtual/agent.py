@@ -98,7 +98,6 @@ class AgentProcess(Process):
 
     @property
     def state(self) -> AgentState:
-        """The state of the core."""
         return self.reactor.state
 
     def _reactor(self, state: AgentState) -> Reactor:

@@ -69,7 +69,6 @@ class AgentSession:
             self.end.send(partial(AgentStopped, message="asked to stop"))
 
     def connect(self, master: str) -> None:
-        """Connect to a master."""
         process = self._process
         self._session = next(self._sessions)
         self.end = self._process.network.connect(process.name, master, process)
@@ -117,7 +116,6 @@ class AgentSession:
         self._process.later(wait_s, again)
 
     def events_of(self, message: object) -> list[Event]:
-        """Return the events for the core in a message."""
         self._heard_at = self._process.clock.now()
         if isinstance(message, Ended):
             error = message.error

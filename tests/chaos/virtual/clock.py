@@ -26,16 +26,13 @@ class TracedClock(VirtualClock):
 
     @property
     def is_traced(self) -> bool:
-        """Whether lines are kept."""
         return self.lines is not None
 
     def trace(self, line: str) -> None:
-        """Add a line to the trace, with the time."""
         if self.lines is not None:
             self.lines.append(f"{self.now():9.4f} {line}")
 
     def digest(self) -> str:
-        """Return a digest of the whole trace."""
         return blake2b("\n".join(self.lines or ()).encode(), digest_size=16).hexdigest()
 
     def run(self, until: float) -> int:

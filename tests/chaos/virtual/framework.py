@@ -106,7 +106,6 @@ class FrameworkProcess(Process):
 
     @property
     def client_id(self) -> str:
-        """The id of this run of the program."""
         return f"{self.name}-c{self.life}"
 
     @property
@@ -125,7 +124,6 @@ class FrameworkProcess(Process):
         self.is_launching = older.is_launching
 
     def on_start(self) -> None:
-        """Connect."""
         self._forget()
         self._connect(self.random.choice(self.masters))
         if self.habits.reconciles_s:
@@ -189,7 +187,7 @@ class FrameworkProcess(Process):
     # Messages from the master.
 
     def turn(self) -> None:
-        """Take the messages that have arrived, and handle updates."""
+        """Handle the messages and updates that have arrived."""
         for end, message in self.taken():
             if end is self._end:
                 self._heard_at = self.clock.now()
@@ -369,7 +367,6 @@ class FrameworkProcess(Process):
             self.kill(task_id)
 
     def tear_down(self) -> None:
-        """End the framework for good."""
         self._call(calls.Teardown())
 
     def _reconcile(self) -> None:
@@ -395,6 +392,6 @@ class FrameworkProcess(Process):
 
     @property
     def is_waiting_for(self) -> list[str]:
-        """The reasons why it is not settled, as text."""
+        """The reasons why it is not settled, in words."""
         waits = [f"call {e.seq} {calls.call_name(e.call)}" for e in self.ledger.open_calls()]
         return waits + [f"update of {s.task_id}" for s in self.queue]

@@ -242,7 +242,6 @@ class Judge:
         event: AgentEvent,
         effects: list[fx.Effect],
     ) -> None:
-        """Check a step of an agent's core."""
         old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
         must(not old, f"{agent.name} obeys epoch {epoch}: {event}")
         for effect in effects:

@@ -87,7 +87,6 @@ class Machine:
 
     @property
     def live(self) -> list[Run]:
-        """The processes that run now."""
         return [run for run in self.runs.values() if run.lives]
 
     def spawn(self, key: Key, run: str, info: TaskInfo) -> Run:
@@ -103,7 +102,6 @@ class Machine:
         return made
 
     def signal(self, run: Run, by_force: bool) -> None:
-        """Signal a process to end."""
         if by_force:
             self.clock.after(DIES_S, lambda: self._ends(run, None, 9))
         elif run.heeds:

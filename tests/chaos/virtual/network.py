@@ -62,7 +62,6 @@ class End:
 
     @property
     def peer(self) -> End:
-        """The other side."""
         return self._other[0]
 
     def send(self, message: object) -> None:
@@ -160,7 +159,6 @@ class Network:
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
 
     def heal(self, source: str, target: str) -> None:
-        """Undo one cut."""
         self._cuts[source, target] -= 1
         if not self._cuts[source, target]:
             del self._cuts[source, target]

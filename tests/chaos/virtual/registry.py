@@ -123,7 +123,6 @@ class SharedRegistry:
 
     @property
     def is_up(self) -> bool:
-        """Always true."""
         return True
 
     def on_arrival(self, end: End, message: object) -> None:
@@ -165,7 +164,6 @@ class SharedRegistry:
             self._vacate()
 
     def copy(self) -> Copy:
-        """Return a copy of the durable records."""
         return Copy(copied(self.durable), self._number)
 
     def put_back(self, copy: Copy) -> None:
@@ -233,7 +231,6 @@ def name_of(candidate: str) -> str:
 
 
 def copied(registry: Registry) -> Registry:
-    """Return a copy of the registry."""
     made = Registry()
     for each in fields(registry):
         value = getattr(registry, each.name)

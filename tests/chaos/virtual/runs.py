@@ -71,7 +71,6 @@ def run(
 
 
 def text_of(error: Exception) -> str:
-    """Return an error and its place on one line."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(where.filename).name}:{where.lineno}"
     return f"{type(error).__name__} at {place}: {str(error) or where.line}"

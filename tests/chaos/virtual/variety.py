@@ -38,7 +38,6 @@ class Habits:
 
 
 def total(random: Random) -> Resources:
-    """Return the total resources of an agent."""
     return Resources.parse(random.choice(TOTALS))
 
 
@@ -61,7 +60,6 @@ def settings(random: Random) -> Settings:
 
 
 def habits(random: Random) -> Habits:
-    """Return random habits."""
     return Habits(
         role=Role(random.choice(ROLES)),
         tasks=random.choice((2, 5, 10, 20)),

@@ -95,7 +95,6 @@ class World:
 
     @property
     def processes(self) -> list[Process]:
-        """All processes."""
         return [*self.masters, *self.agents, *self.frameworks]
 
     @property
@@ -160,11 +159,9 @@ class World:
         return self.masters[fault.who % len(self.masters)]
 
     def agent(self, fault: Fault) -> AgentProcess:
-        """Return the agent of a fault."""
         return self.agents[fault.who % len(self.agents)]
 
     def framework(self, fault: Fault) -> FrameworkProcess:
-        """Return the framework of a fault."""
         return self.frameworks[fault.who % len(self.frameworks)]
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
@@ -200,8 +197,6 @@ class World:
         return bool(leaders)
 
     def operate(self, name: str, action: AgentAction) -> bool:
-        """Apply an operator's action to an agent."""
-
         def answered(result: object) -> None:
             if isinstance(result, AgentStatus):
                 self.judge.on_operated(name, action, result)

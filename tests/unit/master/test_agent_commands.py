@@ -56,7 +56,7 @@ class Scene(World):
         return answer.result
 
     def refused(self, action: AgentAction, agent: str | None = None) -> CroupierError:
-        """Return the error that the operator is answered; nothing else changes."""
+        """Return the error in the operator's answer, and check that nothing changed."""
         before = len(self.saved), len(self.facts)
         error = self.operate(action, agent)
         assert isinstance(error, CroupierError)
@@ -65,12 +65,10 @@ class Scene(World):
 
     @property
     def known(self) -> Agent:
-        """The agent in the state."""
         return self.state.agents[self.host_id]
 
     @property
     def drain(self) -> DrainProgress:
-        """The progress of its drain."""
         found = drain_progress(self.state, self.known, self.now)
         assert found is not None
         return found
@@ -96,7 +94,6 @@ class Scene(World):
 
 
 def graceful(task_id: str, grace_ms: int) -> TaskInfo:
-    """Return a small task with this grace."""
     task = make_task(task_id)
     return TaskInfo(task.task_id, task.command, task.resources, grace_ms=grace_ms)
 

@@ -37,7 +37,6 @@ class Sick(Scene):
         self.do(AgentHealth(self.host, problems, tuple(names)))
 
     def returns(self, *problems: Problem) -> None:
-        """The agent registers without tasks."""
         self.host = type(self.host)(next(self._sessions))
         total = Resources.parse(ALL)
         self.do(Register(self.host, self.host_id, "host", total, {}, problems=problems))

@@ -26,7 +26,7 @@ def numbers(grant: Grant) -> int:
 
 
 def decline(allocator: Allocator, grant: Grant, until: float | None = None) -> None:
-    """Free all of a grant; with `until`, refuse it until then."""
+    """Decline a grant; with `until`, set a filter until then."""
     allocator.settle_offers(*grant.place, grant.units, unused=grant.resources, refused_until=until)
 
 
@@ -217,7 +217,7 @@ class TestFilters:
 
 class TestReservations:
     def make_contended(self, hold_s: float) -> Allocator:
-        """F1 holds nearly all of 18 cpus and 36 GB in small tasks; F2 needs 8 GB at once."""
+        """Let F1 hold nearly all of 18 cpus and 36 GB in small tasks; F2's unit needs 8 GB."""
         allocator = Allocator(None, Rules(hold_s=hold_s))
         for framework_id, unit in ((F1, "cpus:1;mem:1GB"), (F2, "cpus:1;mem:8GB")):
             allocator.add_framework(framework_id, (Role(framework_id),))
@@ -289,7 +289,7 @@ class TestReservations:
         assert [grant.framework_id for grant in allocator.run(1.0)] == [F1]
 
 
-def test_a_capacity_change_keys_everything_anew() -> None:
+def test_a_capacity_change_keys_every_node_again() -> None:
     allocator = make_allocator(F1, F2)
     allocator.set_demand(F1, (Demand(Resources.parse("cpus:1")),))
     allocator.set_demand(F2, (Demand(Resources.parse("mem:1GB")),))

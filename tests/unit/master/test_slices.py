@@ -39,7 +39,7 @@ def running(task_id: str) -> AgentTask:
 
 
 def longest_stretch(world: World, event: Event) -> int:
-    """Return the most tasks visited between two points at which the step may pause."""
+    """Return the most tasks visited between two pauses of the step."""
     parts = sum(isinstance(part, Pause | Send) for part in steps(world.state, event, world.now))
     return MANY // parts
 

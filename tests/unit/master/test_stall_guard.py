@@ -52,7 +52,6 @@ class Stepped(Recorder):
         await self.driver.read(take_long)
 
     async def turn(self) -> None:
-        """Let the driver make a turn."""
         await self.driver.read(lambda _: None)
 
     async def go_off(self) -> None:

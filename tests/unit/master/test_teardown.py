@@ -28,7 +28,6 @@ class Scene(World):
         assert self.accept(self.session, make_task("t1")).error is None
 
     def tear_down(self, framework_id: str) -> object:
-        """Return the answer to the operator."""
         effects = self.do(TeardownFramework(7, FrameworkId(framework_id), "me"))
         (answer,) = [each for each in effects if isinstance(each, Answer)]
         assert answer.request == 7

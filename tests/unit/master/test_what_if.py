@@ -100,7 +100,6 @@ def test_unchanged_branches_are_not_visited() -> None:
 
 
 def count_calls(work: Callable[[], object]) -> int:
-    """Return how many Python functions `work` calls."""
     calls = 0
 
     def note(_: object, event: str, __: object) -> None:

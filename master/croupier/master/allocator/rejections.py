@@ -61,7 +61,6 @@ class Shortage:
 
 
 def _only(name: str, resources: Resources) -> Resources:
-    """Return one resource of several."""
     return Resources(
         {n: milli for n, milli in resources.scalars.items() if n == name},
         {n: ranges for n, ranges in resources.ranges.items() if n == name},

@@ -16,7 +16,7 @@ from math import lcm
 class Totals:
     """Totals of the cluster's scalar resources, and the scale of shares.
 
-    When all totals grow or shrink alike, as when one more agent of a uniform cluster comes,
+    When all totals grow or shrink alike, as when an agent joins a uniform cluster,
     the order of shares does not change, and the old scale is kept.
 
     Attributes:

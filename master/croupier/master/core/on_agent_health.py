@@ -43,7 +43,6 @@ def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Ef
 
 
 def _on_refused(state: State, agent: Agent, refused: RefusedLaunch, now: float) -> Iterator[Effect]:
-    """End a task whose launch its agent refused."""
     task = agent.tasks.get((refused.framework_id, refused.task_id))
     if task is None or task.state.is_terminal or task.sequence:
         return

@@ -161,7 +161,6 @@ def _on_running(
     report: AgentTask,
     running: list[Task],
 ) -> Iterator[Effect]:
-    """Decide about a task that runs on its agent."""
     if task.state.is_terminal or task.agent_id != agent.agent_id:
         # It has a terminal status, or is another agent's: it must not run.
         assert agent.session is not None

@@ -45,8 +45,6 @@ class NoRecorder:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts of what was recorded."""
-
     part: int = 1
     events: int = 0
     bytes_in_file: int = 0

@@ -58,7 +58,7 @@ def read_marker(database: Path) -> Marker | None:
     except (ValueError, KeyError, TypeError, InvalidRequest):
         raise InvalidRequest(
             f"{path} is damaged: it names the cluster of {database.name}. If that database is the"
-            " right one, remove the damaged file; it is made anew"
+            " right one, remove the damaged file, and the master writes a new one"
         ) from None
 
 

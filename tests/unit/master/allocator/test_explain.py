@@ -16,7 +16,6 @@ F = FrameworkId("f")
 
 
 def first_reason(fixture: AllocatorFixture, agent: str | None = None) -> PassedOver:
-    """Return the first reason of framework `f`."""
     agent_id = None if agent is None else AgentId(agent)
     return fixture.allocator.queries.explain(F, agent_id, fixture.now)[0]
 
@@ -279,7 +278,7 @@ def test_reasons_do_not_grow_with_agents() -> None:
 
 
 def beaten(policy: str = "drf", **roles: RoleSettings) -> PassedOver:
-    """Explain to `f`, with 2 of 9 cpus, why 2 of 3 went to `g`, which holds 4."""
+    """Return why `f`, with 2 of 9 cpus, lost 2 of 3 free cpus to `g`, which holds 4."""
     fixture = AllocatorFixture(make(policy, 1), roles=roles)
     fixture.framework("g", want("cpus:2"))
     fixture.agent("old", "cpus:4")

@@ -13,7 +13,6 @@ from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, w
 
 
 def cpus(fixture: AllocatorFixture, *names: str, total: int) -> list[Fraction]:
-    """Return how many cpus each framework holds of `total`."""
     return [fixture.allocator.queries.share(FrameworkId(name)) * total for name in names]
 
 
@@ -193,7 +192,6 @@ class TestLargeUnits:
 
 
 def cpus_of(fixture: AllocatorFixture, role: str) -> int:
-    """Return how many cpus a role holds."""
     return fixture.tree.roles[Role(role)].held.get("cpus", 0) // 1000
 
 

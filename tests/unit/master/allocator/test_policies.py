@@ -16,7 +16,6 @@ from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
 
 
 def tasks(fixture: AllocatorFixture, resource: str) -> dict[str, int]:
-    """Return how much of a resource each framework holds, in whole units."""
     return {
         str(framework_id): leaf.held.get(resource, 0) // 1000
         for (framework_id, _), leaf in fixture.tree.leaves.items()

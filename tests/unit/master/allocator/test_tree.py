@@ -188,7 +188,7 @@ class TestDirections:
 
 
 class TestTotals:
-    def test_uniform_growth_does_not_key_nodes_anew(self) -> None:
+    def test_uniform_growth_does_not_key_nodes_again(self) -> None:
         tree = make_tree({"cpus": 300, "mem": 700})
         one, two = add(tree, "a", cpus=5), add(tree, "b", mem=9)
         assert neediest(tree) is two
