@@ -76,7 +76,7 @@ class Preemption:
             if not self.help_one():
                 return
             self.serve()
-        raise AssertionError("preemption goes on for ever")
+        raise AssertionError("preemption never ends")
 
     def help_one(self) -> bool:
         """Preempt for one task of a starving client; return whether one could be helped."""

@@ -88,6 +88,6 @@ class NewestMaster:
         if is_older:
             raise Unavailable(
                 f"the store of this master is an old copy: it is at {sent}, and the agent has seen"
-                f" {known}. Restore the newest copy, or go on with this one by croupier-master"
+                f" {known}. Restore the newest copy, or continue with this one by croupier-master"
                 " --recover=old-store"
             )

@@ -107,7 +107,7 @@ class Link:
             is_fatal=lambda error: isinstance(error, FailedOver),
             outbox_messages=OUTBOX_LIMIT,
             outbox_bytes=OUTBOX_BYTES,
-            # Only an ERROR in the stream says what the master means.
+            # Only an ERROR in the stream is the master's own; gRPC's errors are not fatal.
             error_of=lambda error: Unavailable(str(error_from_rpc(error))),
         )
 

@@ -23,7 +23,7 @@ from croupier.model.tags import Kind, Table
 FORMAT = 1
 _PROGRAM = "croupier-agent-checkpoint"
 
-# Of a line's number.
+# The most digits of a line's number.
 _DIGITS = 18
 
 # The table of the format. Tags of classes that other formats record too stand beside these.

@@ -40,8 +40,8 @@ class Framework:
 
     Handlers are called one at a time, in the order in which their events arrived. They may await
     anything, including the methods below. An exception in a handler is logged as `handler_failed`,
-    and the framework goes on. The SDK reconnects by itself: after `on_subscribed` is called again,
-    all earlier offers are void and everything else is unchanged.
+    and affects only that event. The SDK reconnects by itself: after `on_subscribed` is called
+    again, all earlier offers are void and everything else is unchanged.
     """
 
     _settings: ClassVar[Settings] = Settings()

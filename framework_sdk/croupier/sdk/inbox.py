@@ -46,7 +46,7 @@ class Inbox:
     """A queue whose writer stops reading from the stream while it is full.
 
     A handler that waits for a verdict cannot empty the queue, and the verdict comes over the
-    stream that fills it. So reading goes on while calls are unanswered, until four times the
+    stream that fills it. So reading continues while calls are unanswered, until four times the
     limit; then they run into their deadline.
     """
 

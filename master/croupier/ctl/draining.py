@@ -125,7 +125,7 @@ class Follower:
         found = [each async for page in listed for each in page if each.agent.agent_id == wanted]
         self._is_cut_off = False
         if not found:
-            self._print(f"{name_of(self._agent)} has left the cluster for good")
+            self._print(f"{name_of(self._agent)} has left the cluster permanently")
             return ENDED
         self._agent = agent_view(found[0])
         drain = self._agent["drain"]

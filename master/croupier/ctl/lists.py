@@ -109,7 +109,7 @@ async def find_agent(master: Master, named: str) -> View:
     if not found:
         raise NotFound(f"no agent has the id or hostname {named!r}")
     if len(found) > 1:
-        # The state tells a lost machine from the one that replaced it.
+        # The state distinguishes a lost machine from its replacement.
         ids = ", ".join(f"{each.agent.agent_id} ({each.state})" for each in found)
         raise Conflict(f"several agents have this hostname: {ids}")
     return agent.agent_view(found[0])

@@ -79,7 +79,7 @@ async def gone_preview(master: Master, named: str) -> Preview:
 
     def lines() -> Iterator[str]:
         name = agents.name_of(use.agent)
-        yield f"{name} is {agents.state_text(use.agent)}; if it is declared gone, for good:"
+        yield f"{name} is {agents.state_text(use.agent)}; if it is declared gone, permanently:"
         yield "  it never returns under this id; if it still runs, it ends its tasks"
         if not use.tasks:
             yield "  it has no live tasks that the master knows"

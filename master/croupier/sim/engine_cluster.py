@@ -126,7 +126,7 @@ class EngineCluster:
             if not self.help_one(preemptor):
                 return
             self.fill()
-        raise AssertionError("preemption goes on for ever")
+        raise AssertionError("preemption never ends")
 
     def preemptor(self, tolerance: Fraction) -> Preemptor:
         """Return a preemptor that acts at once."""

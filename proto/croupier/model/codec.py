@@ -40,7 +40,7 @@ class UnknownTag(Undecodable):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """How values of one type are written.
+    """The written form of values of one type.
 
     Attributes:
         encode: makes a value that `json` can write; None if the value is one already.

@@ -7,7 +7,7 @@
     |-- Unavailable       try again later
     |   `-- NotLeader     ask the master that leads
     |-- FailedOver        a newer session of the same id has taken over
-    |-- Removed           the framework or agent was removed for good
+    |-- Removed           the framework or agent was removed permanently
     |-- TooSlow           the peer did not read in time and was disconnected
     `-- ProtocolViolation the peer broke the rules of the stream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# What a problem is about. A newer agent may name other parts.
+# The parts of an agent. A newer agent may name others.
 WORK_DIR: Final = "work-dir"
 CHECKPOINT: Final = "checkpoint"
 DISK: Final = "disk"

@@ -128,7 +128,7 @@ class Table:
         self._names: dict[type, Names] = {}
         for kind in kinds:
             if kind.tag in self.kinds or kind.owner in self._tags:
-                raise TypeError(f"{kind.tag} or {kind.owner.__name__} stands twice in a table")
+                raise TypeError(f"{kind.tag} or {kind.owner.__name__} is twice in a table")
             self.kinds[kind.tag] = kind.owner
             self._tags[kind.owner] = kind.tag
             if kind.names is not None:

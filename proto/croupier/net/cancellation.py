@@ -1,8 +1,8 @@
-"""Cancellation: gRPC mixes up a cancelled call and a cancelled task.
+"""Cancellation: gRPC confuses a cancelled call with a cancelled task.
 
 A stream that the peer cancels raises CancelledError in its reader, although its task is not
 cancelled. A call whose task is cancelled just as the call ends may raise its status instead of
-CancelledError, and the task would go on.
+CancelledError, and the task would continue.
 """
 
 from __future__ import annotations

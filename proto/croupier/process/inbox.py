@@ -95,7 +95,7 @@ class Inbox(Generic[EventT]):
             self._admit()
 
     def _admit(self) -> None:
-        """Let writers go on, or make them wait."""
+        """Let writers continue, or make them wait."""
         is_held = self._heavy > 0 and self._passed >= PATIENCE
         _set(self._room, self._weight < LIMIT and not is_held)
         _set(self._calm, self._weight < CALM)

@@ -83,7 +83,7 @@ def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
 
 
 def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
-    """Record that the master has registered the agent and knows of lost records."""
+    """Record that the master has registered the agent and was informed of lost records."""
     agent_id = event.agent_id
     state.takes_refusals = event.takes_refusals
     if agent_id == state.agent_id and not state.incomplete:

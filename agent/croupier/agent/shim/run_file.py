@@ -61,7 +61,7 @@ class StartError:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the task's first process ended: an exit code or a signal."""
+    """The end of the task's first process: an exit code or a signal."""
 
     exit_code: int | None = None
     signal: int | None = None

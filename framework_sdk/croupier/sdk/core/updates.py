@@ -20,7 +20,7 @@ LOST_AFTER = 3
 
 
 class UpdateDecision(Enum):
-    """What to do with an update."""
+    """The decision about an update."""
 
     SHOW = "show"
     ACKNOWLEDGE = "acknowledge"  # handled before; the acknowledgement was lost

@@ -1,4 +1,4 @@
-"""The master's core in memory, with agents that run nothing and report what a test says."""
+"""The master's core in memory, with agents that run nothing and report on the test's request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SILENCE_S = 365 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How a fake master behaves by itself; see `FakeMaster`."""
+    """Options of a fake master; see `FakeMaster`."""
 
     clock: Clock
     auto_run: bool

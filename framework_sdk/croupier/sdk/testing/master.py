@@ -297,7 +297,7 @@ class FakeMaster:
         core.perform(chain(lost, on_agent.give_up(core.state, agent, message, core.now())))
 
     def preempt(self, *task_ids: str, grace_s: float = 30.0, reason: str = "") -> None:
-        """Ask the framework to end tasks of one agent and role. The test says how they end.
+        """Ask the framework to end tasks of one agent and role. The test decides how they end.
 
         Raises:
             NotFound: if one was not launched.

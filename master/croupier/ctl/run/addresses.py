@@ -37,7 +37,7 @@ class Addresses:
         return self._known.get(agent_id, "")
 
     def is_gone(self, agent_id: str) -> bool:
-        """Whether the master no longer knew the agent at the last query."""
+        """Return whether the master did not know the agent at the last query."""
         return agent_id in self._gone
 
     async def refresh(self) -> None:

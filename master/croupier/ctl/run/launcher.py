@@ -102,7 +102,7 @@ class Launcher(Framework):
         try:
             verdicts = await self.accept(offer, tasks, refuse_s=refuse_s)
         except Unavailable:
-            # The tasks may run: the master's answer tells.
+            # The tasks may run: ask the master.
             await self.reconcile([task.task_id for task in tasks])
             return False
         self.launched_at = asyncio.get_running_loop().time()

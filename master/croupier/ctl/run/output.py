@@ -174,7 +174,7 @@ class Outputs:
         await sink.finish()
 
     def _is_lost(self, followed: FollowedTask, problem: Problem, looks: int) -> bool:
-        """Whether no more output of an ended task can be read."""
+        """Return whether no more output of an ended task can be read."""
         if problem.is_unknown and looks >= LAST_LOOKS:
             return True
         now = asyncio.get_running_loop().time()

@@ -62,7 +62,7 @@ def demand_view(demand: framework_pb2.Demand) -> View:
 
 
 def demand_text(demand: View) -> str:
-    """Return a demand in words, such as `3 <cpus:1>`."""
+    """Return a demand as text, such as `3 <cpus:1>`."""
     count = "any number of" if demand["count"] is None else demand["count"]
     least, most = demand["min_per_offer"], demand["max_per_offer"]
     portions = "" if (least, most) == (1, None) else f" {least} to {most or 'any'} at once"

@@ -105,6 +105,6 @@ QUOTAS = Table(
 
 
 def has_quota(role: View) -> bool:
-    """Whether the role has a guarantee, a limit or a preemption setting."""
+    """Return whether the role has a guarantee, a limit or a preemption setting."""
     amounts = role["guarantee"]["milli"] or role["limit"]["milli"]
     return bool(amounts) or role["preemption"] is not None

@@ -49,7 +49,7 @@ def offer_view(offer: pb.OfferView) -> View:
 
 
 def is_live(task: View) -> bool:
-    """Whether the task has not ended."""
+    """Return whether the task has not ended."""
     return task["state"] not in _ENDED
 
 

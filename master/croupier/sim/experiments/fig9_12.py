@@ -8,7 +8,7 @@ slots and every task takes one; and fair sharing of CPUs, which ignores memory.
 The last two overcommit nodes; `croupier.sim.machine` models the cost.
 
 The paper prints figures 10 to 12 as bars without numbers. Its text has the large jobs of figure
-9: they are `PAPER_LARGE_JOBS`. Its section 7.2 says of the figures:
+9, which are `PAPER_LARGE_JOBS`. Section 7.2 states:
 
 - slots are worse than DRF in throughput and in response time whatever their number: few leave
   nodes idle, many overcommit them;

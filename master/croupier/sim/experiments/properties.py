@@ -21,7 +21,7 @@ POLICIES: Final[tuple[tuple[str, Policy], ...]] = (
     ("CEEI", of.market),
     ("DRF", of.drf),
 )
-# As printed in the paper: which of the policies above have it.
+# The policies that have each property, as printed in the paper.
 PROPERTIES: Final[tuple[tuple[str, Property, str], ...]] = (
     ("sharing incentive", of.has_sharing_incentive, "CEEI DRF"),
     ("strategy-proofness", of.is_strategy_proof, "asset DRF"),

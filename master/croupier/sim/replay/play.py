@@ -42,7 +42,7 @@ def play(history: History, change: Change, progress: Callable[[float], None]) ->
 
 
 class _Agent(SimulatedAgent):
-    """An agent that may leave for good."""
+    """An agent that may leave permanently."""
 
     def leave(self) -> None:
         """Stop; its tasks are lost."""

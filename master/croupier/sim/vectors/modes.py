@@ -196,7 +196,7 @@ def run_envy(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # 
     found = [[one, other] for one in held for other in held if _envies(vector, one, other, held)]
 
     def envies(wanted: Got) -> Got:
-        # The order of pairs says nothing.
+        # The order of pairs has no meaning.
         is_same = isinstance(wanted, list) and sorted(map(str, wanted)) == sorted(map(str, found))
         return wanted if is_same else found
 

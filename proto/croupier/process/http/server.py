@@ -24,7 +24,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 # One rendering serves all scrapes within this time: it blocks the loop for about 20 us a series.
 CACHE_S = 1.0
 SHUTDOWN_S = 1.0
-# How long the rest of a request is read after its answer.
+# Seconds for which the rest of a request is read after its answer.
 LINGERING_S = 2.0
 MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
 
