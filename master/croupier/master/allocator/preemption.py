@@ -13,10 +13,10 @@ half the cpus may take all of the memory.
 The first legal victim decides the agent. A plan frees one unit on one agent; victims that turn out
 not to be needed are dropped from it.
 
-Each preemption lowers the sum of what is missing of guarantees; or it leaves that and lowers the
-sum of what is missing of entitlements by at least a unit's share, as victims never fall below
-theirs. So preemptions between external changes are finite, and two frameworks cannot take from
-each other in turns.
+Each preemption lowers the total shortfall from guarantees; or it keeps that, and lowers the total
+shortfall from entitlements by at least a unit's share. Victims add to neither, as they never fall
+below theirs. So preemptions between external changes are finite, and two frameworks cannot take
+from each other in turns.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
 def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float) -> Framework:
     """Add an unknown framework whose tasks an agent reported; the caller saves it.
 
-    `role` is that of the first task, if the agent knows it.
+    `role` is the role of the first task, if the agent knows it.
     """
     framework = state.add_framework(
         framework_id, "", (role or DEFAULT_ROLE,), state.settings.return_timeout_s
@@ -130,10 +130,10 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
 
 
 def own_roles(named: tuple[Role, ...], roles: tuple[Role, ...]) -> tuple[Role, ...]:
-    """Return `named` if they are all among `roles`, which are the framework's.
+    """Return `named` if the framework's `roles` contain all of them.
 
     Raises:
-        InvalidRequest: if one is not.
+        InvalidRequest: if one is not among them.
     """
     for role in named:
         if role not in roles:
@@ -148,14 +148,14 @@ def _check(state: State, event: Subscribe) -> None:
         if state.removed.refuses(event.framework_id) if known is None else known.is_removed:
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
         if known is not None and event.client_id in known.earlier_clients:
-            # Its session ended before it could receive this.
+            # The earlier run may have lost its session before it received this error.
             raise FailedOver("a newer run of this framework's program has taken over")
     if not event.name or len(event.name) > MAX_NAME:
         raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
     check_roles(event.roles)
     _check_levels(state, event)
     if not event.framework_id and len(state.frameworks) >= state.settings.frameworks:
-        raise Unavailable(f"{len(state.frameworks)} frameworks are known; no more are taken in")
+        raise Unavailable(f"{len(state.frameworks)} frameworks are known; no more are admitted")
     check_demands(event.demands, event.roles)
     own_roles(event.suppressed_roles, event.roles)
     if not 0 <= event.failover_timeout_s <= MAX_WAIT_S:
@@ -165,10 +165,10 @@ def _check(state: State, event: Subscribe) -> None:
 
 
 def _check_levels(state: State, event: Subscribe) -> None:
-    """Bound the memory of the tree of roles: each path is a node, shared by the roles below it.
+    """Bound the memory of the share tree, which has a node for each role and each role above it.
 
     Raises:
-        Conflict: if there would be too many.
+        Conflict: if there would be too many nodes.
     """
     new = {path for role in event.roles for path in (*ancestors(role), role)}
     known = state.allocator.queries.roles_in_use()

@@ -103,7 +103,7 @@ def _on_listed(
     if task is None:
         # An unrecorded framework may have tasks that the ledger never had.
         is_complete = event.claim is Claim.KNOWN and not framework.is_unrecorded
-        task = _found(state, agent, framework, report, is_complete, now)
+        task = _add_found(state, agent, framework, report, is_complete, now)
         if task is not None:
             yield Save(task.record())
     if task is not None:
@@ -124,7 +124,7 @@ def _note_acknowledged(task: Task, agent: Agent, report: AgentTask) -> None:
         task.sequence = max(task.sequence, arrived)
 
 
-def _found(
+def _add_found(
     state: State,
     agent: Agent,
     framework: Framework,
@@ -146,7 +146,7 @@ def _found(
     role = report.role or framework.roles[0]
     task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)
     if used:
-        # It was given up and forgotten, and still runs: kill it.
+        # The master has forgotten it after a terminal status, but it still runs: kill it.
         framework.used_ids.pop(task_id, None)
         task.request_kill(None, Reason.AGENT_REREGISTERED)
     state.add_task(task)
@@ -162,7 +162,7 @@ def _on_running(
     running: list[Task],
 ) -> Iterator[Effect]:
     if task.state.is_terminal or task.agent_id != agent.agent_id:
-        # It has a terminal status, or is another agent's: it must not run.
+        # It has a terminal status, or is a task of another agent: it must not run here.
         assert agent.session is not None
         yield Send(
             agent.session,

@@ -46,9 +46,9 @@ def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> Croupi
     """Convert `error`, which a call to the member at `endpoint` raised.
 
     Returns:
-        `Unavailable` if another member, or the same one later, may answer; `Conflict` if the
-        requested revision was compacted; `NotFound` if there is no such lease; `StaleLogin`;
-        `TooLarge`; `InvalidRequest` if the same request fails everywhere and always.
+        `Unavailable` if another member, or the same one later, may answer. `InvalidRequest` if
+        every member would always refuse. `Conflict` if the requested revision was compacted.
+        `NotFound` if there is no such lease. `StaleLogin` or `TooLarge`.
     """
     text = _words(error)
     message = f"etcd at {endpoint}: {text}"

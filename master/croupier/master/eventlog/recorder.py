@@ -58,7 +58,7 @@ class FileRecorder:
     """
 
     def __init__(self, writer: Writer, file_size: int, head: Head, clock: Clock) -> None:
-        """Begin the log with `head`, of part 1; start a new file after `file_size` bytes."""
+        """Begin the log with `head`; start a new file after `file_size` bytes."""
         self.dropped = 0
         self._writer, self._file_size = writer, file_size
         self._head, self._clock = replace(head, registry=None), clock

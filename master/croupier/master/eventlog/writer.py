@@ -105,7 +105,7 @@ class Writer:
             self._change.notify()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
-            self.give_up(f"the disk took nothing for {CLOSE_S:.0f} s, and the master stops")
+            self.give_up(f"the disk accepted no data for {CLOSE_S:.0f} s while the master stopped")
 
     def _run(self) -> None:
         try:
@@ -117,7 +117,7 @@ class Writer:
         except Exception as error:
             self.give_up(repr(error))
         finally:
-            self._let_go()
+            self._close_file()
 
     def _take(self) -> list[bytes | _NewFile] | None:
         with self._change:
@@ -131,7 +131,7 @@ class Writer:
 
     def _write(self, each: bytes | _NewFile) -> None:
         if isinstance(each, _NewFile):
-            self._let_go()
+            self._close_file()
             self._file = self._next_file()
             for line in each.lines:
                 self._write_all(line)
@@ -154,7 +154,7 @@ class Writer:
             each.unlink()
         return self._open_file(self._path)
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._file >= 0:
             file, self._file = self._file, -1
             os.close(file)

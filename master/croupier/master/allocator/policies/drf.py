@@ -15,8 +15,8 @@ If no leaf is blocked, this is H-DRF (Bhattacharya et al., SoCC 2013); in a flat
 DRF (Ghodsi et al., NSDI 2011).
 
 Keys are exact: a level is a fraction of integers, and its key is the floor of it times
-2 ** shift. Unequal fractions of denominators up to D differ by at least 1 / D ** 2, so
-their keys keep their order when 2 ** shift >= D ** 2, and equal ones stay equal.
+2 ** shift. Unequal fractions of denominators up to D differ by at least 1 / D ** 2. So their
+keys keep their order when 2 ** shift >= D ** 2, and equal fractions have equal keys.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _Q_BITS = Q.bit_length()
 class Drf(Still):
     """The default policy.
 
-    Of equal levels the one that was dealt to least recently comes first, so that no name or age
-    can starve another; with `rotate` False, the one that arrived first.
+    Of equal levels, the least recently dealt comes first, so that no name or age can starve
+    another. With `rotate` False, the earliest arrival comes first.
     """
 
     name = "drf"

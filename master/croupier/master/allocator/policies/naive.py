@@ -88,9 +88,9 @@ class YarnDrf(Naive):
     """The comparator of the YARN fair scheduler's DominantResourceFairnessPolicy.
 
     Below the minimum share first, by use over minimum; then dominant share over weight; then
-    the remaining shares, the largest first; then the start time. Unlike YARN, need is judged by
-    every guaranteed resource and not by the cluster's dominant one alone, a minimum of 0 is
-    none, and differences neither overflow nor round.
+    the remaining shares, the largest first; then the start time. Unlike in YARN, every guaranteed
+    resource counts for need, not only the cluster's dominant one. A minimum of 0 is none.
+    Differences neither overflow nor round.
     """
 
     name = "yarn-drf"
