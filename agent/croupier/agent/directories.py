@@ -19,7 +19,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> int:
-    """Open a directory whose last component is no link; return a descriptor.
+    """Open a directory whose last component is not a link; return a descriptor.
 
     Args:
         name: relative to the directory `at`, if that is given.
@@ -50,13 +50,13 @@ def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int 
 
 
 def open_beneath(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file in a directory that is no link itself; return a descriptor."""
+    """Open a regular file in a directory that is not a link; return a descriptor."""
     with directory(path.parent) as parent:
         return open_regular(path.name, flags, parent, mode)
 
 
 def unlink_beneath(path: Path) -> None:
-    """Remove a file, if it exists, from a directory that is no link itself."""
+    """Remove a file, if it exists, from a directory that is not a link."""
     try:
         with directory(path.parent) as parent:
             os.unlink(path.name, dir_fd=parent)

@@ -3,8 +3,8 @@
     CRC32 NUMBER JSON
 
 Rule: each line has its own checksum and number, and the first line has the format. So damaged,
-missing and misplaced lines are detected. An unfinished last line, which a killed writer leaves,
-has no line end and is no damage.
+missing and misplaced lines are detected. An unfinished last line, left by a killed writer, has no
+line end and does not count as damage.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class Framework:
     ) -> None:
         """Decline `offers`, and get no such offers of those agents for `refuse_s`.
 
-        Offers that have ended meanwhile are no error.
+        Offers that have ended meanwhile are ignored.
 
         Args:
             offers: one or several, of any agents.

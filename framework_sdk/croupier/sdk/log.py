@@ -27,7 +27,7 @@ def log_event(
 
 
 def _value(value: str | float | None) -> str:
-    """Return the value as it is if that is one printable word, else quoted and escaped."""
+    """Return a single printable word unchanged, and any other value quoted and escaped."""
     text = str(value)
     is_word = text.isprintable() and text != "" and not set(text) & set(" \"'=")
     return text if is_word else repr(text)

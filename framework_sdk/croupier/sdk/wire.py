@@ -108,7 +108,7 @@ def acknowledge_call(updates: Iterable[tuple[str, str, int]]) -> pb.Call:
 
 
 def verdict_from_wire(wire: pb.Verdict) -> Verdict:
-    """Return the verdict in `wire`. A refused call launched no task, whatever else it lists."""
+    """Return the verdict in `wire`. A refused call launched no task, even if it lists one."""
     error = error_from_wire(wire.error) if wire.HasField("error") else None
     tasks = tuple(
         TaskVerdict(task.task_id, error_from_wire(task.error) if task.HasField("error") else error)

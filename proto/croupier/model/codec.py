@@ -274,7 +274,7 @@ def _none(document: Any) -> None:
 
 
 def _atom(cls: type) -> Decode:
-    """Accept exactly that type (a bool is no int), and an int as a float."""
+    """Accept exactly that type (a bool is not an int), and an int as a float."""
     accepted = (int, float) if cls is float else (cls,)
 
     def decode(document: Any) -> Any:

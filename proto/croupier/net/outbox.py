@@ -1,7 +1,7 @@
 """Messages that wait to be sent to one peer: bounded, in order, taken in batches.
 
-A gRPC message costs 40-60 us of CPU whatever it carries, so the writer takes all that is queued
-and sends it as one message.
+A gRPC message costs 40-60 us of CPU regardless of its content, so the writer sends all queued
+messages as one.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from croupier.model.errors import Unavailable
 from croupier.net.address import Address
 from croupier.net.descriptors import connection_share
 
-# The limit of one call or report; the receiver refuses a larger one by name. A message carries
+# The limit of one call or report; the receiver refuses a larger one. A message carries
 # several, and gRPC ends a stream only above the two limits below. Clients trust the master, so its
 # messages may be larger. 1 MiB of empty entries, the worst case, takes 25 ms to parse.
 MAX_MESSAGE_BYTES = 1024 * 1024

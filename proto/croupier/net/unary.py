@@ -34,7 +34,7 @@ async def call_master(
     """Return the answer of the master at `address`, to which the channel of `method` leads.
 
     Raises:
-        NoSuchCall: if it is no master, or of an older release.
+        NoSuchCall: if it is not a master, or is of an older release.
         Unavailable: if it cannot be reached or does not answer in time.
         CroupierError: if it refuses.
     """

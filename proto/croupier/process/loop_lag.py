@@ -1,4 +1,4 @@
-"""The lag of the event loop, measured by a timer that is due again and again.
+"""The lag of the event loop, measured by a repeating timer.
 
 While the timer is late, something blocks the loop: a decision, the conversion of a message, a slow
 disk, or another process that has the CPU.

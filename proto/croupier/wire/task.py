@@ -109,7 +109,7 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
 
 
 def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
-    """Return the status in `wire`. An unknown reason, as of a newer peer, is read as NONE.
+    """Return the status in `wire`. An unknown reason of a newer peer is read as NONE.
 
     Raises:
         InvalidRequest: if the state or the source is unknown, or the number is too large.

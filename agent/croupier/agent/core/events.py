@@ -99,7 +99,7 @@ class LaunchFailed:
 
     Attributes:
         message: for the framework.
-        exit_code: as of a shell: 127 if the program was not found, 126 if it cannot be run; None
+        exit_code: as in a shell: 127 if the program was not found, 126 if it cannot be run; None
             if it was not tried.
         cause: what failed on the agent; empty if the task or its command is at fault.
     """

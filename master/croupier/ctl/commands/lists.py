@@ -32,7 +32,7 @@ def tasks(
     master: MasterFlag = LOCAL,
     as_json: JsonListFlag = False,
 ) -> None:
-    """List tasks that run or have ended lately.
+    """List tasks that run or have ended recently.
 
     Parameters
     ----------

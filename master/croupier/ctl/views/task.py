@@ -95,7 +95,7 @@ TASKS = Table(
         Column("WHY", _reason_text),
         amount("RESOURCES", "resources", 5),
     ),
-    "no tasks are running or have ended lately",
+    "no tasks are running or have ended recently",
 )
 TASKS_WITH_COMMANDS = Table(
     (

@@ -10,7 +10,7 @@ The last two overcommit nodes; `croupier.sim.machine` models the cost.
 The paper prints figures 10 to 12 as bars without numbers. Its text has the large jobs of figure
 9, which are `PAPER_LARGE_JOBS`. Section 7.2 states:
 
-- slots are worse than DRF in throughput and in response time whatever their number: few leave
+- slots are worse than DRF in throughput and in response time with any number of slots: few leave
   nodes idle, many overcommit them;
 - CPU fairness completes about as many small jobs as DRF, and far fewer large ones;
 - DRF has the lowest response times and the highest throughput overall.

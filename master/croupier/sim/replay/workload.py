@@ -27,7 +27,7 @@ ASSUMPTIONS = (
     "a task is wanted since its framework declared the demand for it",
     "a framework that declares none wants a task since its last decline, suppress or revive",
     "a framework that wants any number always has more tasks, like those that it had",
-    "so has a framework that raised its demand again and again before it was met",
+    "so has a framework that kept raising its demand before it was met",
     "every other framework has the tasks that it launched, and those that it still wanted",
     "tasks that were lost or preempted are left out: the tasks that replaced them are included",
     "agents and frameworks come and go as they did, frameworks not before their work is done",

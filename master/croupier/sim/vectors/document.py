@@ -194,7 +194,7 @@ class _Reader:
             parts = path.split("/")
             if "" in parts or len(parts) > _MAX_DEPTH:
                 raise Unreadable(
-                    f"`{field}` has {shortened(repr(path))}, which is no path of at most"
+                    f"`{field}` has {shortened(repr(path))}, which is not a path of at most"
                     f" {_MAX_DEPTH} names"
                 )
         return {path: read(item, f"`{field}` of {shortened(path)}") for path, item in found.items()}

@@ -31,7 +31,7 @@ def forest_of(vector: Vector) -> Forest:
     """Return the clients and pools of a vector, with nothing running.
 
     Raises:
-        Unreadable: if there are no clients, or a backlog is not whole.
+        Unreadable: if there are no clients, or a backlog is not a whole number.
     """
     if not vector.clients:
         raise Unreadable("`demands` is empty or missing")

@@ -158,7 +158,7 @@ def hint_facts(trusting: Filling, by_use: Filling) -> list[Fact]:
 
 
 def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
-    """Give each task one slot, whatever its demand."""
+    """Give each task one slot, regardless of its demand."""
     slots = slots_of(vector, policy)
     forest = forest_of(vector)
     engine = engine_rule(vector, policy, forest)

@@ -40,7 +40,7 @@ def number(value: object, what: str) -> Fraction:
     """Return `value` as a Fraction; `what` names it in the error.
 
     Raises:
-        Unreadable: if it is no number.
+        Unreadable: if it is not a number.
     """
     if isinstance(value, Fraction):
         return value
