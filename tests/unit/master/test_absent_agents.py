@@ -247,7 +247,7 @@ def test_tasks_of_a_removed_framework_count_until_their_agent_returns() -> None:
     assert scene.used() == "cpus:2;mem:2GB"
 
 
-def test_formerly_unreachable_task_is_absent_after_failover() -> None:
+def test_returned_task_of_an_unreachable_agent_is_absent_after_failover() -> None:
     scene = Limited()
     scene.pass_time(scene.state.settings.return_timeout_s)
     scene.returns("t1", "t2")

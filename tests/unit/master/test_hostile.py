@@ -56,7 +56,7 @@ def test_agent_cannot_send_states_of_the_master(state: TaskState) -> None:
     world.call(session, calls.Teardown())
 
 
-def test_contradictory_registrations_are_refused() -> None:
+def test_inconsistent_registrations_are_refused() -> None:
     def listed(latest: TaskStatus, *waiting: TaskStatus) -> InvalidRequest | object:
         task = AgentTask(FrameworkId("f"), make_task("t"), latest, waiting)
         world = World()

@@ -42,7 +42,7 @@ def test_agent_with_a_new_kind_is_refused_and_reported() -> None:
     assert world.agent(PLAIN, "late") in world.state.peers
 
 
-def test_kinds_of_a_gone_agent_make_room() -> None:
+def test_kinds_of_a_gone_agent_do_not_count() -> None:
     world = World()
     full = world.agent(invented(59), "full")
     world.end_session(full)

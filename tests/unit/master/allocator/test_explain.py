@@ -61,7 +61,7 @@ class TestCausesForAnyAgent:
         assert (case.cause, case.about) == (Cause.LIMIT, "f")
         assert case.detail == "role f holds cpus:2 of its limit of 2"
 
-    def test_the_limit_is_named_that_is_too_small_for_a_unit(self, agent: str | None) -> None:
+    def test_a_limit_with_less_headroom_than_a_unit_is_named(self, agent: str | None) -> None:
         fixture = self.make(want("cpus:2"), f=role_of(limit="mem:1GB;cpus:3"))
         fixture.fill()
         assert first_reason(fixture, agent).detail == "role f holds cpus:2 of its limit of 3"
@@ -81,7 +81,7 @@ def test_the_agent_is_not_connected() -> None:
     assert first_reason(fixture, "m").cause is Cause.AGENT_AWAY
 
 
-def test_nothing_keeps_it_from_the_agent() -> None:
+def test_an_agent_that_it_can_use_is_eligible() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f")
     fixture.agent("m", "cpus:4")
@@ -89,7 +89,7 @@ def test_nothing_keeps_it_from_the_agent() -> None:
     assert (case.cause, case.about) == (Cause.ELIGIBLE, "m")
 
 
-def test_it_refused_the_agent_for_a_time() -> None:
+def test_its_filter_lasts_for_a_time() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f")
     fixture.agent("m", "cpus:4")
@@ -100,7 +100,7 @@ def test_it_refused_the_agent_for_a_time() -> None:
     assert first_reason(fixture, "m").detail == "the framework refused it for another 50.0 s"
 
 
-def test_it_refused_the_agent_for_a_round() -> None:
+def test_its_filter_lasts_for_a_round() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f")
     fixture.agent("m", "cpus:4")
@@ -151,7 +151,7 @@ def test_one_shape_is_at_a_limit_and_the_other_does_not_fit() -> None:
     assert first_reason(fixture, "m").about == "r"
 
 
-def test_others_came_first() -> None:
+def test_it_is_outranked() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1"))
     fixture.agent("big", "cpus:6")
@@ -167,7 +167,7 @@ def test_others_came_first() -> None:
     )
 
 
-def test_others_came_first_to_an_agent_that_was_visited() -> None:
+def test_a_visited_agent_went_to_a_framework_ahead_of_it() -> None:
     fixture = AllocatorFixture()
     fixture.framework("g", want("cpus:1"))
     fixture.framework("f", want("cpus:5"))
@@ -295,7 +295,7 @@ def beaten(policy: str = "drf", **roles: RoleSettings) -> PassedOver:
     return first_reason(fixture)
 
 
-def test_weights_are_part_of_what_is_compared() -> None:
+def test_the_comparison_shows_weights() -> None:
     case = beaten(g=role_of(4))
     assert (case.cause, case.role, case.about) == (Cause.OUTRANKED, "f", "g")
     assert case.detail == (

@@ -16,7 +16,7 @@ def cpus(fixture: AllocatorFixture, *names: str, total: int) -> list[Fraction]:
     return [fixture.allocator.queries.share(FrameworkId(name)) * total for name in names]
 
 
-def test_below_a_guarantee_comes_first_however_little_others_have() -> None:
+def test_a_framework_below_its_guarantee_comes_before_smaller_shares() -> None:
     fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:6")})
     fixture.framework("f", want("cpus:1"))
     fixture.framework("g", want("cpus:1"))
@@ -25,7 +25,7 @@ def test_below_a_guarantee_comes_first_however_little_others_have() -> None:
     assert cpus(fixture, "g", "f", total=7) == [6, 1]
 
 
-def test_a_guarantee_is_a_floor_and_no_more() -> None:
+def test_a_met_guarantee_adds_nothing_to_the_share() -> None:
     fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:2")})
     fixture.framework("f", want("cpus:1"))
     fixture.framework("g", want("cpus:1"))
@@ -35,7 +35,7 @@ def test_a_guarantee_is_a_floor_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("path", ["g", "g/b", "g/b/c", "g/b/c/d/e"])
-def test_a_guarantee_far_down_counts_at_the_top(path: str) -> None:
+def test_a_guarantee_of_a_deep_role_counts_at_the_top(path: str) -> None:
     fixture = AllocatorFixture(roles={path: role_of(guarantee="cpus:6")})
     fixture.framework("f", want("cpus:1"))
     fixture.framework("g", want("cpus:1"), roles=[path])
@@ -44,7 +44,7 @@ def test_a_guarantee_far_down_counts_at_the_top(path: str) -> None:
     assert cpus(fixture, "g", "f", total=7) == [6, 1]
 
 
-def test_a_guarantee_that_is_set_far_down_later_counts_too() -> None:
+def test_a_guarantee_that_is_set_later_counts_at_the_top() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1"))
     fixture.framework("g", want("cpus:1"), roles=["g/b/c/d"])
@@ -112,7 +112,7 @@ def test_guarantees_come_first_under_every_policy(policy: str) -> None:
     assert cpus(fixture, "g", total=6) == [6]
 
 
-def test_an_agent_lost_to_a_guarantee_is_explained() -> None:
+def test_why_names_the_guarantee_that_took_the_agent() -> None:
     fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:6")})
     fixture.framework("f", want("cpus:2"))
     fixture.framework("g", want("cpus:1"))
@@ -144,7 +144,7 @@ class TestLargeUnits:
     def end(self, fixture: AllocatorFixture, name: str, unit: str) -> None:
         fixture.allocator.charges.release(FrameworkId(name), Role(name), AgentId("m"), amount(unit))
 
-    def test_room_is_reserved_for_a_framework_below_its_guarantee(self) -> None:
+    def test_an_agent_is_reserved_for_a_framework_below_its_guarantee(self) -> None:
         fixture = self.contended()
         for _ in range(3):
             self.end(fixture, "a", self.SMALL)

@@ -9,7 +9,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
 
 
-def test_a_limit_binds_all_that_is_below_the_role() -> None:
+def test_a_limit_binds_the_subtree_of_its_role() -> None:
     fixture = AllocatorFixture(roles={"a": role_of(limit="cpus:5")})
     fixture.framework("f", want("cpus:1"), roles=["a/b/c"])
     fixture.framework("g", want("cpus:1"), roles=["a/d"])

@@ -30,7 +30,7 @@ def test_arrival_order_is_first_come_first_served() -> None:
     assert order_of("arrival") == [f"m{number}" for number in range(20)]
 
 
-def test_random_is_by_the_seed() -> None:
+def test_random_order_depends_on_the_seed() -> None:
     assert order_of("random", 1) == order_of("random", 1)
     assert order_of("random", 1) != order_of("random", 2)
     assert sorted(order_of("random", 1)) == sorted(order_of("arrival"))
@@ -52,7 +52,7 @@ def test_counting_waiting_agents_draws_no_numbers() -> None:
     assert agents(watched=True) == agents(watched=False)
 
 
-def test_pack_keeps_room_whole_for_a_large_shape() -> None:
+def test_pack_leaves_an_agent_free_for_a_large_shape() -> None:
     def fits(order: str) -> bool:
         fixture = dealing_in(order)
         fixture.agent("a", "cpus:8")
@@ -123,13 +123,13 @@ def test_an_agent_waits_once_and_can_be_discarded(order: str) -> None:
     assert queue.take() is None
 
 
-def test_there_is_no_other_order() -> None:
+def test_an_unknown_order_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="is not an order of agents"):
         make_queue("by-name", 0, NONE)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_an_agent_that_went_away_is_not_dealt(order: str) -> None:
+def test_an_inactive_agent_is_not_dealt(order: str) -> None:
     fixture = dealing_in(order)
     fixture.agent("m", "cpus:1")
     fixture.framework("f")

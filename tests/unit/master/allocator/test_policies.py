@@ -29,11 +29,11 @@ def order_of(fixture: AllocatorFixture) -> str:
 
 
 @pytest.mark.parametrize("name", policies.NAMES)
-def test_a_policy_is_made_by_its_name(name: str) -> None:
+def test_every_policy_can_be_made_by_name(name: str) -> None:
     assert policies.make(name, seed=3).name == name
 
 
-def test_there_is_no_other_policy() -> None:
+def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="'fair' is not a policy: drf, yarn-drf"):
         policies.make("fair")
 
@@ -93,7 +93,7 @@ class TestDrf:
         tree.charge(leaves[1], {"cpus": 2})
         assert tree.neediest(lambda _: True) is leaves[0]
 
-    def test_a_role_with_one_role_below_it_is_as_needy_as_that(self) -> None:
+    def test_a_role_with_one_child_has_the_need_of_that_child(self) -> None:
         """`a` and `a/b` are one node in all but name; a framework is not charged twice."""
         picks = []
         for role in ("a", "a/b", "a/b/c/d"):
@@ -125,7 +125,7 @@ class TestFifo:
         fixture.agent("m", "cpus:5")
         assert fixture.takers() == ["late"]
 
-    def test_the_next_gets_what_that_cannot_use(self) -> None:
+    def test_the_next_framework_gets_the_rest_that_the_first_cannot_use(self) -> None:
         fixture = AllocatorFixture(policies.make("fifo"))
         fixture.framework("first", want("cpus:2"))
         fixture.framework("next", want("cpus:1"))
@@ -211,7 +211,7 @@ class TestSlots:
         fixture.decline(second)
         assert slots[Role("r")].slots == 3
 
-    def test_offers_that_are_accepted_together_are_as_many_slots(self) -> None:
+    def test_each_of_several_offers_accepted_together_has_a_slot(self) -> None:
         fixture = AllocatorFixture(policies.make("slots"))
         fixture.framework("f", roles=["r"])
         fixture.agent("m", "cpus:1")
@@ -331,7 +331,7 @@ class TestYarnDrf:
         assert order_of(fixture) == "abab"
 
 
-def test_fractions_of_entitlements_add_up() -> None:
+def test_entitlements_of_competing_siblings_sum_to_the_whole() -> None:
     """Entitlements of competitors sum to the whole; of complementary siblings to more."""
     fixture = AllocatorFixture()
     fixture.agent("m", "cpus:10;mem:10GB")

@@ -87,7 +87,7 @@ class TestSetRoles:
         fixture.agent("m", "cpus:4")
         assert [(grant.role, str(grant.resources)) for grant in fixture.deal()] == [(B, "cpus:1")]
 
-    def test_a_role_with_a_task_that_was_found_there_may_be_joined(self) -> None:
+    def test_a_framework_may_join_a_role_in_which_a_task_was_found(self) -> None:
         fixture = AllocatorFixture()
         fixture.framework("f", want("cpus:1"), roles=["a"])
         fixture.agent("m", "cpus:4")
@@ -100,7 +100,7 @@ class TestSetRoles:
         fixture.allocator.charges.release(F, B, AgentId("m"), amount("cpus:1"))
         assert [grant.role for grant in fixture.deal()] == [B]
 
-    def test_removal_takes_all_roles(self) -> None:
+    def test_removal_removes_the_framework_from_all_roles(self) -> None:
         fixture = AllocatorFixture()
         fixture.framework("f", roles=["a", "b/c"])
         fixture.allocator.remove_framework(F)
@@ -109,7 +109,7 @@ class TestSetRoles:
 
 
 class TestSuppression:
-    def test_some_roles_may_be(self) -> None:
+    def test_single_roles_may_be_suppressed(self) -> None:
         fixture = AllocatorFixture()
         fixture.framework("f", roles=["a", "b"])
         fixture.agent("m", "cpus:4")

@@ -148,7 +148,7 @@ class TestFilters:
             kept, each = kept + 1, each.older
         assert kept <= 2
 
-    def test_time_alone_wakes_the_agent(self) -> None:
+    def test_the_end_of_a_filter_marks_the_agent_dirty(self) -> None:
         fixture = AllocatorFixture()
         fixture.framework("f")
         fixture.agent("m", "cpus:1")
@@ -168,7 +168,7 @@ class TestFilters:
         assert fixture.allocator.queries.filter_count() == 0
         fixture.allocator.check()
 
-    def test_more_room_under_a_limit_breaks_a_filter(self) -> None:
+    def test_more_headroom_under_a_limit_breaks_a_filter(self) -> None:
         fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:3")})
         fixture.framework("g", want("cpus:1", 2), roles=["r"])
         fixture.agent("m", "cpus:9")

@@ -49,7 +49,7 @@ class TestScarce:
         assert fixture.causes("c") == fixture.causes("c", "m") == [Cause.SCARCE]
         assert fixture.why("c", "m") == "has gpus, which is withheld for frameworks that demand it"
 
-    def test_nothing_is_scarce_if_the_rules_say_so(self) -> None:
+    def test_no_resource_is_scarce_under_rules_without_scarce_resources(self) -> None:
         fixture = AllocatorFixture()
         fixture.framework("c", want("cpus:1"))
         fixture.framework("g", want("gpus:1;mem:9GB"))
@@ -86,7 +86,7 @@ class TestScarceDemandEnds:
         fixture.demand("g", want("mem:1GB"))
         assert self.used(fixture)
 
-    def test_it_demands_no_more_of_that(self) -> None:
+    def test_its_demand_for_it_is_met(self) -> None:
         fixture = self.make()
         fixture.demand("g", want("cpus:1;gpus:1;mem:1GB", 0), want("mem:1GB"))
         assert self.used(fixture)
@@ -144,7 +144,7 @@ class TestEarmarks:
         assert fixture.causes("y", "m") == [Cause.EARMARKED]
         assert fixture.why("y", "m") == "cpus:10 was freed for x, which was starving"
 
-    def test_it_ends_with_its_time(self) -> None:
+    def test_it_ends_at_its_deadline(self) -> None:
         fixture = self.make()
         self.mark(fixture, "cpus:10")
         fixture.demand("x", want("cpus:11"))
@@ -241,7 +241,7 @@ class TestReservations:
         assert fixture.takers() == ["f"]
 
 
-def test_one_of_two_shapes_that_demand_it_is_met() -> None:
+def test_one_of_two_shapes_with_scarce_resources_is_met() -> None:
     """The other could not use the agent."""
     fixture = AllocatorFixture(rules=Rules(hold_s=0))
     fixture.framework("g", want("gpus:2;mem:2GB", 1), want("gpus:1;mem:1GB", 1))

@@ -123,7 +123,7 @@ class TestDemandsOfOneUnit:
 
 
 class TestUnitsPerOffer:
-    def test_an_offer_has_at_least_so_many(self) -> None:
+    def test_an_offer_has_at_least_the_minimum_of_units(self) -> None:
         fixture = AllocatorFixture()
         fixture.framework("f", want("cpus:1", least=3))
         fixture.agent("m", "cpus:2")
@@ -146,7 +146,7 @@ class TestUnitsPerOffer:
         assert fixture.dealt() == ["f y cpus:3", "f x cpus:1"]
 
     @pytest.mark.parametrize("order", ["arrival", "random", "pack", "spread"])
-    def test_an_offer_has_at_most_so_many(self, order: str) -> None:
+    def test_an_offer_has_at_most_the_maximum_of_units(self, order: str) -> None:
         fixture = AllocatorFixture(rules=Rules(hold_s=0, order=order))
         fixture.framework("f", want("cpus:1", most=2))
         fixture.agent("m", "cpus:5")
@@ -184,7 +184,7 @@ class TestDemandDeclaredAgain:
         fixture.decline(fixture.deal()[0], 100.0)
         assert fixture.dealt() == ["f y cpus:1"]
 
-    def test_after_more_was_asked_for(self) -> None:
+    def test_after_demand_grew(self) -> None:
         fixture = self.make()
         fixture.fill()
         fixture.demand("f", want("cpus:1", 1), want("mem:8GB"))

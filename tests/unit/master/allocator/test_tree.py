@@ -58,7 +58,7 @@ class TestDeepPaths:
         assert picks == [one, two] * 3
 
     @pytest.mark.parametrize("depth", [16, MAX_ROLE_DEPTH])
-    def test_the_widest_weights_are_told_apart_at_the_bottom(self, depth: int) -> None:
+    def test_the_widest_weights_are_distinguished_at_the_bottom(self, depth: int) -> None:
         """A thousandth of a unit more or less, under weights that no float could multiply."""
         paths = ["/".join(["x"] * depth + [end]) for end in "ab"]
         steps = ["/".join(["x"] * level) for level in range(1, depth + 1)]
@@ -113,7 +113,7 @@ class TestWeightsByResource:
         assert abs(level("a") - level("b")) < Fraction(1, 10**17)
         assert neediest(tree) is leaves[min("ab", key=level)]
 
-    def test_many_different_weights_do_not_make_keys_long(self) -> None:
+    def test_many_different_weights_keep_keys_short(self) -> None:
         """Keys grow with the weight that counts, not with a common multiple of all."""
         primes = [999_999_937 - 2 * number for number in range(64)]
         weights = {f"r{number}": prime for number, prime in enumerate(primes)}
@@ -243,7 +243,7 @@ class TestShape:
         assert neediest(tree) is upper
         assert tree.roles[Role("a")].held == {"cpus": 7}
 
-    def test_settings_wait_for_the_role_to_come(self) -> None:
+    def test_settings_apply_to_a_role_that_is_added_later(self) -> None:
         tree = make_tree({"cpus": 100}, {"a/b": role_of(5)})
         tree.set_role(Role("a/b/c"), role_of(7))
         add(tree, "a/b/c")
