@@ -1,9 +1,9 @@
 """Fencing: the agent obeys masters of its cluster whose store is not older than the newest seen.
 
-Rule: the agent drops the messages of a master whose position is older than the newest one kept. It
-cannot check the proof of a position, but keeps it for the next master, which can. It keeps only the
-position of a master that has accepted its REGISTER: an older store that has counted more commits
-looks newer, and only that master can tell the difference.
+Rule: the agent drops the messages of a master whose position is older than the recorded one. It
+cannot check the proof of a position, but keeps it for the next master, which can. It records only
+the position of a master that has accepted its REGISTER: an older store with more commits looks
+newer, and only its master can detect that.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ class NewestMaster:
         epoch = check_epoch(message.master_epoch)
         position = position_from_wire(message.position) if message.HasField("position") else None
         if position is not None and position.epoch != epoch:
-            raise InvalidRequest("the master contradicts itself in its epoch")
+            raise InvalidRequest(
+                "the master sent an epoch that differs from the epoch of its position"
+            )
         if epoch < self.epoch:
             raise Unavailable(
                 f"this master has epoch {epoch}, below {self.epoch}, which the agent has seen: it"
-                " no longer leads, or its store is an old copy. If the newer master was a false"
-                f" one, let this agent forget it with {CLEAN_UP}, which ends its tasks"
+                " no longer leads, or its store is an old copy. If the newer master was a mistake,"
+                f" make this agent forget it with {CLEAN_UP}, which ends its tasks"
             )
         self._check_position(position, message.first_commit)
         is_new = epoch > self.epoch or cluster != self.cluster

@@ -164,7 +164,7 @@ def test_a_tolerance_in_tasks_is_converted_for_shares() -> None:
         ({"resources": []}, "`resources` is empty"),
         ({"resources": ["cpu", "cpu"]}, "names one twice"),
         ({"demands": {"A": [1, 4], "B": [3]}}, "not a list of 2 numbers"),
-        ({"demands": {"": [1, 4]}}, "no path"),
+        ({"demands": {"": [1, 4]}}, "not a path"),
         ({"demands": {"A": [1, 4], "A/b": [3, 1]}}, "a client, and a pool"),
         ({"demands": None}, "`demands`"),
         ({"weights": {"Z": 2}}, "names Z"),
@@ -287,7 +287,7 @@ def test_deep_nesting_is_a_failure_only() -> None:
         assert "nested too deeply" in failures_of(found)
     found = vector("drf-4.1-continuous")
     found["demands"] = {"/".join("x" * 40): [1, 1]}
-    assert "no path" in failures_of(found)
+    assert "not a path" in failures_of(found)
 
 
 ODD: list[Any] = [None, 0, 1, -1, 0.5, "", "x", "1/3", "0/0", "A/B", True, 10**9]

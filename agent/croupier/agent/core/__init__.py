@@ -1,4 +1,4 @@
-"""The agent's decisions about its tasks: pure, without I/O and clock.
+"""The agent's decisions about its tasks: pure, without I/O or a clock.
 
 `step(state, event, now)` takes one event and returns its effects:
 
@@ -9,11 +9,11 @@
     answers to `Adopt`         Adopted Exited LaunchFailed Vanished
     processes                  Exited
 
-A task goes STARTING, RUNNING, KILLING if it is asked to end, and then to one terminal state. Each
-change makes a status update, numbered per task from 1, that the agent keeps until it is
+A task is STARTING, RUNNING, KILLING if it is asked to end, and at last in one terminal state. Each
+change makes a status update, numbered per task from 1, which the agent keeps until it is
 acknowledged. The agent forgets a task once its last update is acknowledged.
 
-The caller keeps these rules (the reactor does):
+The caller, such as the reactor, keeps these rules:
 
 - A new agent starts with `AgentState.of(total, life=...)`, an earlier one with
   `recovered(records, total, boot_id=..., life=..., incomplete=...)`. `AgentStarted` is the first
@@ -29,7 +29,7 @@ The caller keeps these rules (the reactor does):
 - If a `RefuseLaunch` cannot be sent, the session must end. REGISTER of the next session does not
   list the task, and the master orders the launch again.
 - There is one session at a time: `Connected`, then `Disconnected`. `SendRegister(session)` asks
-  for REGISTER, made of the present state. The link drops messages of a master with an epoch below
+  for REGISTER, made of the current state. The link drops messages of a master with an epoch below
   the highest seen; `MasterSeen` comes before the orders of a message that shows a newer master.
 - The agent ends if a batch cannot be made durable; its next life is `recovered`.
 """

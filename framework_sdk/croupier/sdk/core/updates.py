@@ -24,7 +24,7 @@ class UpdateDecision(Enum):
 
     SHOW = "show"
     ACKNOWLEDGE = "acknowledge"  # handled before; the acknowledgement was lost
-    HOLD = "hold"  # neither; the agent sends it again
+    HOLD = "hold"  # the agent sends it again
 
 
 class UpdateBook:
@@ -35,8 +35,8 @@ class UpdateBook:
         self._ended_limit = ended_limit
         self._live: dict[str, int] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
-        # The unhandled updates of each task, and how often each arrived since any earlier one did.
-        # No task has none.
+        # By task: its unhandled updates, and how often each arrived since any earlier one did. No
+        # inner mapping is empty.
         self._unhandled: dict[str, dict[int, int]] = {}
 
     def decide(self, status: TaskStatus) -> UpdateDecision:
