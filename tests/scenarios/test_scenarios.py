@@ -1,4 +1,4 @@
-"""Every text file beside this is a scenario whose output must be as written."""
+"""Every text file in this directory is a scenario; its output must equal the text."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Master:
         )
         self._leading = asyncio.create_task(terms.run(), name="terms")
         if not self._ha_backend.is_shared:
-            # Peers that connect meanwhile wait; they are not refused.
+            # Peers that connect meanwhile wait instead of being refused.
             await self.run(terms.first_began)
         await self._server.start()
         _log.info(
@@ -133,7 +133,7 @@ class Master:
             self._leading.result()
 
     async def stop(self) -> None:
-        """Tell every peer, end every session, and close everything."""
+        """Notify every peer, end every session, and close everything."""
         self._loop_watch.stop()
         if self._leading is not None:
             self._leading.cancel()

@@ -18,7 +18,7 @@ from croupier.model.errors import Conflict
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
 from croupier.model.verdict import Verdict
 
-# Earlier runs of a program that are remembered.
+# Most earlier runs of a program in `Framework.earlier_clients`.
 MAX_EARLIER_CLIENTS = 16
 
 
@@ -68,8 +68,8 @@ class Framework:
         earlier_clients: latest earlier runs, oldest first; none of them may connect again.
         accepted: tasks that ACCEPTs of this run launched under an earlier master, by call number.
         retained: acknowledged tasks in the ledger that answer a repeated ACCEPT, by call number.
-        is_unrecorded: it came with an id that the ledger did not know, so it may have tasks that
-            the ledger does not know either.
+        is_unrecorded: whether it came with an id that was not in the ledger; it may have tasks
+            that are not in the ledger either.
         takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         ended: the number of ended tasks that were not acknowledged.
     """

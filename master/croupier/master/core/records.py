@@ -98,8 +98,8 @@ class FrameworkRecord:
         removed: it was removed since.
         client_id: the latest run of its program.
         epoch: the number of runs.
-        is_unrecorded: it came with an id that the store did not know, so it may have tasks that
-            the store does not know either.
+        is_unrecorded: whether it came with an id that was not in the store; it may have tasks
+            that are not in the store either.
         earlier_clients: the latest runs before this one.
     """
 

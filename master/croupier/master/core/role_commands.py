@@ -37,7 +37,7 @@ class RolesMoved:
     Attributes:
         named: the changed roles, in the order of the command.
         others: roles whose entitlement changes with theirs, at most 500.
-        omitted: the number of further ones.
+        omitted: the number of such roles beyond `others`.
     """
 
     named: tuple[tuple[RoleStatus, RoleStatus], ...]
@@ -62,7 +62,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
     operator: str = ""
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, RolesMoved]:
-        """Change the roles; return all affected ones before and after."""
+        """Change the roles; return the affected roles before and after."""
         wanted = _checked(state, self)
         what_if = state.allocator.queries.what_if(wanted)
         others = [role for role in what_if.moved() if role not in wanted]

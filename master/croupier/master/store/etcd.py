@@ -107,7 +107,7 @@ class EtcdStore:
             rows = await self._staged(parts, revision)
             _log.warning("commit_finished", records=len(rows))
             await self._write_staged(self._batches(rows), parts)
-        # Parts of a commit that was never durable may also be left.
+        # There may also be parts of a commit that never became durable.
         await self._transact([*self._put_version(self._version), self._unstage()])
         registry = await self._read()
         if self._version < SCHEMA_VERSION:
@@ -116,7 +116,7 @@ class EtcdStore:
         return registry
 
     async def _migrate(self, registry: Registry) -> None:
-        """Write all records in the present version; older releases refuse them from then on."""
+        """Write all records in the present version, which older releases refuse."""
         await self._write([encode(record) for record in registry.records()])
         self._version = SCHEMA_VERSION
         await self._transact(self._put_version(SCHEMA_VERSION))
