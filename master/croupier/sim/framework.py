@@ -141,7 +141,7 @@ class SimulatedFramework:
     def connect(self) -> None:
         """Subscribe."""
         self._session = self.kernel.open_session(self)
-        # Before the call: missed updates arrive with its answer, and lost tasks wait again.
+        # Reset before the step: its answer has missed updates, after which lost tasks wait again.
         self._demand_changed = False
         self.kernel.step(
             Subscribe(

@@ -140,12 +140,12 @@ class Codec:
             return document
 
         def decode(document: Any) -> Any:
-            given = _of(dict, document)
+            given = _check_type(dict, document)
             # First: a newer release may also have dropped a field that this one requires.
             if unknown := sorted(given.keys() - known):
-                raise UnknownTag(f"{cls.__name__}: {_named(unknown[0])} is unknown")
+                raise UnknownTag(f"{cls.__name__}: {_quoted_name(unknown[0])} is unknown")
             if missing := sorted(required - given.keys()):
-                raise Undecodable(f"{cls.__name__}: {_named(missing[0])} is missing")
+                raise Undecodable(f"{cls.__name__}: {_quoted_name(missing[0])} is missing")
             arguments = {}
             for tag, each in given.items():
                 if tag not in retired:
@@ -174,10 +174,10 @@ class Codec:
             return {KIND: tags[type(value)], **encode_fields(value)}
 
         def decode(document: Any) -> Any:
-            given = dict(_of(dict, document))
+            given = dict(_check_type(dict, document))
             kind = given.pop(KIND, None)
             if not isinstance(kind, str) or kind not in decoders:
-                raise UnknownTag(f"unknown kind {_named(kind)}")
+                raise UnknownTag(f"unknown kind {_quoted_name(kind)}")
             return decoders[kind](given)
 
         return Form(encode, decode)
@@ -195,7 +195,7 @@ class Codec:
         def decode(document: Any) -> Any:
             written = tuple if isinstance(document, list) else type(document)
             if written not in forms:
-                raise Undecodable(f"{_shown(document)} is not expected here")
+                raise Undecodable(f"{_type_name(document)} is not expected here")
             return forms[written].decode(document)
 
         return Form(encode, decode)
@@ -212,7 +212,7 @@ class Codec:
             ]
 
         def decode(document: Any) -> Any:
-            given = _of(list, document)
+            given = _check_type(list, document)
             if len(given) != len(forms):
                 raise Undecodable(f"{len(forms)} items are expected, not {len(given)}")
             return tuple(form.decode(each) for form, each in zip(forms, given, strict=True))
@@ -230,7 +230,7 @@ class Codec:
             return {name: encode_value(each) for name, each in mapping.items()}
 
         def decode(document: Any) -> Any:
-            return {name: decode_value(each) for name, each in _of(dict, document).items()}
+            return {name: decode_value(each) for name, each in _check_type(dict, document).items()}
 
         return Form(encode, decode)
 
@@ -248,21 +248,21 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _shown(document: Any) -> str:
+def _type_name(document: Any) -> str:
     return "nothing" if document is None else f"a {type(document).__name__}"
 
 
-def _named(name: Any) -> str:
+def _quoted_name(name: Any) -> str:
     """Return `name` for an error, if it looks like a field and not like a secret."""
     is_name = isinstance(name, str) and len(name) <= 40 and name.isidentifier()
     return repr(name) if is_name else "an invalid name"
 
 
 def _refuse(document: Any, expected: str) -> NoReturn:
-    raise Undecodable(f"{_shown(document)} is not {expected}")
+    raise Undecodable(f"{_type_name(document)} is not {expected}")
 
 
-def _of(cls: type, document: Any) -> Any:
+def _check_type(cls: type, document: Any) -> Any:
     if type(document) is not cls:
         _refuse(document, f"a {cls.__name__}")
     return document
@@ -292,7 +292,7 @@ def _enum(cls: type[Enum], tags: Mapping[Enum, str]) -> Form:
         if not isinstance(document, str):
             _refuse(document, f"a {cls.__name__}")
         if document not in members:
-            raise UnknownTag(f"{_named(document)} is not a {cls.__name__}")
+            raise UnknownTag(f"{_quoted_name(document)} is not a {cls.__name__}")
         return members[document]
 
     return Form(tags.__getitem__, decode)
@@ -323,7 +323,7 @@ def _sequence(form: Form, written: Callable[[Any], Any], made: Callable[[Any], A
     encode, decode_item = form.encode, form.decode
 
     def decode(document: Any) -> Any:
-        return made([decode_item(each) for each in _of(list, document)])
+        return made([decode_item(each) for each in _check_type(list, document)])
 
     if encode is None:
         return Form(written, decode)
@@ -356,7 +356,7 @@ def _decode_resources(document: Any) -> Resources:
     scalars: dict[str, int] = {}
     ranges: dict[str, tuple[Range, ...]] = {}
     sets: dict[str, frozenset[str]] = {}
-    for name, value in _of(dict, document).items():
+    for name, value in _check_type(dict, document).items():
         match value:
             case bool():
                 _refuse(value, "an amount")

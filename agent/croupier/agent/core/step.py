@@ -19,7 +19,8 @@ def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
     effects = list(_handle(state, event, now))
     if state.is_position_new and any(isinstance(each, Checkpoint) for each in effects):
         assert state.position is not None
-        # Durable with its consequences, and so before a task starts; alone not worth a commit.
+        # The position is durable before a task starts, with the next record; alone it is not worth
+        # a commit.
         effects.insert(0, Checkpoint(PositionRecord(state.position), lazy=True))
         state.is_position_new = False
     return effects

@@ -143,7 +143,7 @@ def start(directory: str, user: str, words: list[str]) -> int:
         Failed: if it cannot be started.
     """
     argv = [os.fsencode(word) for word in words]
-    # Without the prefix: Python may have added a variable for its locale.
+    # Only prefixed variables are the task's: Python may have added one for its locale.
     environment = {
         name.removeprefix(PREFIX): value
         for name, value in os.environb.items()

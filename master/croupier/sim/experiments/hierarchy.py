@@ -110,7 +110,7 @@ class Hierarchy:
             checks=(*_checks(rows), *_ends(lines)),
             tables=(Table("hierarchy", columns, tuple(_cells(row) for row in rows)),),
             plots=(_plot(lines),),
-            notes=tuple(_named(rows)),
+            notes=tuple(_names_below(rows)),
         )
 
 
@@ -158,7 +158,7 @@ def _checks(rows: list[_Row]) -> list[Check]:
     return checks
 
 
-def _named(rows: list[_Row]) -> list[str]:
+def _names_below(rows: list[_Row]) -> list[str]:
     """List the nodes of the lecture's trees that are below W."""
     return [
         f"{row.policy}, {row.trees} tree: below W are {', '.join(row.tally.names)}"

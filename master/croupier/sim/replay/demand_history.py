@@ -147,7 +147,7 @@ class DemandHistory:
         mine = [tracked for tracked in self._tracked.values() if tracked.role == role]
         place = counted_for([tracked.left for tracked in mine], task, facts)
         if place is None:
-            # More tasks are launched than declared: use the demand that the task would count for.
+            # The demand is exceeded: use the one that the task would count for.
             place = counted_for(
                 [replace(tracked.demand, count=None) for tracked in mine], task, facts
             )

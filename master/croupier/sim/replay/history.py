@@ -197,7 +197,7 @@ class History:
             self._on_outcome(entry.at, outcome)
 
     def _on_register(self, entry: Entry, event: Register) -> None:
-        agent_id = _named(entry.outcomes, "agent")
+        agent_id = _outcome_id(entry.outcomes, "agent")
         if agent_id is None:
             return
         self._agent_came(AgentId(agent_id), event.hostname, event.total, event.attributes, entry.at)
@@ -216,7 +216,7 @@ class History:
             self._launched(key, run)
 
     def _on_subscribe(self, entry: Entry, event: Subscribe) -> None:
-        framework_id = _named(entry.outcomes, "framework")
+        framework_id = _outcome_id(entry.outcomes, "framework")
         if framework_id is None:
             return
         known = self._frameworks.get(FrameworkId(framework_id))
@@ -358,5 +358,5 @@ def _note_insatiable(stay: FrameworkStay) -> None:
             )
 
 
-def _named(did: Iterable[Outcome], what: str) -> str | None:
+def _outcome_id(did: Iterable[Outcome], what: str) -> str | None:
     return next((outcome[1] for outcome in did if len(outcome) > 1 and outcome[0] == what), None)

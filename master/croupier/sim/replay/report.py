@@ -88,7 +88,7 @@ def print_figures(runs: Sequence[Figures], names: Mapping[str, str], out: TextIO
     """Print shares, waits and use of one run, or of two that differ; `names` are of frameworks."""
     for kind in ("role", "framework"):
         rows = []
-        for each in _first(kind, *runs):
+        for each in _top_names(kind, *runs):
             cells = zip(*(_cells(run, (kind, each)) for run in runs), strict=True)
             rows.append((_label(kind, each, names), *(_arrow(*pair) for pair in cells)))
         print_columns((kind, *_TITLES), _whole(rows, runs[-1], kind), out)
@@ -133,7 +133,7 @@ def _moment(wall_ms: int) -> str:
 
 def _print_over_time(figures: Figures, out: TextIO) -> None:
     """Print the shares of roles in columns, over equal parts of the time."""
-    names = _first("role", figures)[:8]
+    names = _top_names("role", figures)[:8]
     width = (figures.end - figures.start) / BUCKETS
     rows = [
         (
@@ -146,7 +146,7 @@ def _print_over_time(figures: Figures, out: TextIO) -> None:
     print(file=out)
 
 
-def _first(kind: str, *all_figures: Figures) -> list[str]:
+def _top_names(kind: str, *all_figures: Figures) -> list[str]:
     """Return the names of a kind; if there are many, those of the greatest shares."""
     names = sorted({name for figures in all_figures for name in figures.parties(kind)})
     if len(names) <= _MOST_ROWS:

@@ -83,12 +83,12 @@ class Verifier:
         did = tuple(outcomes_of(effects))
         raise Diverged(
             f"{place}: event {self.events}, {type(entry.event).__name__}, was decided differently"
-            f" from the log\n  recorded {_shown(entry.outcomes)}\n  now      {_shown(did)}"
+            f" from the log\n  recorded {_joined(entry.outcomes)}\n  now      {_joined(did)}"
             f"\n  the log was written by version {self._head.version}"
         )
 
 
-def _shown(did: tuple[tuple[str, ...], ...]) -> str:
+def _joined(did: tuple[tuple[str, ...], ...]) -> str:
     shown = ", ".join(" ".join(outcome) for outcome in did[:_SHOWN]) or "no summarized effect"
     return shown + (f" and {len(did) - _SHOWN} more" if len(did) > _SHOWN else "")
 

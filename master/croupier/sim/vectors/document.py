@@ -217,7 +217,7 @@ class _Reader:
 
     def _group(self, value: object) -> Group:
         what = "an entry of `nodes`"
-        fields = _only(_mapping(value, what), {"count", "capacity", "slots"}, what)
+        fields = _check_keys(_mapping(value, what), {"count", "capacity", "slots"}, what)
         return Group(
             count(fields.get("count", 1), "`count` of `nodes`"),
             self._amounts(fields.get("capacity"), "`capacity` of `nodes`"),
@@ -243,7 +243,7 @@ class _Reader:
 
     def _tree(self) -> dict[str, Mapping[str, object]]:
         def settings(value: object, what: str) -> Mapping[str, object]:
-            return _only(_mapping(value, what), {"weight", "guarantee"}, what)
+            return _check_keys(_mapping(value, what), {"weight", "guarantee"}, what)
 
         return self._by_path("tree", settings)
 
@@ -289,7 +289,7 @@ def _mapping(value: object, what: str) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value)
 
 
-def _only(fields: Mapping[str, object], known: set[str], what: str) -> Mapping[str, object]:
+def _check_keys(fields: Mapping[str, object], known: set[str], what: str) -> Mapping[str, object]:
     unknown = sorted(fields.keys() - known)
     if unknown:
         raise Unreadable(f"{what} has the unknown key {shortened(repr(unknown[0]))}")

@@ -2,5 +2,5 @@
 
 import os
 
-# Before grpc is imported; the reason is in croupier.net.
+# Must be set before grpc is imported: see croupier.net.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
