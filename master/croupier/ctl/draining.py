@@ -73,7 +73,7 @@ def drain_agent(target: Target, agent: str, options: DrainOptions) -> int:
 
 
 class Follower:
-    """Waits for the end of a drain, also while no master can be reached."""
+    """Waits for the end of a drain, even while no master can be reached."""
 
     def __init__(self, target: Target, agent: View, options: DrainOptions) -> None:
         self._target, self._agent, self._options = target, agent, options

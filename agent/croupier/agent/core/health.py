@@ -70,7 +70,7 @@ class Health:
         self.reset_failures()
 
     def reset_failures(self) -> None:
-        """Note that a launch succeeded."""
+        """Record that a launch succeeded."""
         if self.failures:
             self.failures = 0
             self.failed.clear()

@@ -1,4 +1,4 @@
-"""Accepting TCP connections, also while the process has no free descriptor.
+"""Accepting TCP connections, even while the process has no free descriptor.
 
 asyncio's own servers then log an error for each of 100 attempts, many times a second. This one logs
 one line, and stops accepting for a moment.

@@ -174,11 +174,11 @@ class Connection(asyncio.Protocol):
         return self._transport is not None
 
     def begin_request(self) -> None:
-        """Note that a whole request has arrived and is being answered."""
+        """Record that a whole request has arrived and is being answered."""
         self._is_handled = True
 
     def end_request(self) -> None:
-        """Note that the request is answered."""
+        """Record that the request is answered."""
         self._is_handled = self._has_begun = False
         self._has_served = True
         self._rounds = 0
