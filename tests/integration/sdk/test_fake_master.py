@@ -123,3 +123,8 @@ async def test_a_new_leader_knows_the_states_of_tasks_that_ended_before() -> Non
             assert newer.task_state("t1") is TaskState.FINISHED
             assert newer.task_state("t2") is TaskState.LOST
             check(newer)
+
+
+async def test_a_master_that_has_stopped_may_be_stopped_again() -> None:
+    async with FakeMaster() as master:
+        await master.__aexit__()

@@ -96,13 +96,14 @@ class FakeMaster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End all streams and stop listening."""
+        """End all streams and stop listening; a second time changes nothing."""
         self._service.end_all(None)
         await self._server.stop(grace=None)
-        if self._ticking is not None:
-            if self._ticking.done():
-                self._ticking.result()
-            await end(self._ticking)
+        ticking, self._ticking = self._ticking, None
+        if ticking is not None:
+            if ticking.done():
+                ticking.result()
+            await end(ticking)
 
     @property
     def address(self) -> str:
