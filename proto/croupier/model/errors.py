@@ -4,6 +4,8 @@
     |-- InvalidRequest    the caller's fault: the same request fails again
     |-- NotFound          the object does not exist, or is not the caller's
     |-- Conflict          the state has changed meanwhile, as with a stale offer
+    |-- Unauthenticated   the call has no valid credential
+    |-- PermissionDenied  no rule allows the caller to do this
     |-- Unavailable       try again later
     |   `-- NotLeader     ask the master that leads
     |-- FailedOver        a newer session of the same id has taken over
@@ -45,6 +47,14 @@ class NotFound(CroupierError):
 
 class Conflict(CroupierError):
     """The request does not fit the current state, as with a stale offer."""
+
+
+class Unauthenticated(CroupierError):
+    """The call has no valid credential. Fatal for a framework."""
+
+
+class PermissionDenied(CroupierError):
+    """No rule allows the caller to do this."""
 
 
 class Unavailable(CroupierError):

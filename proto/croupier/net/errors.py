@@ -13,6 +13,8 @@ _TABLE: tuple[tuple[type[CroupierError], pb.ErrorCode.ValueType, grpc.StatusCode
     (errors.InvalidRequest, pb.ERROR_CODE_INVALID, _STATUS.INVALID_ARGUMENT),
     (errors.NotFound, pb.ERROR_CODE_NOT_FOUND, _STATUS.NOT_FOUND),
     (errors.Conflict, pb.ERROR_CODE_CONFLICT, _STATUS.FAILED_PRECONDITION),
+    (errors.Unauthenticated, pb.ERROR_CODE_UNAUTHENTICATED, _STATUS.UNAUTHENTICATED),
+    (errors.PermissionDenied, pb.ERROR_CODE_PERMISSION_DENIED, _STATUS.PERMISSION_DENIED),
     (errors.Unavailable, pb.ERROR_CODE_UNAVAILABLE, _STATUS.UNAVAILABLE),
     (errors.NotLeader, pb.ERROR_CODE_NOT_LEADER, _STATUS.UNAVAILABLE),
     (errors.FailedOver, pb.ERROR_CODE_FAILED_OVER, _STATUS.ABORTED),
@@ -29,6 +31,8 @@ _MEANINGS: dict[grpc.StatusCode, type[CroupierError]] = {
     _STATUS.NOT_FOUND: errors.NotFound,
     _STATUS.FAILED_PRECONDITION: errors.Conflict,
     _STATUS.ABORTED: errors.Removed,
+    _STATUS.UNAUTHENTICATED: errors.Unauthenticated,
+    _STATUS.PERMISSION_DENIED: errors.PermissionDenied,
 }
 
 

@@ -26,6 +26,51 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class JoinRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    TOKEN_HASH_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    token_id: _builtins.str
+    """The agent makes its token; the master gets the id and the SHA-256 of the secret part."""
+    token_hash: _builtins.bytes
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Attribute]: ...
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        token_id: _builtins.str = ...,
+        token_hash: _builtins.bytes = ...,
+        attributes: _abc.Iterable[_resources_pb2.Attribute] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "token_hash", b"token_hash", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
+
+@_typing.final
+class JoinResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinResponse: _TypeAlias = JoinResponse  # noqa: Y015
+
+@_typing.final
 class AgentServiceConnectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -487,11 +532,17 @@ class Registered(_message.Message):
     MASTER_ID_FIELD_NUMBER: _builtins.int
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
     TAKES_HEALTH_FIELD_NUMBER: _builtins.int
+    LINK_KEY_FIELD_NUMBER: _builtins.int
+    REQUIRES_LINKS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     master_id: _builtins.str
     heartbeat_ms: _builtins.int
     takes_health: _builtins.bool
     """The master accepts AgentHealth."""
+    link_key: _builtins.bytes
+    """Signs links to output on this agent."""
+    requires_links: _builtins.bool
+    """Output needs a signed link."""
     def __init__(
         self,
         *,
@@ -499,10 +550,12 @@ class Registered(_message.Message):
         master_id: _builtins.str = ...,
         heartbeat_ms: _builtins.int = ...,
         takes_health: _builtins.bool = ...,
+        link_key: _builtins.bytes = ...,
+        requires_links: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "heartbeat_ms", b"heartbeat_ms", "master_id", b"master_id", "takes_health", b"takes_health"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "heartbeat_ms", b"heartbeat_ms", "link_key", b"link_key", "master_id", b"master_id", "requires_links", b"requires_links", "takes_health", b"takes_health"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,6 +39,11 @@ class AgentServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_agent__pb2.AgentServiceConnectRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_agent__pb2.AgentServiceConnectResponse.FromString,
                 _registered_method=True)
+        self.Join = channel.unary_unary(
+                '/croupier.v1.AgentService/Join',
+                request_serializer=croupier_dot_v1_dot_agent__pb2.JoinRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_agent__pb2.JoinResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServiceServicer(object):
@@ -50,6 +55,14 @@ class AgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Join(self, request, context):
+        """Give an agent a token of its own. The caller authenticates with a join token. Calling again
+        with the same token_hash changes nothing; another hash for a known agent_id is a conflict.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +70,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.Connect,
                     request_deserializer=croupier_dot_v1_dot_agent__pb2.AgentServiceConnectRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_agent__pb2.AgentServiceConnectResponse.SerializeToString,
+            ),
+            'Join': grpc.unary_unary_rpc_method_handler(
+                    servicer.Join,
+                    request_deserializer=croupier_dot_v1_dot_agent__pb2.JoinRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_agent__pb2.JoinResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +104,33 @@ class AgentService(object):
             '/croupier.v1.AgentService/Connect',
             croupier_dot_v1_dot_agent__pb2.AgentServiceConnectRequest.SerializeToString,
             croupier_dot_v1_dot_agent__pb2.AgentServiceConnectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Join(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.AgentService/Join',
+            croupier_dot_v1_dot_agent__pb2.JoinRequest.SerializeToString,
+            croupier_dot_v1_dot_agent__pb2.JoinResponse.FromString,
             options,
             channel_credentials,
             insecure,

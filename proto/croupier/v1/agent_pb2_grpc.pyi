@@ -18,6 +18,10 @@ GRPC_VERSION: str
 class AgentServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_agent_pb2.AgentServiceConnectRequest, _agent_pb2.AgentServiceConnectResponse]
+    Join: _aio.UnaryUnaryMultiCallable[_agent_pb2.JoinRequest, _agent_pb2.JoinResponse]
+    """Give an agent a token of its own. The caller authenticates with a join token. Calling again
+    with the same token_hash changes nothing; another hash for a known agent_id is a conflict.
+    """
 
 class AgentServiceServicer:
     def Connect(
@@ -25,5 +29,14 @@ class AgentServiceServicer:
         request_iterator: _abc.AsyncIterator[_agent_pb2.AgentServiceConnectRequest],
         context: _aio.ServicerContext[_abc.AsyncIterator[_agent_pb2.AgentServiceConnectRequest], _abc.AsyncIterator[_agent_pb2.AgentServiceConnectResponse]],
     ) -> _abc.AsyncIterator[_agent_pb2.AgentServiceConnectResponse]: ...
+
+    def Join(
+        self,
+        request: _agent_pb2.JoinRequest,
+        context: _aio.ServicerContext[_agent_pb2.JoinRequest, _abc.Awaitable[_agent_pb2.JoinResponse]],
+    ) -> _abc.Awaitable[_agent_pb2.JoinResponse]:
+        """Give an agent a token of its own. The caller authenticates with a join token. Calling again
+        with the same token_hash changes nothing; another hash for a known agent_id is a conflict.
+        """
 
 def add_AgentServiceServicer_to_server(servicer: AgentServiceServicer, server: _aio.Server) -> None: ...

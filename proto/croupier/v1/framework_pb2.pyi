@@ -53,6 +53,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The first call was not SUBSCRIBE, or the peer broke the rules of the stream."""
     ERROR_CODE_NOT_LEADER: _ErrorCode.ValueType  # 9
     """This master does not lead; `Error.leader` names the leader, if it is known."""
+    ERROR_CODE_UNAUTHENTICATED: _ErrorCode.ValueType  # 10
+    """The call has no valid credential."""
+    ERROR_CODE_PERMISSION_DENIED: _ErrorCode.ValueType  # 11
+    """No rule allows the caller to do this."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -75,6 +79,10 @@ ERROR_CODE_PROTOCOL: ErrorCode.ValueType  # 8
 """The first call was not SUBSCRIBE, or the peer broke the rules of the stream."""
 ERROR_CODE_NOT_LEADER: ErrorCode.ValueType  # 9
 """This master does not lead; `Error.leader` names the leader, if it is known."""
+ERROR_CODE_UNAUTHENTICATED: ErrorCode.ValueType  # 10
+"""The call has no valid credential."""
+ERROR_CODE_PERMISSION_DENIED: ErrorCode.ValueType  # 11
+"""No rule allows the caller to do this."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -525,6 +525,7 @@ class FrameworkView(_message.Message):
     ENTITLEMENT_PPM_FIELD_NUMBER: _builtins.int
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
     REMOVED_IN_MS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     suppressed: _builtins.bool
     """No offers in any role."""
@@ -536,6 +537,8 @@ class FrameworkView(_message.Message):
     """Its entitlement under unlimited demand, as a dominant share in millionths."""
     removed_in_ms: _builtins.int
     """Time until a disconnected framework is removed, unless it returns."""
+    owner: _builtins.str
+    """The principal that subscribed it; empty without authentication."""
     @_builtins.property
     def framework(self) -> _framework_pb2.FrameworkInfo: ...
     @_builtins.property
@@ -561,10 +564,11 @@ class FrameworkView(_message.Message):
         entitlement_ppm: _builtins.int = ...,
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
         removed_in_ms: _builtins.int | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms", "demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "removed_in_ms", b"removed_in_ms", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms", "demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "owner", b"owner", "removed_in_ms", b"removed_in_ms", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__removed_in_ms: _TypeAlias = _typing.Literal["removed_in_ms"]  # noqa: Y015
     _WhichOneofArgType__removed_in_ms: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms"]  # noqa: Y015
@@ -1202,3 +1206,104 @@ class PassedOver(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_about) -> _WhichOneofReturnType_about | None: ...
 
 Global___PassedOver: _TypeAlias = PassedOver  # noqa: Y015
+
+@_typing.final
+class GetOutputLinksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Task(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+        TASK_ID_FIELD_NUMBER: _builtins.int
+        framework_id: _builtins.str
+        task_id: _builtins.str
+        def __init__(
+            self,
+            *,
+            framework_id: _builtins.str = ...,
+            task_id: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "task_id", b"task_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetOutputLinksRequest.Task]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___GetOutputLinksRequest.Task] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOutputLinksRequest: _TypeAlias = GetOutputLinksRequest  # noqa: Y015
+
+@_typing.final
+class GetOutputLinksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputLinks]: ...
+    def __init__(
+        self,
+        *,
+        links: _abc.Iterable[Global___OutputLinks] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["links", b"links"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOutputLinksResponse: _TypeAlias = GetOutputLinksResponse  # noqa: Y015
+
+@_typing.final
+class OutputLinks(_message.Message):
+    """Paths with query, to append to the agent's HTTP address."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
+    STDOUT_FIELD_NUMBER: _builtins.int
+    STDERR_FIELD_NUMBER: _builtins.int
+    VALID_FOR_MS_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    agent_id: _builtins.str
+    http_address: _builtins.str
+    stdout: _builtins.str
+    stderr: _builtins.str
+    valid_for_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        http_address: _builtins.str = ...,
+        stdout: _builtins.str = ...,
+        stderr: _builtins.str = ...,
+        valid_for_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "http_address", b"http_address", "stderr", b"stderr", "stdout", b"stdout", "task_id", b"task_id", "valid_for_ms", b"valid_for_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputLinks: _TypeAlias = OutputLinks  # noqa: Y015

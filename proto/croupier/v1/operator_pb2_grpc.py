@@ -108,6 +108,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.GetOutputLinks = channel.unary_unary(
+                '/croupier.v1.OperatorService/GetOutputLinks',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.FromString,
+                _registered_method=True)
 
 
 class OperatorServiceServicer(object):
@@ -211,6 +216,14 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOutputLinks(self, request, context):
+        """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
+        read are left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -283,6 +296,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.ExplainRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.ExplainResponse.SerializeToString,
+            ),
+            'GetOutputLinks': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOutputLinks,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -667,6 +685,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/Explain',
             croupier_dot_v1_dot_operator__pb2.ExplainRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOutputLinks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/GetOutputLinks',
+            croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.FromString,
             options,
             channel_credentials,
             insecure,

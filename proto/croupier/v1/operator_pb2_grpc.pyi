@@ -45,6 +45,10 @@ class OperatorServiceStub:
     """
     Explain: _aio.UnaryUnaryMultiCallable[_operator_pb2.ExplainRequest, _operator_pb2.ExplainResponse]
     """Explains why a framework gets no more offers."""
+    GetOutputLinks: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetOutputLinksRequest, _operator_pb2.GetOutputLinksResponse]
+    """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
+    read are left out.
+    """
 
 class OperatorServiceServicer:
     """Each List call returns a page: in the order of ids (roles: parents before their children), with
@@ -148,5 +152,14 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.ExplainRequest, _abc.Awaitable[_operator_pb2.ExplainResponse]],
     ) -> _abc.Awaitable[_operator_pb2.ExplainResponse]:
         """Explains why a framework gets no more offers."""
+
+    def GetOutputLinks(
+        self,
+        request: _operator_pb2.GetOutputLinksRequest,
+        context: _aio.ServicerContext[_operator_pb2.GetOutputLinksRequest, _abc.Awaitable[_operator_pb2.GetOutputLinksResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.GetOutputLinksResponse]:
+        """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
+        read are left out.
+        """
 
 def add_OperatorServiceServicer_to_server(servicer: OperatorServiceServicer, server: _aio.Server) -> None: ...

@@ -1,0 +1,362 @@
+"""Access policy: who may do what on which object.
+
+Rule: everything that no rule allows is denied. Rules only allow, so their order does not matter,
+and adding one never takes a permission away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import check_id, check_role
+from croupier.model.principal import Principal, PrincipalName, check_principal
+from croupier.model.tags import recorded
+
+
+@recorded(
+    "Action",
+    "REGISTER=register RUN_AS=run-as VIEW=view READ_OUTPUT=read-output KILL=kill TEARDOWN=teardown"
+    " OPERATE_AGENTS=operate-agents CHANGE_ROLES=change-roles READ_METRICS=read-metrics"
+    " ADMINISTER=administer",
+)
+class Action(Enum):
+    """What a principal does.
+
+    Attributes:
+        REGISTER: subscribe a framework in a role.
+        RUN_AS: launch tasks as a Unix user.
+        VIEW: see roles, frameworks, offers and tasks of a role, or an agent.
+        READ_OUTPUT: read the output of a role's tasks.
+        KILL: kill a role's tasks.
+        TEARDOWN: tear down a role's frameworks.
+        OPERATE_AGENTS: drain, deactivate or reactivate an agent, or declare it gone.
+        CHANGE_ROLES: change the settings of a role.
+        READ_METRICS: read the metrics of the cluster.
+        ADMINISTER: change groups, rules and tokens.
+    """
+
+    REGISTER = "register"
+    RUN_AS = "run-as"
+    VIEW = "view"
+    READ_OUTPUT = "read-output"
+    KILL = "kill"
+    TEARDOWN = "teardown"
+    OPERATE_AGENTS = "operate-agents"
+    CHANGE_ROLES = "change-roles"
+    READ_METRICS = "read-metrics"
+    ADMINISTER = "administer"
+
+
+class ObjectKind(Enum):
+    """Kind of an object, the first part of its text."""
+
+    ROLE = "role"
+    AGENT = "agent"
+    USER = "user"
+    CLUSTER = "cluster"
+
+
+ANY: Final = "*"
+# `*` is the name of the default role, so all roles have another pattern.
+ALL_ROLES: Final = "**"
+# Stands for the account that an agent runs as, often root.
+AGENT_USER: Final = "(agent)"
+# The kinds of objects that each action takes.
+TAKES: Final[Mapping[Action, frozenset[ObjectKind]]] = {
+    Action.REGISTER: frozenset({ObjectKind.ROLE}),
+    Action.RUN_AS: frozenset({ObjectKind.USER}),
+    Action.VIEW: frozenset({ObjectKind.ROLE, ObjectKind.AGENT, ObjectKind.CLUSTER}),
+    Action.READ_OUTPUT: frozenset({ObjectKind.ROLE}),
+    Action.KILL: frozenset({ObjectKind.ROLE}),
+    Action.TEARDOWN: frozenset({ObjectKind.ROLE}),
+    Action.OPERATE_AGENTS: frozenset({ObjectKind.AGENT}),
+    Action.CHANGE_ROLES: frozenset({ObjectKind.ROLE}),
+    Action.READ_METRICS: frozenset({ObjectKind.CLUSTER}),
+    Action.ADMINISTER: frozenset({ObjectKind.CLUSTER}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object of an action: a role, an agent, a Unix user, or the cluster.
+
+    Attributes:
+        name: the role's path, the agent's id or the user's name; empty for the cluster.
+    """
+
+    kind: ObjectKind
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Object:
+        """Read `role:PATH`, `agent:ID`, `user:NAME` or `cluster`.
+
+        Raises:
+            InvalidRequest: if it is none of these.
+        """
+        kind, name = _split(text)
+        if kind is ObjectKind.ROLE:
+            check_role(name)
+        elif kind is not ObjectKind.CLUSTER:
+            check_id(kind.value, name)
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.name}" if self.name else self.kind.value
+
+
+CLUSTER: Final = Object(ObjectKind.CLUSTER)
+
+
+def role_object(role: str) -> Object:
+    """Return the role as an object."""
+    return Object(ObjectKind.ROLE, role)
+
+
+def agent_object(agent_id: str) -> Object:
+    """Return the agent as an object."""
+    return Object(ObjectKind.AGENT, agent_id)
+
+
+def user_object(user: str) -> Object:
+    """Return the Unix user as an object; without a name, the account that the agent runs as."""
+    return Object(ObjectKind.USER, user or AGENT_USER)
+
+
+@recorded("Rule", "name subject actions object")
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Permission for a principal or a group.
+
+    Attributes:
+        subject: a principal's name, or `group:NAME`.
+        object: a pattern: an object's text; `role:PATH` includes all roles below PATH, and
+            `role:**` is every role; `agent:*` and `user:*` are all; `*` is every object.
+    """
+
+    name: str
+    subject: str
+    actions: tuple[Action, ...]
+    object: str
+
+    def allows(self, action: Action, target: Object) -> bool:
+        """Return whether the rule covers `action` on `target`, for whom it is."""
+        return action in self.actions and matches(self.object, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an action is allowed, and by which rule.
+
+    Attributes:
+        rule: the name of the rule that allows it; empty if it is denied.
+    """
+
+    is_allowed: bool
+    rule: str = ""
+
+    def __bool__(self) -> bool:
+        return self.is_allowed
+
+
+DENIED: Final = Decision(False)
+AUTH_OFF: Final = Decision(True, "authentication is off")
+OWNER: Final = Decision(True, "owner")
+
+ADMIN: Final = "admin"
+OPERATOR: Final = "operator"
+VIEWER: Final = "viewer"
+_OPERATOR_ACTIONS: Final = (
+    Action.VIEW,
+    Action.READ_OUTPUT,
+    Action.KILL,
+    Action.TEARDOWN,
+    Action.OPERATE_AGENTS,
+    Action.CHANGE_ROLES,
+    Action.READ_METRICS,
+)
+BUILTIN_RULES: Final = (
+    Rule("admin", f"group:{ADMIN}", tuple(Action), ANY),
+    Rule("operator", f"group:{OPERATOR}", _OPERATOR_ACTIONS, ANY),
+    Rule("viewer", f"group:{VIEWER}", (Action.VIEW, Action.READ_METRICS), ANY),
+)
+# Members before an administrator changes them.
+BUILTIN_GROUPS: Final[Mapping[str, frozenset[str]]] = {
+    ADMIN: frozenset({"client/admin", "client/local-admin"}),
+    OPERATOR: frozenset(),
+    VIEWER: frozenset(),
+}
+
+
+@dataclass(frozen=True)
+class AccessPolicy:
+    """Groups and rules at one moment; immutable.
+
+    Attributes:
+        is_on: whether authentication is on; if not, everything is allowed.
+        groups: members of each group, including the built-in groups.
+        rules: by name, without the built-in ones.
+    """
+
+    is_on: bool = False
+    groups: Mapping[str, frozenset[str]] = field(default_factory=lambda: dict(BUILTIN_GROUPS))
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+
+    def groups_of(self, principal: Principal) -> frozenset[str]:
+        """Return the groups of the policy that the principal is a member of. O(groups)."""
+        names = {principal.name, *(f"oidc:{group}" for group in principal.groups)}
+        return frozenset(group for group, members in self.groups.items() if names & members)
+
+    def rules_of(self, principal: Principal) -> tuple[Rule, ...]:
+        """Return all rules that apply to the principal. O(groups + rules)."""
+        if principal.is_anonymous:
+            return ()
+        subjects = {principal.name, *(f"group:{group}" for group in self.groups_of(principal))}
+        every: Iterable[Rule] = (*BUILTIN_RULES, *self.rules.values())
+        return tuple(rule for rule in every if rule.subject in subjects)
+
+
+def decide(policy: AccessPolicy, principal: Principal, action: Action, target: Object) -> Decision:
+    """Decide whether `principal` may do `action` on `target`. O(groups + rules)."""
+    return Permissions(policy, principal).decide(action, target)
+
+
+class Permissions:
+    """The permissions of one principal under one policy, for many decisions."""
+
+    def __init__(self, policy: AccessPolicy, principal: Principal) -> None:
+        self.principal = principal
+        self.is_on = policy.is_on
+        self._rules = policy.rules_of(principal) if policy.is_on else ()
+
+    def decide(self, action: Action, target: Object) -> Decision:
+        """Decide whether the principal may do `action` on `target`. O(its rules)."""
+        if not self.is_on:
+            return AUTH_OFF
+        return next(
+            (Decision(True, rule.name) for rule in self._rules if rule.allows(action, target)),
+            DENIED,
+        )
+
+    def allows_somewhere(self, action: Action) -> bool:
+        """Return whether the principal may do `action` on any object. O(its rules)."""
+        return not self.is_on or any(action in rule.actions for rule in self._rules)
+
+    def owns(self, owner: str) -> bool:
+        """Return whether the principal is the owner of that name."""
+        return self.is_on and bool(owner) and owner == self.principal.name
+
+
+def matches(pattern: str, target: Object) -> bool:
+    """Return whether the object `target` matches the pattern of a rule."""
+    if pattern == ANY:
+        return True
+    kind, _, name = pattern.partition(":")
+    if kind != target.kind.value:
+        return False
+    if target.kind is ObjectKind.ROLE:
+        return name in (ALL_ROLES, target.name) or target.name.startswith(f"{name}/")
+    return name in (ANY, target.name) or target.kind is ObjectKind.CLUSTER
+
+
+def check_rule(rule: Rule) -> Rule:
+    """Return `rule` if it is legal.
+
+    Raises:
+        InvalidRequest: if its name, subject or object is malformed, it has no action, or an
+            action that does not take the object.
+    """
+    check_id("rule", rule.name)
+    if rule.name in (each.name for each in BUILTIN_RULES):
+        raise InvalidRequest(f"{rule.name!r} is a built-in rule; choose another name")
+    check_subject(rule.subject)
+    if not rule.actions:
+        raise InvalidRequest(f"rule {rule.name!r} has no action")
+    if rule.object != ANY:
+        kind = _check_pattern(rule.object)
+        for action in rule.actions:
+            if kind not in TAKES[action]:
+                raise InvalidRequest(
+                    f"{action.value} is not done to {kind.value}; it takes {_takes(action)}"
+                )
+    return rule
+
+
+def check_subject(text: str) -> str:
+    """Return `text` if it is a principal's name or `group:NAME`.
+
+    Raises:
+        InvalidRequest: if it is neither.
+    """
+    kind, colon, group = text.partition(":")
+    if colon and kind == "group":
+        return check_id("group", group) and text
+    return check_principal(text)
+
+
+def check_member(text: str) -> str:
+    """Return `text` if it can be a member: a principal's name, or `oidc:GROUP`.
+
+    Raises:
+        InvalidRequest: if it is neither.
+    """
+    kind, _, group = text.partition(":")
+    if kind == "oidc" and "/" not in kind and group:
+        return check_id("group", group.replace("/", "-")) and text
+    return check_principal(text)
+
+
+def parse_action(text: str) -> Action:
+    """Return the action of that name.
+
+    Raises:
+        InvalidRequest: if there is none.
+    """
+    for action in Action:
+        if action.value == text:
+            return action
+    known = ", ".join(action.value for action in Action)
+    raise InvalidRequest(f"{text[:80]!r} is no action; actions are {known}")
+
+
+def check_action(action: Action, target: Object) -> None:
+    """Check that the action is one that is done to such an object.
+
+    Raises:
+        InvalidRequest: if it is not.
+    """
+    if target.kind not in TAKES[action]:
+        raise InvalidRequest(
+            f"{action.value} is not done to {target.kind.value}; it takes {_takes(action)}"
+        )
+
+
+def admins(groups: Mapping[str, frozenset[str]]) -> Iterator[PrincipalName]:
+    """Yield the principals that are members of the group of admins."""
+    for member in sorted(groups.get(ADMIN, ())):
+        if "/" in member:
+            yield PrincipalName(member)
+
+
+def _takes(action: Action) -> str:
+    return " or ".join(sorted(kind.value for kind in TAKES[action]))
+
+
+def _check_pattern(text: str) -> ObjectKind:
+    kind, name = _split(text)
+    is_any = name == (ALL_ROLES if kind is ObjectKind.ROLE else ANY)
+    if not is_any:
+        Object.parse(text)
+    return kind
+
+
+def _split(text: str) -> tuple[ObjectKind, str]:
+    kind, colon, name = text.partition(":")
+    for each in ObjectKind:
+        if each.value == kind and bool(colon) == (each is not ObjectKind.CLUSTER):
+            return each, name
+    raise InvalidRequest(f"{text[:80]!r} is no object: role:PATH, agent:ID, user:NAME or cluster")
