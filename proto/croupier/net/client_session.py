@@ -23,6 +23,7 @@ from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
 from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_rpc
 from croupier.net.masters import Masters
 from croupier.net.outbox import Outbox, Sized
@@ -132,6 +133,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         outbox_bytes: int,
         on_tick: Callable[[], None] = lambda: None,
         error_of: Callable[[grpc.RpcError], CroupierError] = error_from_rpc,
+        security: ClientSecurity | None = None,
     ) -> None:
         """Prepare a session; `run` connects.
 
@@ -145,10 +147,11 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             outbox_bytes: its other bound.
             on_tick: called every `times.tick_s` or more often while a stream is open.
             error_of: returns the error that the status of an ended stream means.
+            security: credentials, read anew for each stream; None for plain text.
         """
         self._owner, self._masters, self._times = owner, masters, times
         self._is_fatal, self._on_tick, self._error_of = is_fatal, on_tick, error_of
-        self._outbox_bounds = outbox_messages, outbox_bytes
+        self._outbox_bounds, self._security = (outbox_messages, outbox_bytes), security
         self._backoff = Backoff(times.backoff_first_s, times.backoff_cap_s, rng)
         self._election = Backoff(times.election_first_s, times.election_cap_s, rng)
         self._throttle = LogThrottle()
@@ -247,7 +250,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         Raises:
             CroupierError: the reason for its end, unless the client has left.
         """
-        channel = make_channel(address)
+        channel = make_channel(address, self._security)
         self._outbox = self.make_outbox()
         self._heartbeat_s = self._joined_at = None
         self._heard_at, self._is_reading = _now(), True

@@ -15,11 +15,14 @@ import random
 import socket
 from contextlib import ExitStack, suppress
 
+import grpc
 import grpc.aio
 
-from croupier.model.errors import Unavailable
+from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.address import Address
+from croupier.net.credentials import ClientSecurity
 from croupier.net.descriptors import connection_share
+from croupier.net.token_channel import TokenChannel
 
 # The limit of one call or report; the receiver refuses a larger one. A message carries
 # several, and gRPC ends a stream only above the two limits below. Clients trust the master, so its
@@ -66,9 +69,33 @@ _CHANNEL = [
 ]
 
 
-def make_channel(address: Address) -> grpc.aio.Channel:
-    """Return a channel to one peer; the caller closes it."""
-    return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
+def make_channel(address: Address, security: ClientSecurity | None = None) -> grpc.aio.Channel:
+    """Return a channel to one master; the caller closes it.
+
+    The files of `security` are read now. Its default is plain text without a token.
+
+    Raises:
+        Unavailable: if a file of `security` cannot be used now.
+    """
+    if security is None:
+        return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
+    try:
+        credentials, metadata = security.channel_credentials(), security.metadata(address)
+        name = security.target_name()
+    except InvalidRequest as error:
+        # Files may be half renewed. Clients check them when they start.
+        raise Unavailable(str(error)) from error
+    channel = _secure_channel(address, credentials, name)
+    return TokenChannel(channel, metadata) if metadata else channel
+
+
+def _secure_channel(
+    address: Address, credentials: grpc.ChannelCredentials | None, name: str
+) -> grpc.aio.Channel:
+    if credentials is None:
+        return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
+    verified = [("grpc.ssl_target_name_override", name)] if name else []
+    return grpc.aio.secure_channel(str(address), credentials, options=[*_CHANNEL, *verified])
 
 
 def make_server(most_connections: int | None = None) -> grpc.aio.Server:
