@@ -124,12 +124,13 @@ class ClientSecurity:
 
 
 def read_token(path: Path) -> str:
-    """Return the token on the first line of a file.
+    """Return the token on the first line of a private file.
 
     Raises:
-        InvalidRequest: if there is none.
+        InvalidRequest: if there is none, or another user could read or replace the file.
     """
-    first = read_file(path).decode(errors="replace").partition("\n")[0].strip()
+    data = read_file(path, is_private=True)
+    first = data.decode(errors="replace").partition("\n")[0].strip()
     if not first:
         raise InvalidRequest(f"there is no token on the first line of {path}")
     return first
@@ -159,24 +160,37 @@ def read_pem(path: Path) -> bytes:
     return data
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, *, is_private: bool = False) -> bytes:
     """Return the contents of a small file.
 
     Raises:
-        InvalidRequest: if it cannot be read, or is too large.
+        InvalidRequest: if it cannot be read, is too large, or should be private and is not.
     """
     try:
         # A pipe must not block.
         fd = os.open(path.expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise InvalidRequest(f"{path} is not a file")
+            if is_private and (problem := privacy_problem(status)):
+                raise InvalidRequest(f"{path} holds a token, but {problem}")
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidRequest(f"cannot read {path}: {error.strerror}") from None
     if len(data) > MAX_FILE_BYTES:
         raise InvalidRequest(f"{path} is too large")
     return data
+
+
+def privacy_problem(status: os.stat_result) -> str:
+    """Return why another user could read or replace a file; empty if none can."""
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        return f"other users may read or write it (mode {mode:04o}): chmod 600"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user (uid {status.st_uid})"
+    return ""
 
 
 def check_pair(cert: Path, key: Path) -> None:

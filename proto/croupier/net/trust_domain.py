@@ -1,9 +1,9 @@
 """Names in certificates: the trust domain of a cluster, and the identities in it.
 
 A certificate names its holder by a SAN URI, `croupier://CLUSTER/KIND/NAME`, and an authority its
-cluster by `croupier://CLUSTER`. CLUSTER is the trust domain. Only certificates of masters have the
-DNS name `master.CLUSTER.croupier`, which clients verify: so no other certificate of the same
-authority passes for a master.
+cluster by `croupier://CLUSTER`. CLUSTER is the trust domain, and NAME is percent-encoded. Only
+certificates of masters have the DNS name `master.CLUSTER.croupier`, which clients verify: so no
+other certificate of the same authority passes for a master.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import quote, unquote
 
 from croupier.model.errors import InvalidRequest
 
@@ -39,9 +40,14 @@ def master_dns_name(trust_domain: str) -> str:
     return f"master.{trust_domain}.croupier"
 
 
+def agent_dns_name(trust_domain: str) -> str:
+    """Return the DNS name that all certificates of agents have, and no other has."""
+    return f"agent.{trust_domain}.croupier"
+
+
 def identity_uri(trust_domain: str, name: str) -> str:
     """Return the SAN URI of the principal `name`, such as `agent/A1`; of the authority if empty."""
-    return f"{SCHEME}{trust_domain}/{name}" if name else f"{SCHEME}{trust_domain}"
+    return f"{SCHEME}{trust_domain}/{quote(name)}" if name else f"{SCHEME}{trust_domain}"
 
 
 def split_uri(uri: str) -> tuple[str, str] | None:
@@ -52,7 +58,8 @@ def split_uri(uri: str) -> tuple[str, str] | None:
     if not uri.startswith(SCHEME):
         return None
     domain, _, name = uri.removeprefix(SCHEME).partition("/")
-    return (domain, name) if _DOMAIN.fullmatch(domain) and len(domain) <= 200 else None
+    is_known = _DOMAIN.fullmatch(domain) and len(domain) <= 200
+    return (domain, unquote(name)) if is_known else None
 
 
 def trust_domains(uris: Iterable[str]) -> frozenset[str]:

@@ -16,7 +16,7 @@ from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import bind, make_channel, make_server
-from croupier.net.trust_domain import check_trust_domain, split_uri
+from croupier.net.trust_domain import check_trust_domain, identity_uri, split_uri
 from tests.harness.certificates import MASTER_NAME, Authority, PemFiles, authority
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -63,6 +63,7 @@ async def test_a_token_is_sent_with_streams_and_calls_over_loopback() -> None:
 
 async def test_a_renewed_token_is_used_by_the_next_channel(tmp_path: Path) -> None:
     path = tmp_path / "token"
+    path.touch(0o600)
     security = ClientSecurity(token_file=path)
     async with echo_server() as address:
         for token in ("old", "new"):
@@ -131,6 +132,7 @@ def test_bad_files_are_named(client: PemFiles, tmp_path: Path) -> None:
 
 def test_bad_tokens_are_not_quoted(tmp_path: Path) -> None:
     path = tmp_path / "token"
+    path.touch(0o600)
     path.write_text("\n")
     assert refusal(token_file=path) == f"there is no token on the first line of {path}"
     for token in ("a b", "ä", "x" * 9000, "a\x00b"):
@@ -143,6 +145,8 @@ def test_bad_tokens_are_not_quoted(tmp_path: Path) -> None:
 def test_names_of_clusters_and_identities() -> None:
     assert split_uri("croupier://prod/agent/A1") == ("prod", "agent/A1")
     assert split_uri("croupier://prod") == ("prod", "")
+    assert identity_uri("prod", "agent/r1:é") == "croupier://prod/agent/r1%3A%C3%A9"
+    assert split_uri("croupier://prod/agent/r1%3A%C3%A9") == ("prod", "agent/r1:é")
     for uri in ("https://prod/agent/A1", "croupier:///agent/A1", "croupier://PROD/x"):
         assert split_uri(uri) is None
     assert check_trust_domain("prod.eu-1") == "prod.eu-1"
