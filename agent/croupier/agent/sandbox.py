@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from croupier.agent.beneath import directory_beneath
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import directory, open_directory, open_regular
 from croupier.agent.unix_user import UnixUser
@@ -111,19 +112,18 @@ class Sandboxes:
             InvalidRequest: if an id is illegal.
             NotFound: if there is no such sandbox, or no regular file in it.
         """
-        framework_id, task_id = _checked(key)
+        key = _checked(key)
         try:
-            with (
-                directory(self.root) as root,
-                directory(framework_id, root) as framework,
-                directory(task_id, framework) as home,
-            ):
+            with directory(self.root) as root, directory_beneath(root, key) as home:
                 fd = open_regular(stream, os.O_RDONLY, home)
+                owner = os.fstat(home).st_uid
         except OSError as error:
-            raise NotFound(f"no {stream} of task {task_id}: {error.strerror}") from None
-        if os.fstat(fd).st_nlink > 1:
+            raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None
+        opened = os.fstat(fd)
+        # A task may link or move a file of another user here, which it cannot read itself.
+        if opened.st_nlink > 1 or opened.st_uid != owner:
             os.close(fd)
-            raise NotFound(f"{stream} of task {task_id} is not a file of its own")
+            raise NotFound(f"{stream} of task {key[1]} is not a file of its own")
         return fd
 
     def existing(self) -> Iterator[tuple[Key, float]]:

@@ -6,8 +6,9 @@ import asyncio
 import os
 import resource
 import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
@@ -124,40 +125,146 @@ async def test_a_peer_that_does_not_read_is_aborted() -> None:
 
 
 class Written(asyncio.Transport):
-    """A transport whose unread bytes the test sets."""
+    """A transport whose unread bytes the test sets, and its socket."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.unread, self.is_aborted = 0, False
+        self.unread = self.read = 0
+        self.is_aborted = False
 
     def get_write_buffer_size(self) -> int:
         return self.unread
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        assert name == "socket"
+        return self
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        assert (level, option, size) == (socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+        return bytes(120) + self.read.to_bytes(8, sys.byteorder)
 
     def abort(self) -> None:
         self.is_aborted = True
 
 
 @pytest.mark.parametrize(
-    ("reads", "is_cut_off"),
-    [("nothing", True), ("a little", False), ("as much as is written", False)],
+    ("each_second", "is_cut_off"), [(0, True), (1, True), (99, True), (100, False), (9000, False)]
 )
-def test_a_peer_that_reads_nothing_of_a_large_answer_is_aborted(
-    reads: str, is_cut_off: bool
+def test_a_peer_that_reads_too_little_of_a_large_answer_is_aborted(
+    each_second: int, is_cut_off: bool
 ) -> None:
-    limits = HttpLimits(write_s=5, sweep_s=1)
+    limits = HttpLimits(write_s=4, least_rate=100, sweep_s=1)
     transport, connection = Written(), Connection(asyncio.Protocol(), limits, lambda _: None)
     connection.connection_made(transport)
     connection.begin_request()
-    connection.pause_writing()
     transport.unread = 100_000
-    for _ in range(7):
+    for _ in range(20):
         connection.sweep()
-        if reads == "a little":
-            transport.unread -= 1
-        elif reads != "nothing":
-            connection.resume_writing()
-            connection.pause_writing()
+        transport.read += each_second
     assert transport.is_aborted == is_cut_off
+
+
+def test_a_peer_that_has_read_everything_is_not_slow() -> None:
+    limits = HttpLimits(write_s=4, least_rate=100, sweep_s=1)
+    transport, connection = Written(), Connection(asyncio.Protocol(), limits, lambda _: None)
+    connection.connection_made(transport)
+    connection.begin_request()
+    for second in range(20):
+        # A follower of a task that prints little.
+        transport.unread = 1 if second % 4 else 0
+        connection.sweep()
+    assert not transport.is_aborted
+
+
+async def test_a_reader_of_one_byte_at_a_time_is_aborted() -> None:
+    ask = ASK.replace(b"/healthz", b"/endless")
+    async with serving(QUICK) as served:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", served.port))
+            client.sendall(ask)
+            client.setblocking(False)
+            await eventually(lambda: served.streaming == 1, SOON)
+
+            def read_one() -> bool:
+                with suppress(BlockingIOError, ConnectionError):
+                    client.recv(1)
+                return served.streaming == 0
+
+            await eventually(read_one, SOON)
+
+
+async def test_a_writer_of_one_byte_at_a_time_is_aborted() -> None:
+    async with serving(QUICK) as served, connected(served) as reader:
+        transport = reader._transport  # type: ignore[attr-defined]
+        for byte in ASK[:-1]:
+            transport.write(bytes([byte]))
+            await asyncio.sleep(0.01)
+            if reader.at_eof():
+                break
+        assert await ended(reader)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 200_000,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X-Y: z\r\n" * 30_000,
+        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"1\r\nx\r\n" * 50_000,
+        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
+        + b"x" * 300_000,
+        ASK.replace(b"/healthz", b"/slow").replace(
+            b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+        )
+        + b"x" * 300_000,
+    ],
+    ids=["long header", "many headers", "chunks", "body", "upgrade"],
+)
+async def test_a_connection_that_sends_too_much_is_ended(said: bytes) -> None:
+    async with serving(QUICK) as served:
+        async with connected(served, said) as reader:
+            assert await ended(reader)
+        async with connected(served, ASK) as honest:
+            assert (await answer(honest)).startswith("HTTP/1.1 200 ")
+
+
+async def test_pipelined_requests_are_read_no_faster_than_they_are_answered() -> None:
+    ask = ASK.replace(b"/healthz", b"/slow")
+    async with serving(PATIENT) as served:
+        with socket.create_connection(("127.0.0.1", served.port)) as client:
+            client.setblocking(False)
+
+            def is_full() -> bool:
+                """Send more requests; return whether the server stops to read them."""
+                with suppress(BlockingIOError):
+                    while client.send(ask * 1_000):
+                        pass
+                return True
+
+            await eventually(is_full, SOON)
+            assert served.server._connections is not None
+            for connection in served.server._connections._open:
+                assert connection._received <= PATIENT.most_received
+            async with connected(served, ASK) as honest:
+                assert (await answer(honest)).startswith("HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"POST /healthz HTTP/1.1", b"PUT /metrics HTTP/1.1", b"DELETE /readyz HTTP/1.1",
+        b"OPTIONS /slow HTTP/1.1", b"TRACE /healthz HTTP/1.1", b"CONNECT localhost:80 HTTP/1.1",
+        b"GET http://evil.example/healthz HTTP/1.1", b"GET //healthz HTTP/1.1",
+        b"GET /healthz/../slow HTTP/1.1", b"GET /%68ealthz%2f HTTP/1.1", b"GET * HTTP/1.1",
+        b"GET /healthz HTTP/9.9", b"FOO /healthz HTTP/1.1",
+    ],
+)  # fmt: skip
+async def test_odd_requests_are_refused(request_line: bytes) -> None:
+    said = request_line + b"\r\nHost: localhost\r\n\r\n"
+    async with serving(QUICK) as served, connected(served, said) as reader:
+        status = (await answer(reader)).split()[1:2]
+        assert status in ([], ["400"], ["404"], ["405"]), status
 
 
 async def test_one_address_cannot_take_all_connections() -> None:

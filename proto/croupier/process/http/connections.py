@@ -1,14 +1,15 @@
 """The connections of an HTTP server: bounded in number and in idle time.
 
-Rule: a connection without progress is closed. aiohttp itself waits without end for the rest of a
-request, and for a peer to read. Deadlines are counted in rounds of one sweep, so that a stall of
-the daemon itself closes no connection.
+Rule: a connection without progress is closed, and so is one whose peer reads or writes too slowly.
+aiohttp itself waits without end for the rest of a request, and for a peer to read. Deadlines are
+counted in rounds of one sweep, so that a stall of the daemon itself closes no connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from croupier.process.logging import get_logger
 # Refused connections that stay open for a round, so that their answer arrives.
 MOST_REFUSED: Final = 64
 RETRY_AFTER_S: Final = 5
+
+# The place of `tcpi_bytes_acked` in `struct tcp_info` of linux/tcp.h.
+_ACKNOWLEDGED_AT: Final = 120
 
 _BUSY: Final = b"too many connections; try again later\n"
 REFUSAL: Final = (
@@ -45,7 +49,9 @@ class HttpLimits:
         per_host: the part of them that may come from one address.
         request_s: the longest that a request may take to arrive.
         idle_s: the longest that a connection may be idle after a request.
-        write_s: the longest that a peer may read nothing.
+        write_s: time over which the rate of a peer that leaves much unread is measured.
+        least_rate: bytes that such a peer must read each second.
+        most_received: bytes of a request, and bytes received while it is answered.
         sweep_s: time between two checks of all connections.
     """
 
@@ -54,6 +60,8 @@ class HttpLimits:
     request_s: float = 10.0
     idle_s: float = 60.0
     write_s: float = 60.0
+    least_rate: float = 1024.0
+    most_received: int = 128 * 1024
     sweep_s: float = 1.0
 
 
@@ -164,9 +172,9 @@ class Connection(asyncio.Protocol):
         self._inner, self._limits, self._on_lost = inner, limits, on_lost
         self._transport: asyncio.Transport | None = None
         self._is_handled = self._has_served = self._has_begun = False
-        # Writing pauses while much is unread, and resumes once little is.
-        self._is_paused = self._has_resumed = False
-        self._rounds = self._stuck = self._unread = 0
+        self._rounds = self._received = 0
+        # Rounds in which the peer has left something unread, and what it had read before them.
+        self._unread_rounds = self._read_before = 0
 
     @property
     def is_made(self) -> bool:
@@ -176,33 +184,40 @@ class Connection(asyncio.Protocol):
     def begin_request(self) -> None:
         """Record that a whole request has arrived and is being answered."""
         self._is_handled = True
+        self._received = 0
 
     def end_request(self) -> None:
         """Record that the request is answered."""
         self._is_handled = self._has_begun = False
         self._has_served = True
-        self._rounds = 0
+        self._rounds = self._received = 0
 
     def sweep(self) -> None:
         """Abort the connection if it has made no progress for too long."""
         if self._transport is None:
             return
         unread = self._transport.get_write_buffer_size()
-        self._stuck = 0 if self._is_reading(unread) else self._stuck + 1
-        self._unread, self._has_resumed = unread, False
         self._rounds += 1
         waits = not self._is_handled and not unread
         is_idle = self._has_served and not self._has_begun
         longest = self._limits.idle_s if is_idle else self._limits.request_s
-        if self._is_over(self._stuck, self._limits.write_s) or (
+        if (unread and self._is_slow(self._transport)) or (
             waits and self._is_over(self._rounds, longest)
         ):
             self.abort()
+        elif not unread:
+            self._unread_rounds = 0
 
-    def _is_reading(self, unread: int) -> bool:
-        """Return whether the peer may have read since the last round; `unread` bytes are left."""
-        has_grown = unread > self._unread and not self._is_paused
-        return not unread or unread < self._unread or self._has_resumed or has_grown
+    def _is_slow(self, transport: asyncio.Transport) -> bool:
+        """Return whether the peer has read too little in the last `write_s`."""
+        limits, read = self._limits, _acknowledged(transport)
+        if not self._unread_rounds:
+            self._read_before = read
+        self._unread_rounds += 1
+        if not self._is_over(self._unread_rounds, limits.write_s):
+            return False
+        self._unread_rounds = 0
+        return read - self._read_before < limits.least_rate * limits.write_s
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -231,6 +246,10 @@ class Connection(asyncio.Protocol):
         """Pass on bytes of a request."""
         if not self._is_handled and not self._has_begun:
             self._has_begun, self._rounds = True, 0
+        self._received += len(data)
+        if self._received > self._limits.most_received:
+            self.abort()
+            return
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -239,10 +258,22 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Make aiohttp wait for the peer to read."""
-        self._is_paused = True
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """Let aiohttp write again."""
-        self._is_paused, self._has_resumed = False, True
         self._inner.resume_writing()
+
+
+def _acknowledged(transport: asyncio.Transport) -> int:
+    """Return the bytes that the peer's system has acknowledged over the life of the connection.
+
+    It acknowledges little more than the peer reads, once its buffer is full.
+    """
+    try:
+        information = transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED_AT + 8
+        )
+    except OSError:
+        return 0
+    return int.from_bytes(information[_ACKNOWLEDGED_AT:], sys.byteorder)

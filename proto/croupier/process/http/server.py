@@ -27,6 +27,7 @@ SHUTDOWN_S = 1.0
 # Seconds for which the rest of a request is read after its answer.
 LINGERING_S = 2.0
 MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
+NOT_A_PATH = "the request's target must be a path\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -109,6 +110,9 @@ class HttpServer:
         if connection is not None:
             connection.begin_request()
         try:
+            if not request.raw_path.startswith("/"):
+                # The target of a request to a proxy; it names a host other than the Host header.
+                return web.Response(text=NOT_A_PATH, status=400)
             if not self._hosts.allows(request.headers.get("Host")):
                 return web.Response(text=MISDIRECTED, status=421)
             return await handler(request)
