@@ -70,10 +70,12 @@ class AllocatorFixture:
     def agent(self, name: str, total: str, hostname: str = "", **attributes: str) -> None:
         self.allocator.add_agent(AgentId(name), amount(total), hostname, dict(attributes))
 
-    def framework(self, name: str, *demands: Demand, roles: Sequence[str] = ()) -> None:
+    def framework(
+        self, name: str, *demands: Demand, roles: Sequence[str] = (), owner: str = ""
+    ) -> None:
         """Add and connect a framework in `roles`, or in a role of its own name."""
         framework_id = FrameworkId(name)
-        self.allocator.add_framework(framework_id, tuple(map(Role, roles or (name,))))
+        self.allocator.add_framework(framework_id, tuple(map(Role, roles or (name,))), owner)
         self.allocator.set_demand(framework_id, demands)
         self.allocator.connect(framework_id, True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
+from croupier.master.allocator.node import Branch, Leaf, Level, Node
 from croupier.master.allocator.policies import Asset, Drf, Key, SingleResource, Slots
 from croupier.master.allocator.policies.level import least
 from croupier.master.allocator.share import Totals
@@ -31,7 +31,7 @@ class NaiveHdrf(Unrotated):
 
     name = "naive-hdrf"
 
-    def join(self, role: RoleNode, _child: Node, _level: Level) -> Level:
+    def join(self, role: Branch, _child: Node, _level: Level) -> Level:
         """Return the role's own level."""
         return role.own
 
@@ -44,7 +44,7 @@ class MinSatWeights(Unrotated):
 
     name = "min-sat-weights"
 
-    def join(self, role: RoleNode, child: Node, level: Level) -> Level:
+    def join(self, role: Branch, child: Node, level: Level) -> Level:
         """Return the least of the role's own level and its neediest child's, by sums of weights."""
         tier, number, over = level
         if not tier:
@@ -73,12 +73,12 @@ class Collapsed:
 
     def own(self, node: Node) -> Level:
         """Return a leaf's share over its part of the whole; a role has none of its own."""
-        if isinstance(node, RoleNode):
+        if isinstance(node, Branch):
             return (2, 0, 1)
         share = self._totals.share(node.held) / part_of_whole(node)
         return (1, share.numerator, share.denominator)
 
-    def join(self, role: RoleNode, _child: Node, level: Level) -> Level:
+    def join(self, role: Branch, _child: Node, level: Level) -> Level:
         """Return the least share below the role."""
         return least(role.own, level)
 

@@ -149,9 +149,22 @@ class Allocator:
 
     # Frameworks.
 
-    def add_framework(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
-        """Add a framework in its roles; it is dealt nothing until it connects."""
-        self._members.add(framework_id, roles)
+    def add_framework(
+        self, framework_id: FrameworkId, roles: Sequence[Role], owner: str = ""
+    ) -> None:
+        """Add a framework in its roles; it is dealt nothing until it connects.
+
+        Frameworks of one `owner`, a principal's name, divide one share of each role that they are
+        in. A framework without an owner has a share of its own.
+        """
+        self._members.add(framework_id, roles, owner)
+
+    def set_owner(self, framework_id: FrameworkId, owner: str) -> None:
+        """Change the owner of a framework; what it holds, wants and declined stays.
+
+        O(roles of the framework x log n).
+        """
+        self._members.set_owner(framework_id, owner)
 
     def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
         """Put the framework in these roles, in this order; it connects again after this.

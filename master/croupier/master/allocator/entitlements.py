@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode
+from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode
 from croupier.master.allocator.share import Totals
 
 Q = 1 << 16
@@ -56,7 +56,7 @@ class Entitlements:
         return Fraction(*self.ratio(node))
 
 
-def lift_of(role: RoleNode) -> Ratio:
+def lift_of(role: Branch) -> Ratio:
     """Return the fraction that brings a child's level over its weight to the role's scale."""
     weights = role.settings.resource_weights
     if not role.direction_sum:
@@ -71,7 +71,7 @@ def direction_of(node: Node, totals: Totals) -> Amounts:
     """Return the direction of a node that is alive."""
     if isinstance(node, Leaf):
         return _of_leaf(node, totals)
-    assert isinstance(node, RoleNode)
+    assert isinstance(node, Branch)
     up, over = lift_of(node)
     # Scaled so that the largest part, after the weights by resource, is Q; rounded up.
     return {name: -(-part * over // up) for name, part in node.direction_sum.items()}

@@ -20,19 +20,31 @@ class Memberships:
     def __init__(self, tree: Tree, agents: AgentPool) -> None:
         self._tree, self._agents = tree, agents
         self._leaves: dict[FrameworkId, dict[Role, Leaf]] = {}
+        self._owners: dict[FrameworkId, str] = {}
         self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}
 
-    def add(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
-        """Add a framework in its roles."""
+    def add(self, framework_id: FrameworkId, roles: Sequence[Role], owner: str = "") -> None:
+        """Add a framework of this owner, a principal's name, in its roles."""
         assert framework_id not in self._leaves
-        self._leaves[framework_id] = {role: self._tree.add(framework_id, role) for role in roles}
+        self._owners[framework_id] = owner
+        self._leaves[framework_id] = {role: self._add(framework_id, role) for role in roles}
         self._demands[framework_id] = ()
+
+    def set_owner(self, framework_id: FrameworkId, owner: str) -> None:
+        """Change the owner of a framework, and move its leaves to the owner's shares."""
+        self._owners[framework_id] = owner
+        for leaf in self._leaves[framework_id].values():
+            self._tree.move(leaf, owner)
+
+    def owner(self, framework_id: FrameworkId) -> str:
+        """Return the name of the framework's principal; empty if it has none."""
+        return self._owners[framework_id]
 
     def remove(self, framework_id: FrameworkId) -> None:
         """Remove a framework that holds nothing."""
         for leaf in self._leaves.pop(framework_id).values():
             self._drop(leaf)
-        del self._demands[framework_id]
+        del self._demands[framework_id], self._owners[framework_id]
 
     def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> list[Leaf]:
         """Put the framework in `roles`, in this order; return the leaves of roles that it left.
@@ -44,7 +56,7 @@ class Memberships:
             each for each in self.demands(framework_id) if each.role is None or each.role in roles
         )
         left = {role: leaf for role, leaf in before.items() if role not in roles}
-        leaves = {role: before.get(role) or self._tree.add(framework_id, role) for role in roles}
+        leaves = {role: before.get(role) or self._add(framework_id, role) for role in roles}
         for leaf in leaves.values():
             leaf.is_member = True
         for leaf in left.values():
@@ -72,7 +84,7 @@ class Memberships:
         """Return the leaf in the role; add one if the framework does not subscribe to the role."""
         leaf = self._leaves[framework_id].get(role)
         if leaf is None:
-            leaf = self._leaves[framework_id][role] = self._tree.add(framework_id, role)
+            leaf = self._leaves[framework_id][role] = self._add(framework_id, role)
             leaf.is_member = False
         return leaf
 
@@ -110,6 +122,9 @@ class Memberships:
         if not leaf.is_member and not leaf.held and not leaf.slots:
             del self._leaves[leaf.framework_id][leaf.role]
             self._drop(leaf)
+
+    def _add(self, framework_id: FrameworkId, role: Role) -> Leaf:
+        return self._tree.add(framework_id, role, self._owners[framework_id])
 
     def _drop(self, leaf: Leaf) -> None:
         self._agents.forget_filters(leaf)

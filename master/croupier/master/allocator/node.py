@@ -1,7 +1,8 @@
-"""Nodes of the share tree: roles, and frameworks in their roles.
+"""Nodes of the share tree: roles, principals in a role, and frameworks in their roles.
 
-A leaf is one framework in one of its roles; every other node is a role. What a leaf holds
-counts for every node above it. `ordering` puts siblings in order; a node keeps no order itself.
+A leaf is one framework in one of its roles. Right above it is its role, or the node of its owner in
+that role: there, all frameworks of the owner divide one share. What a leaf holds counts for every
+node above it. `ordering` puts siblings in order; a node keeps no order itself.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Node:
     Attributes:
         parent: the role above; None at the root.
         arrival: its number in the order of arrival.
-        settings: its role's settings; the defaults for a leaf.
+        settings: its role's settings; the defaults for a principal and a leaf.
         held: thousandths of each scalar that is offered to it or used by it.
         used: the part of `held` that tasks use.
         surplus: the part of `held` that is offered beyond its demand; no limit counts it.
@@ -59,7 +60,7 @@ class Node:
     """
 
     name: str
-    parent: RoleNode | None
+    parent: Branch | None
     arrival: int
     # From here to just below the root: the nodes that a charge touches.
     path: tuple[Node, ...] = ()
@@ -90,34 +91,40 @@ class Node:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class RoleNode(Node):
-    """A role, with the roles and frameworks right below it.
+class Branch(Node):
+    """A node with nodes below it: a role, or a principal in a role.
 
     Attributes:
-        role: its path; empty at the root.
+        depth: how many nodes are above it.
+        children: the roles right below it; a principal has none.
+        principals: the principals right below it, by name; a principal has none.
+        leaves: the frameworks right below it: of a role, those without an owner.
         order: entries of the children that have willing leaves, the neediest first.
         direction_sum: the sum of its children's weighted directions, by resource.
         alive: how many of its children are alive.
-        waiting: leaves that wait for headroom under the limit here; see `limit_waiters`.
     """
 
-    role: Role = field(init=False)
     depth: int = 0
     children: dict[str, RoleNode] = field(default_factory=dict)
+    principals: dict[str, PrincipalNode] = field(default_factory=dict)
     leaves: dict[FrameworkId, Leaf] = field(default_factory=dict)
     order: SortedList[tuple[Any, ...]] = field(default_factory=SortedList)
     direction_sum: Amounts = field(default_factory=dict)
     alive: int = 0
-    waiting: dict[Leaf, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         Node.__post_init__(self)
-        self.role = Role(self.name)
         self.depth = 0 if self.parent is None else self.parent.depth + 1
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no node below it."""
+        return not (self.leaves or self.principals or self.children)
+
     def below(self) -> Iterator[Node]:
-        """Yield the roles and leaves right below it, in the order of arrival."""
+        """Yield the nodes right below it, by kind, in the order of arrival."""
         yield from self.children.values()
+        yield from self.principals.values()
         yield from self.leaves.values()
 
     def nodes(self) -> Iterator[Node]:
@@ -126,8 +133,48 @@ class RoleNode(Node):
         while waiting:
             node = waiting.pop()
             yield node
-            if isinstance(node, RoleNode):
+            if isinstance(node, Branch):
                 waiting += node.below()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RoleNode(Branch):
+    """A role.
+
+    Attributes:
+        role: its path; empty at the root.
+        waiting: leaves that wait for headroom under the limit here; see `limit_waiters`.
+    """
+
+    role: Role = field(init=False)
+    waiting: dict[Leaf, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Branch.__post_init__(self)
+        self.role = Role(self.name)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class PrincipalNode(Branch):
+    """The frameworks of one principal in one role.
+
+    It has weight 1, like a framework without an owner, so the number of its frameworks decides
+    nothing outside it.
+
+    Attributes:
+        role_node: the role.
+        ticket: its turn, under a random policy.
+        time: the latest turn among its frameworks, under a random policy.
+    """
+
+    role_node: RoleNode = field(init=False)
+    ticket: int = 0
+    time: int = 0
+
+    def __post_init__(self) -> None:
+        Branch.__post_init__(self)
+        assert isinstance(self.parent, RoleNode)
+        self.role_node = self.parent
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -167,8 +214,19 @@ class Leaf(Node):
 
     def __post_init__(self) -> None:
         Node.__post_init__(self)
-        assert self.parent is not None
-        self.framework_id, self.role_node = FrameworkId(self.name), self.parent
+        self.framework_id = FrameworkId(self.name)
+        self.attach(self.parent)
+
+    def attach(self, parent: Branch | None) -> None:
+        """Hang the leaf below its role, or below its owner in that role."""
+        assert isinstance(parent, RoleNode | PrincipalNode)
+        self.parent, self.path = parent, (self, *parent.path)
+        self.role_node = parent if isinstance(parent, RoleNode) else parent.role_node
+
+    @property
+    def owner(self) -> str:
+        """The name of its framework's principal; empty if it has none."""
+        return self.parent.name if isinstance(self.parent, PrincipalNode) else ""
 
     @property
     def role(self) -> Role:
@@ -206,7 +264,7 @@ class Leaf(Node):
 
 
 def diverging(one: Leaf, other: Leaf) -> tuple[Node, Node]:
-    """Return the siblings through which two leaves hang below the last role that they share."""
+    """Return the siblings through which two leaves hang below the last node that they share."""
     theirs = {node.parent: node for node in other.path}
     for node in one.path:
         if node.parent in theirs:

@@ -1,6 +1,6 @@
 """Siblings in the order of the policy, updated as their holdings change.
 
-The children of a role that have willing leaves are in a `SortedList` of entries `(key..., node)`.
+The children of a node that have willing leaves are in a `SortedList` of entries `(key..., node)`.
 A node's key never changes while it is in the list: the node is removed, keyed again and added.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from croupier.master.allocator.entitlements import direction_of
-from croupier.master.allocator.node import Amounts, Leaf, Level, Node, RoleNode
+from croupier.master.allocator.node import Amounts, Branch, Leaf, Level, Node
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.share import Totals
 
@@ -88,20 +88,20 @@ class Ordering:
     def entry(self, node: Node) -> Entry:
         """Compute the node's level, and return its entry for the order."""
         level = node.own
-        if isinstance(node, RoleNode):
+        if isinstance(node, Branch):
             child: Node = node.order[0][-1]
             level = self._policy.join(node, child, child.level)
         node.level = level
         return (*self._policy.key(node, level), node)
 
-    def rebuild(self, role: RoleNode) -> None:
+    def rebuild(self, role: Branch) -> None:
         """Key everything below `role` again. O(n log n)."""
         role.direction_sum, role.alive = {}, 0
         entries = []
         for node in role.below():
             node.weighted_direction = None
             node.own = self._policy.own(node)
-            if isinstance(node, RoleNode):
+            if isinstance(node, Branch):
                 self.rebuild(node)
             self.update_direction(node)
             node.level, node.entry = node.own, None
@@ -112,7 +112,7 @@ class Ordering:
         role.order.update(entries)
 
     def least(
-        self, role: RoleNode, is_eligible: Callable[[Leaf], bool]
+        self, role: Branch, is_eligible: Callable[[Leaf], bool]
     ) -> tuple[Leaf, Node, Level, bool] | None:
         """Return the neediest eligible leaf below `role`, and how it was found.
 

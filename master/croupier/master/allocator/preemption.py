@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import PooledAgent
-from croupier.master.allocator.node import Leaf, Node, RoleNode, diverging
+from croupier.master.allocator.node import Branch, Leaf, Node, diverging
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.share_projection import ShareProjection, is_below, may_preempt
 from croupier.master.allocator.starvation import Starving
@@ -241,7 +241,7 @@ class _ShapeSearch:
             if not waiting[leaf]:
                 del waiting[leaf]
 
-    def _in_order(self, role: RoleNode, among: set[Node] | None) -> Iterator[Leaf]:
+    def _in_order(self, role: Branch, among: set[Node] | None) -> Iterator[Leaf]:
         """Yield frameworks that may give something up, the most satisfied first."""
         ranked: list[tuple[float, int, Node]] = []
         for node in role.below():
@@ -257,7 +257,7 @@ class _ShapeSearch:
         for _, _, node in sorted(ranked, key=lambda each: each[:2]):
             if isinstance(node, Leaf):
                 yield node
-            elif isinstance(node, RoleNode):
+            elif isinstance(node, Branch):
                 yield from self._in_order(node, among)
 
     def _holdings(self, leaf: Leaf, agent_id: AgentId | None) -> list[Holding]:

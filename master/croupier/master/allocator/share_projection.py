@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import lcm
 
 from croupier.master.allocator.entitlements import Entitlements, Q, Ratio, direction_of
-from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode, add_amounts
+from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode, add_amounts
 from croupier.master.allocator.tree import Tree
 
 
@@ -23,7 +23,7 @@ class ShareProjection:
         self._totals = tree.totals
         self._entitlements = Entitlements(tree.root)
         self._held: dict[Node, Amounts] = {}
-        self._left: dict[RoleNode, Ratio] = {}
+        self._left: dict[Branch, Ratio] = {}
 
     def change(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Project that the leaf holds more, or less with `sign` -1. O(depth x resources)."""
@@ -71,7 +71,7 @@ class ShareProjection:
         add_amounts(held, change or {}, sign)
         return all(held.get(name, 0) < milli for name, milli in promised.items())
 
-    def left_by_guarantees(self, role: RoleNode) -> Ratio:
+    def left_by_guarantees(self, role: Branch) -> Ratio:
         """Return the fraction of their entitlements that the children keep if guarantees are met.
 
         It is 1 unless a guarantee exceeds its role's entitlement without it.
@@ -81,7 +81,7 @@ class ShareProjection:
             known = self._left[role] = self._left_by_guarantees(role)
         return known
 
-    def _left_by_guarantees(self, role: RoleNode) -> Ratio:
+    def _left_by_guarantees(self, role: Branch) -> Ratio:
         promised = entitled = Fraction(0)
         for node in role.children.values():
             if node.weighted_direction is None or not node.settings.guarantee:

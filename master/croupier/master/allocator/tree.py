@@ -1,4 +1,4 @@
-"""The share tree: roles and frameworks, their holdings, and their order.
+"""The share tree: roles, principals and frameworks, their holdings, and their order.
 
 A change to a leaf updates the order of each node on its path: O(depth x (log n + resources)). A
 change of the cluster's totals marks the tree stale, and every node is keyed again before the next
@@ -15,8 +15,10 @@ from croupier.master.allocator.entitlements import Entitlements
 from croupier.master.allocator.node import (
     DEFAULT,
     Amounts,
+    Branch,
     Leaf,
     Node,
+    PrincipalNode,
     RoleNode,
     Taker,
     add_amounts,
@@ -32,7 +34,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class Tree:
-    """Roles and frameworks in the order in which they are dealt to.
+    """Roles, principals and frameworks in the order in which they are dealt to.
 
     Attributes:
         root: the node above all roles; it is in no order.
@@ -71,15 +73,41 @@ class Tree:
 
     # Shape.
 
-    def add(self, framework_id: FrameworkId, role: Role) -> Leaf:
-        """Add a framework under a role; `relist` lists it once it is willing. O(depth)."""
+    def add(self, framework_id: FrameworkId, role: Role, owner: str = "") -> Leaf:
+        """Add a framework of this owner under a role; `relist` lists it once it is willing.
+
+        O(depth).
+        """
         assert (framework_id, role) not in self.leaves
-        role_node = self._role_node(role)
-        leaf = Leaf(framework_id, role_node, self._next_arrival())
-        role_node.leaves[framework_id] = leaf
+        parent = self._parent(self._role_node(role), owner)
+        leaf = Leaf(framework_id, parent, self._next_arrival())
+        parent.leaves[framework_id] = leaf
         self.leaves[framework_id, role] = leaf
-        leaf.limited = _limited(role_node)
+        leaf.limited = _limited(leaf.role_node)
         return leaf
+
+    def move(self, leaf: Leaf, owner: str) -> None:
+        """Move a leaf to another owner in the same role, with all that it holds. O(log n)."""
+        if owner == leaf.owner:
+            return
+        offered, used, slots, surplus = dict(leaf.held), dict(leaf.used), leaf.slots, leaf.surplus
+        add_amounts(offered, used, -1)
+        if leaf.is_listed:
+            leaf.is_listed = False
+            self._count_willing(leaf, -1)
+        self.set_surplus(leaf, {})
+        self.charge(leaf, used, -1, slots)
+        self.withdraw(leaf, offered)
+        self._detach(leaf)
+        parent = self._parent(leaf.role_node, owner)
+        leaf.attach(parent)
+        parent.leaves[leaf.framework_id] = leaf
+        self.charge(leaf, used, 1, slots)
+        for node in leaf.path:
+            add_amounts(node.held, offered, 1)
+        self._ordering.rekey(leaf)
+        self.set_surplus(leaf, surplus)
+        self.relist(leaf)
 
     def remove(self, leaf: Leaf) -> None:
         """Remove a leaf that holds nothing, and the roles that are empty without it."""
@@ -92,9 +120,9 @@ class Tree:
             leaf.is_listed = False
             self._count_willing(leaf, -1)
         del self.leaves[leaf.framework_id, leaf.role]
-        role_node = leaf.role_node
-        del role_node.leaves[leaf.framework_id]
-        while role_node.parent is not None and not role_node.leaves and not role_node.children:
+        self._detach(leaf)
+        role_node: Branch | None = leaf.role_node
+        while isinstance(role_node, RoleNode) and role_node.parent and role_node.is_empty:
             del self.roles[role_node.role]
             del role_node.parent.children[role_node.role.rpartition("/")[2]]
             role_node = role_node.parent
@@ -270,11 +298,33 @@ class Tree:
                 role_node.children[name] = below
                 self.roles[below.role] = below
                 self._apply(below)
-                if below.depth > self._depth:
-                    self._depth = below.depth
-                    self._is_stale = True
+                self._note_depth(below)
             role_node = below
         return role_node
+
+    def _parent(self, role_node: RoleNode, owner: str) -> RoleNode | PrincipalNode:
+        """Return the node right above the role's frameworks of this owner."""
+        if not owner:
+            return role_node
+        principal = role_node.principals.get(owner)
+        if principal is None:
+            principal = PrincipalNode(owner, role_node, self._next_arrival())
+            role_node.principals[owner] = principal
+            self._note_depth(principal)
+        return principal
+
+    def _detach(self, leaf: Leaf) -> None:
+        """Take a leaf that holds nothing from its parent; drop a principal that is empty then."""
+        parent = leaf.parent
+        assert parent is not None
+        del parent.leaves[leaf.framework_id]
+        if isinstance(parent, PrincipalNode) and parent.is_empty:
+            del parent.role_node.principals[parent.name]
+
+    def _note_depth(self, node: Branch) -> None:
+        if node.depth > self._depth:
+            self._depth = node.depth
+            self._is_stale = True
 
     def _apply(self, role_node: RoleNode) -> None:
         role_node.settings = self.settings.get(role_node.role, DEFAULT)
@@ -302,29 +352,30 @@ class Tree:
 
     def check(self) -> None:
         """Assert every invariant of the tree."""
-        self._check_role(self.root)
+        self._check_branch(self.root)
         for role_node in (self.root, *self.roles.values()):
             assert list(role_node.order) == sorted(role_node.order)
             assert all(role_node in leaf.waits_at for leaf in role_node.waiting)
         for key, leaf in self.leaves.items():
-            assert leaf.role_node.leaves[key[0]] is leaf
+            assert leaf.parent is not None
+            assert leaf.parent.leaves[key[0]] is leaf
             assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
             assert leaf.limited == _limited(leaf.role_node)
             assert all(leaf in each.waiting and each in leaf.limited for each in leaf.waits_at)
             assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at
             assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
 
-    def _check_role(self, role: RoleNode) -> None:
+    def _check_branch(self, role: Branch) -> None:
         held: Amounts = {}
         used: Amounts = {}
         surplus: Amounts = {}
         slots = willing = alive = 0
         direction_sum: Amounts = {}
         for node in role.below():
-            if isinstance(node, RoleNode):
-                assert self.roles[node.role] is node
-                assert node.leaves or node.children
-                self._check_role(node)
+            if isinstance(node, Branch):
+                assert not isinstance(node, RoleNode) or self.roles[node.role] is node
+                assert not node.is_empty
+                self._check_branch(node)
             for mine, theirs in ((held, node.held), (used, node.used), (surplus, node.surplus)):
                 add_amounts(mine, theirs, 1)
             slots, willing = slots + node.slots, willing + node.willing

@@ -68,6 +68,6 @@ def _imagine(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Node, Rol
             direction = direction_of(copy, tree.totals)
             copy.weighted_direction = {name: copy.weight * part for name, part in direction.items()}
         found[node] = copy
-        if node.parent is not None:
+        if isinstance(node.parent, RoleNode):
             below.setdefault(node.parent, []).append(node)
     return found

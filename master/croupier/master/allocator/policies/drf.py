@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator.entitlements import Q, lift_of
-from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
+from croupier.master.allocator.node import Branch, Leaf, Level, Node
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
 from croupier.master.allocator.share import Totals
@@ -70,7 +70,7 @@ class Drf(Still):
                     share = scaled
         return (1, share, 1)
 
-    def join(self, role: RoleNode, child: Node, level: Level) -> Level:
+    def join(self, role: Branch, child: Node, level: Level) -> Level:
         """Return the lesser of the role's own level and its neediest child's, in its scale."""
         tier, number, over = level
         if tier:

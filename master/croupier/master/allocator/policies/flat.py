@@ -1,6 +1,7 @@
 """Policies with one queue of frameworks for the whole cluster, whatever their roles hold.
 
-Guarantees still come first. The turn of a role is the earliest turn below it.
+Guarantees still come first. The turn of a role is the earliest turn below it. So is that of a
+principal in a role, except under `random`: there the principal has a turn of its own.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from math import log
 
-from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
+from croupier.master.allocator.node import Branch, Leaf, Level, Node, PrincipalNode
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
 from croupier.master.allocator.prng import SplitMix64
@@ -34,7 +35,7 @@ class Flat(Still, ABC):
             return below
         return (1, self.turn(node), 1) if isinstance(node, Leaf) else _LAST
 
-    def join(self, role: RoleNode, _child: Node, level: Level) -> Level:
+    def join(self, role: Branch, _child: Node, level: Level) -> Level:
         """Return the earliest turn below it."""
         return least(role.own, level)
 
@@ -57,8 +58,9 @@ class Fifo(Flat):
 class Random(Flat):
     """A lottery: each unit goes to a willing framework at random, in proportion to weights.
 
-    The turns of a leaf are the times of a Poisson process with its weight as the rate, so the
-    earliest is an independent draw each time. The same seed draws the same.
+    The turns of a framework are the times of a Poisson process with its weight as the rate, so the
+    earliest is an independent draw each time. The same seed draws the same. The frameworks of one
+    principal in a role are drawn together, as one of weight 1; another lottery chooses among them.
     """
 
     name = "random"
@@ -71,14 +73,39 @@ class Random(Flat):
         """Return the virtual time of its next turn."""
         return leaf.ticket
 
+    def own(self, node: Node) -> Level:
+        """Return its need, or its turn; a principal has one, a role has none."""
+        if isinstance(node, PrincipalNode):
+            return 1, node.ticket, 1
+        return super().own(node)
+
+    def join(self, role: Branch, child: Node, level: Level) -> Level:
+        """Return the earliest turn below a role, or the principal's own turn."""
+        if isinstance(role, PrincipalNode):
+            return role.own
+        return super().join(role, child, level)
+
     def listed(self, leaf: Leaf, /) -> None:
         """Draw a first turn, from now on."""
-        leaf.ticket = self._time + self._draw(leaf)
+        principal = leaf.parent
+        if not isinstance(principal, PrincipalNode):
+            leaf.ticket = self._time + self._draw(leaf)
+            return
+        leaf.ticket = principal.time + self._draw(leaf)
+        if not principal.willing:
+            principal.ticket = self._time + self._draw(leaf)
 
     def dealt(self, leaf: Leaf, /) -> None:
         """Draw the next turn."""
-        self._time = max(self._time, leaf.ticket)
-        leaf.ticket = self._time + self._draw(leaf)
+        principal = leaf.parent
+        if not isinstance(principal, PrincipalNode):
+            self._time = max(self._time, leaf.ticket)
+            leaf.ticket = self._time + self._draw(leaf)
+            return
+        principal.time = max(principal.time, leaf.ticket)
+        leaf.ticket = principal.time + self._draw(leaf)
+        self._time = max(self._time, principal.ticket)
+        principal.ticket = self._time + self._draw(leaf)
 
     def _draw(self, leaf: Leaf) -> int:
         weight = leaf.weight * leaf.role_node.weight / 1_000_000

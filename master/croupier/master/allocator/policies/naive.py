@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from croupier.master.allocator.node import Level, Node, RoleNode
+from croupier.master.allocator.node import Branch, Level, Node
 from croupier.master.allocator.policies.level import NEED_BITS, Still, needy
 from croupier.master.allocator.policies.protocol import Key
 from croupier.master.allocator.share import Totals
@@ -38,7 +38,7 @@ class Naive(Still, ABC):
         below = needy(node)
         return below if below is not None else (1, self.measure(node), 1)
 
-    def join(self, role: RoleNode, _child: Node, level: Level) -> Level:
+    def join(self, role: Branch, _child: Node, level: Level) -> Level:
         """Return the role's own level, except that a needy child makes it needy too."""
         return level if level[0] < role.own[0] else role.own
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
+from croupier.master.allocator.node import Branch, Leaf, Level, Node
 from croupier.master.allocator.share import Totals
 
 Key = tuple[Any, ...]
@@ -31,7 +31,7 @@ class Policy(Protocol):
     def own(self, node: Node) -> Level:
         """Return the node's level from its own holdings."""
 
-    def join(self, role: RoleNode, child: Node, level: Level, /) -> Level:
+    def join(self, role: Branch, child: Node, level: Level, /) -> Level:
         """Return the role's level, with `level` that of its neediest child."""
 
     def key(self, node: Node, level: Level) -> Key:

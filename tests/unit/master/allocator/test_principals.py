@@ -1,0 +1,153 @@
+"""Frameworks of one principal divide one share of each role that they are in."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from croupier.master.allocator import policies
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
+
+
+def units_of(fixture: AllocatorFixture) -> Counter[str]:
+    """Deal until nothing is free; return how many units each framework has."""
+    units: Counter[str] = Counter()
+    for grant in fixture.fill():
+        units[grant.framework_id] += sum(number for _, number in grant.units)
+    return units
+
+
+def crowd(fixture: AllocatorFixture, owner: str, frameworks: int, role: str = "*") -> None:
+    for number in range(frameworks):
+        fixture.framework(f"{owner}{number}", want("cpus:1"), roles=(role,), owner=owner)
+
+
+@pytest.mark.parametrize("policy", ["drf", "yarn-drf", "asset", "single-resource", "slots"])
+def test_many_frameworks_of_one_principal_get_as_much_as_one_of_another(policy: str) -> None:
+    fixture = AllocatorFixture(policies.make(policy))
+    crowd(fixture, "many", 9)
+    crowd(fixture, "one", 1)
+    fixture.agent("a", "cpus:36;mem:36GB")
+    units = units_of(fixture)
+    assert units.pop("one0") == 18
+    assert sorted(units.values()) == [2] * 9
+
+
+def test_a_framework_without_owner_has_a_share_of_its_own() -> None:
+    fixture = AllocatorFixture()
+    crowd(fixture, "p", 3)
+    fixture.framework("x", want("cpus:1"), roles=("*",))
+    fixture.framework("y", want("cpus:1"), roles=("*",))
+    fixture.agent("a", "cpus:9;mem:9GB")
+    assert units_of(fixture) == {"p0": 1, "p1": 1, "p2": 1, "x": 3, "y": 3}
+
+
+def test_the_lottery_draws_one_lot_for_a_principal() -> None:
+    fixture = AllocatorFixture(policies.make("random", 7))
+    crowd(fixture, "many", 20)
+    crowd(fixture, "one", 1)
+    fixture.agent("a", "cpus:2000;mem:2000GB")
+    units = units_of(fixture)
+    assert 900 < units["one0"] < 1100
+    assert min(units[f"many{number}"] for number in range(20)) > 25
+
+
+def test_a_late_framework_is_drawn_as_often_as_the_others_of_its_principal() -> None:
+    fixture = AllocatorFixture(policies.make("random", 3))
+    crowd(fixture, "p", 5)
+    crowd(fixture, "q", 1)
+    fixture.agent("a", "cpus:1000;mem:1000GB")
+    units_of(fixture)
+    fixture.framework("late", want("cpus:1"), roles=("*",), owner="p")
+    fixture.agent("b", "cpus:1200;mem:1000GB")
+    assert 60 < units_of(fixture)["late"] < 140
+
+
+def test_first_come_first_served_ignores_principals() -> None:
+    fixture = AllocatorFixture(policies.make("fifo"))
+    crowd(fixture, "p", 2)
+    crowd(fixture, "q", 1)
+    fixture.agent("a", "cpus:4;mem:4GB")
+    assert units_of(fixture) == {"p0": 4}
+
+
+def test_guarantees_limits_and_weights_of_the_role_hold() -> None:
+    roles = {"ads": role_of(3, limit="cpus:6"), "web": role_of(guarantee="cpus:5")}
+    fixture = AllocatorFixture(roles=roles)
+    crowd(fixture, "p", 3, "ads")
+    crowd(fixture, "q", 1, "ads")
+    crowd(fixture, "r", 2, "web")
+    fixture.agent("a", "cpus:12;mem:12GB")
+    units = units_of(fixture)
+    assert units["p0"] + units["p1"] + units["p2"] == units["q0"] == 3
+    assert units["r0"] + units["r1"] == 6
+
+
+def test_a_framework_in_several_roles_shares_with_its_principal_in_each() -> None:
+    fixture = AllocatorFixture()
+    demands = (want("cpus:1", role="a"), want("cpus:1", role="b"))
+    fixture.framework("p0", *demands, roles=("a", "b"), owner="p")
+    fixture.framework("p1", want("cpus:1"), roles=("a",), owner="p")
+    crowd(fixture, "q", 1, "a")
+    crowd(fixture, "r", 1, "b")
+    fixture.agent("a", "cpus:16;mem:16GB")
+    # Each role has 8; in role a each of p's frameworks has half of p's 4.
+    assert units_of(fixture) == {"p0": 2 + 4, "p1": 2, "q0": 4, "r0": 4}
+
+
+def test_entitlements_are_divided_among_principals_first() -> None:
+    fixture = AllocatorFixture()
+    crowd(fixture, "p", 4)
+    crowd(fixture, "q", 1)
+    fixture.agent("a", "cpus:8;mem:8GB")
+    queries = fixture.allocator.queries
+    assert float(queries.entitlement(FrameworkId("p0"))) == pytest.approx(1 / 8, abs=1e-4)
+    assert float(queries.entitlement(FrameworkId("q0"))) == pytest.approx(1 / 2, abs=1e-4)
+    assert float(queries.role_entitlement(Role("*"))) == 1
+
+
+def test_the_level_is_no_role() -> None:
+    fixture = AllocatorFixture()
+    crowd(fixture, "p", 2, "ads/prod")
+    assert list(fixture.allocator.queries.roles_in_use()) == ["ads", "ads/prod"]
+    assert fixture.allocator.queries.roles_of(FrameworkId("p0")) == ["ads/prod"]
+    assert fixture.allocator.queries.role_usage(Role("ads")).frameworks == 2
+    assert fixture.allocator.queries.role_usage(Role("ads/prod/p")).frameworks == 0
+
+
+def test_a_claimed_framework_takes_its_holdings_and_filters_along() -> None:
+    fixture = AllocatorFixture(roles={"ads": role_of(limit="cpus:9")})
+    crowd(fixture, "p", 1, "ads")
+    for name in ("old0", "old1"):
+        fixture.framework(name, want("cpus:1", 3), roles=("ads",))
+    fixture.agent("a", "cpus:4;mem:8GB")
+    offered = {grant.framework_id: grant for grant in fixture.deal()}
+    fixture.accept(offered[FrameworkId("old0")])
+    fixture.decline(offered[FrameworkId("old1")], refuse_s=60)
+    fixture.deal()
+    used = fixture.allocator.queries.share(FrameworkId("old0"))
+    before = fixture.allocator.queries.role_usage(Role("ads"))
+    for name in ("old0", "old1"):
+        fixture.allocator.set_owner(FrameworkId(name), "p")
+        fixture.allocator.check()
+    assert fixture.allocator.queries.role_usage(Role("ads")) == before
+    assert fixture.allocator.queries.share(FrameworkId("old0")) == used > 0
+    assert fixture.allocator.queries.filter_count() == 1
+    crowd(fixture, "q", 1, "ads")
+    queries = fixture.allocator.queries
+    assert float(queries.entitlement(FrameworkId("q0"))) == pytest.approx(1 / 2, abs=1e-4)
+    fixture.allocator.set_owner(FrameworkId("old0"), "")
+    fixture.allocator.check()
+
+
+def test_tasks_found_in_a_role_that_was_left_are_charged_to_the_owner() -> None:
+    fixture = AllocatorFixture()
+    fixture.framework("f", want("cpus:1"), roles=("a",), owner="p")
+    fixture.agent("x", "cpus:4;mem:4GB")
+    place = (FrameworkId("f"), Role("b"))
+    fixture.allocator.charges.charge(*place, AgentId("x"), Resources({"cpus": 1000}))
+    assert fixture.tree.leaves[place].owner == "p"
+    fixture.allocator.check()
