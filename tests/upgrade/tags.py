@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from croupier.agent import record_lines
 from croupier.agent.core.records import Record as CheckpointRecord
-from croupier.master.core.effects import Close, Happened, Save, Send
+from croupier.master.core.effects import AccessChanged, Close, Happened, Save, Send
 from croupier.master.eventlog.lines import FORMAT, LOGGED, Head, Known
 from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.master.store.records_json import SCHEMA_VERSION, STORE
@@ -31,7 +31,7 @@ FORMATS: dict[str, tuple[Table, Roots]] = {
     f"checkpoint {record_lines.FORMAT}": (record_lines.CHECKPOINT, get_args(CheckpointRecord)),
     f"event log {FORMAT}": (
         EVENT_LOG,
-        (Head, *get_args(Known), *LOGGED, Send, Close, Save, Happened),
+        (Head, *get_args(Known), *LOGGED, Send, Close, Save, Happened, AccessChanged),
     ),
 }
 

@@ -12,7 +12,16 @@ from itertools import count
 from typing import Protocol, TypeVar, assert_never, cast
 
 from croupier.master.batch import Batch
-from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
+from croupier.master.core.effects import (
+    AccessChanged,
+    Answer,
+    Close,
+    Deposed,
+    Effect,
+    Happened,
+    Save,
+    Send,
+)
 from croupier.master.core.events import Question, Read
 from croupier.master.core.facts import Fact
 from croupier.master.core.records import Record
@@ -74,6 +83,7 @@ class Driver:
         clock: Clock,
         recorder: Recorder | None = None,
         leads: Callable[[], bool] = lambda: True,
+        on_access: Callable[[AccessChanged], None] = lambda _: None,
     ) -> None:
         """Own `state` from now on; check `leads` before effects are performed."""
         self.state = state
@@ -82,7 +92,7 @@ class Driver:
         self._store, self._peers = store, peers
         self._observer, self._clock = observer, clock
         self._recorder: Recorder = recorder or NoRecorder()
-        self._leads = leads
+        self._leads, self._on_access = leads, on_access
         self._closed: CroupierError | None = None
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
@@ -217,6 +227,8 @@ class Driver:
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_result(result)
+            case AccessChanged():
+                self._on_access(effect)
             case Save() | Deposed():
                 pass
             case _:

@@ -184,9 +184,11 @@ BUILTIN_RULES: Final = (
     Rule("operator", f"group:{OPERATOR}", _OPERATOR_ACTIONS, ANY),
     Rule("viewer", f"group:{VIEWER}", (Action.VIEW, Action.READ_METRICS), ANY),
 )
+# Proven by the token of the master's --admin-token-file; always an administrator.
+LOCAL_ADMIN: Final = PrincipalName("client/local-admin")
 # Members before an administrator changes them.
 BUILTIN_GROUPS: Final[Mapping[str, frozenset[str]]] = {
-    ADMIN: frozenset({"client/admin", "client/local-admin"}),
+    ADMIN: frozenset({"client/admin"}),
     OPERATOR: frozenset(),
     VIEWER: frozenset(),
 }
@@ -209,7 +211,8 @@ class AccessPolicy:
     def groups_of(self, principal: Principal) -> frozenset[str]:
         """Return the groups of the policy that the principal is a member of. O(groups)."""
         names = {principal.name, *(f"oidc:{group}" for group in principal.groups)}
-        return frozenset(group for group, members in self.groups.items() if names & members)
+        found = {group for group, members in self.groups.items() if names & members}
+        return frozenset(found | {ADMIN} if principal.name == LOCAL_ADMIN else found)
 
     def rules_of(self, principal: Principal) -> tuple[Rule, ...]:
         """Return all rules that apply to the principal. O(groups + rules)."""

@@ -12,6 +12,7 @@ from typing import Final, NewType
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, check_id
+from croupier.model.tags import recorded
 
 PrincipalName = NewType("PrincipalName", str)
 
@@ -27,6 +28,7 @@ class PrincipalKind(Enum):
     OIDC = "oidc"
 
 
+@recorded("Principal", "name groups")
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The caller of a call.

@@ -191,6 +191,8 @@ ERRORS: Final[Mapping[str, type[CroupierError]]] = {
     "Removed": errors.Removed,
     "TooSlow": errors.TooSlow,
     "ProtocolViolation": errors.ProtocolViolation,
+    "Unauthenticated": errors.Unauthenticated,
+    "PermissionDenied": errors.PermissionDenied,
 }
 _ERROR_TAGS: Final = {cls: tag for tag, cls in ERRORS.items()}
 

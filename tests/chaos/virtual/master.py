@@ -14,6 +14,7 @@ from itertools import count
 from croupier.master.allocator import Allocator
 from croupier.master.batch import Batch
 from croupier.master.core.effects import (
+    AccessChanged,
     Answer,
     Close,
     Deposed,
@@ -327,7 +328,7 @@ class MasterProcess(Process):
                 case Save(record):
                     if isinstance(record, MasterRecord):
                         self.observer.on_term(self.name, record.epoch)
-                case Happened() | Deposed():
+                case Happened() | Deposed() | AccessChanged():
                     pass
         wait = term.state.next_deadline()
         self.wake(self.clock.now() if term.state.allocator.has_dirty_agents else wait)

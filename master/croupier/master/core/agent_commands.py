@@ -22,6 +22,7 @@ from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
 from croupier.master.core.state import State
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
 from croupier.model.ids import AgentId
+from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskState, check_grace
 
@@ -127,7 +128,7 @@ class MarkGone:
 AgentAction = Drain | Deactivate | Reactivate | MarkGone
 
 
-@recorded("OperateAgent", "request agent action operator")
+@recorded("OperateAgent", "request agent action operator caller")
 @dataclass(frozen=True, slots=True)
 class OperateAgent(OperatorCommand[AgentStatus]):
     """Apply an action to an agent.
@@ -140,6 +141,7 @@ class OperateAgent(OperatorCommand[AgentStatus]):
     agent: str
     action: AgentAction
     operator: str = ""
+    caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, AgentStatus]:
         """Apply the action and return the agent's new status."""

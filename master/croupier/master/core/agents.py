@@ -95,6 +95,7 @@ class Agent:
         last_received: time of its latest message, in monotonic seconds.
         deactivated: withheld from allocation by an operator.
         drain: set while an operator drains it.
+        is_authenticated: it has proven its id, so no other may join under it.
     """
 
     agent_id: AgentId
@@ -106,6 +107,7 @@ class Agent:
     last_received: float = 0.0
     deactivated: bool = False
     drain: DrainRequest | None = None
+    is_authenticated: bool = False
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None
@@ -170,6 +172,7 @@ class Agent:
             self.drain,
             unreachable=isinstance(self.state, Unreachable),
             total=Resources(self.total.scalars),
+            is_authenticated=self.is_authenticated,
         )
 
     def describe(self) -> AgentDescription:

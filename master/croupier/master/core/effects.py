@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
+from croupier.master.core.access_records import TokenId
 from croupier.master.core.facts import Fact
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import Record
@@ -60,11 +61,22 @@ class Deposed:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessChanged:
+    """Check the callers of open streams again: the policy has changed, or tokens were revoked.
+
+    Attributes:
+        revoked: the sessions and streams of these tokens end with Unauthenticated.
+    """
+
+    revoked: tuple[TokenId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """A moment within a long step at which the driver may let other work run."""
 
 
 PAUSE = Pause()
 
-Effect = Send | Close | Save | Answer | Happened | Deposed
+Effect = Send | Close | Save | Answer | Happened | Deposed | AccessChanged
 Step = Effect | Pause

@@ -14,6 +14,7 @@ from croupier.model.demand import Demand
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.limits import DEFAULT_FAILOVER_TIMEOUT_S
+from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskStatus
 
@@ -39,6 +40,7 @@ class Subscribe:
         offer_lease_s: 0 for the default.
         suppressed: whether offers are suppressed in all roles, else in `suppressed_roles` only.
         takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
+        principal: the caller.
     """
 
     session: SessionId
@@ -54,6 +56,7 @@ class Subscribe:
     webui_url: str = ""
     suppressed_roles: tuple[Role, ...] = ()
     takes_reconciled: bool = True
+    principal: Principal = ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class Register:
         problems: reasons why the agent cannot launch tasks.
         claim: the shell's judgement of `master_epoch` and of the position that the agent reports.
         objection: the reason if the agent is refused, in words; else empty.
+        principal: the caller.
     """
 
     session: SessionId
@@ -134,6 +138,7 @@ class Register:
     problems: tuple[Problem, ...] = ()
     claim: Claim = Claim.KNOWN
     objection: str = ""
+    principal: Principal = ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.state import State
 from croupier.model.errors import NotFound, Removed
 from croupier.model.ids import FrameworkId
+from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.tags import recorded
 
 
@@ -30,7 +31,7 @@ class TornDown:
     tasks: int
 
 
-@recorded("TeardownFramework", "request framework_id operator")
+@recorded("TeardownFramework", "request framework_id operator caller")
 @dataclass(frozen=True, slots=True)
 class TeardownFramework(OperatorCommand[TornDown]):
     """Remove a framework for good. A second teardown changes nothing.
@@ -41,6 +42,7 @@ class TeardownFramework(OperatorCommand[TornDown]):
 
     framework_id: FrameworkId
     operator: str = ""
+    caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, TornDown]:
         """Remove the framework; its tasks are killed."""

@@ -12,10 +12,11 @@ from typing import ClassVar, Final
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.offers import Offer
-from croupier.master.core.records import FrameworkRecord
+from croupier.master.core.records import NO_OWNER, FrameworkRecord
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
+from croupier.model.principal import ANONYMOUS, Principal, PrincipalName
 from croupier.model.verdict import Verdict
 
 # Most earlier runs of a program in `Framework.earlier_clients`.
@@ -72,6 +73,8 @@ class Framework:
             that are not in the ledger either.
         takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         ended: the number of ended tasks that were not acknowledged.
+        owner: the principal that alone may subscribe it; empty without authentication.
+        principal: the caller of its present or latest session.
     """
 
     framework_id: FrameworkId
@@ -96,6 +99,8 @@ class Framework:
     is_unrecorded: bool = False
     takes_reconciled: bool = True
     ended: int = 0
+    owner: PrincipalName = NO_OWNER
+    principal: Principal = ANONYMOUS
 
     @property
     def session(self) -> SessionId | None:
@@ -134,6 +139,7 @@ class Framework:
             self.epoch,
             self.is_unrecorded,
             self.earlier_clients,
+            self.owner,
         )
 
     def has_used(self, task_id: TaskId) -> bool:

@@ -201,8 +201,7 @@ def forget_removed(state: State, framework_id: FrameworkId) -> None:
     """Forget a removed framework once its last task has ended."""
     framework = state.frameworks.get(framework_id)
     if framework and framework.is_removed and not framework.tasks:
-        state.allocator.remove_framework(framework_id)
-        del state.frameworks[framework_id]
+        state.forget_framework(framework)
 
 
 def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:

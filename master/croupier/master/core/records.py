@@ -6,13 +6,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 
+from croupier.master.core.access_records import (
+    AccessRecord,
+    ForgetGroup,
+    ForgetRule,
+    ForgetToken,
+    GroupRecord,
+    RuleRecord,
+    TokenId,
+    TokenRecord,
+)
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskInfo, TaskStatus
+
+# The owner of what was made without authentication.
+NO_OWNER: Final = PrincipalName("")
 
 
 @recorded("PastTerm", "epoch name commits")
@@ -62,7 +76,10 @@ class DrainRequest:
     grace_ms: int | None = None
 
 
-@recorded("AgentRecord", "agent_id hostname deactivated drain gone unreachable total")
+@recorded(
+    "AgentRecord",
+    "agent_id hostname deactivated drain gone unreachable total is_authenticated=authenticated",
+)
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
     """An agent that was admitted.
@@ -74,6 +91,7 @@ class AgentRecord:
         unreachable: it was removed after a timeout, and its tasks were reported UNREACHABLE.
         total: its scalars at the last registration. They count until it registers with the next
             master. Empty in records of older releases.
+        is_authenticated: it has proven its id, so no other may join under it.
     """
 
     agent_id: AgentId
@@ -83,12 +101,13 @@ class AgentRecord:
     gone: bool = False
     unreachable: bool = False
     total: Resources = NOTHING
+    is_authenticated: bool = False
 
 
 @recorded(
     "FrameworkRecord",
     "framework_id name roles failover_timeout_s removed client_id epoch is_unrecorded=is_stranger"
-    " earlier_clients=former",
+    " earlier_clients=former owner",
 )
 @dataclass(frozen=True, slots=True)
 class FrameworkRecord:
@@ -101,6 +120,7 @@ class FrameworkRecord:
         is_unrecorded: whether it came with an id that was not in the store; it may have tasks
             that are not in the store either.
         earlier_clients: the latest runs before this one.
+        owner: the principal that subscribed it first; empty without authentication.
     """
 
     framework_id: FrameworkId
@@ -112,6 +132,7 @@ class FrameworkRecord:
     epoch: int = 1
     is_unrecorded: bool = False
     earlier_clients: tuple[str, ...] = ()
+    owner: PrincipalName = NO_OWNER
 
 
 @recorded(
@@ -192,10 +213,16 @@ Record = (
     | FrameworkRecord
     | RoleRecord
     | TaskRecord
+    | GroupRecord
+    | RuleRecord
+    | TokenRecord
     | ForgetAgent
     | ForgetFramework
     | ForgetTask
     | ForgetRole
+    | ForgetGroup
+    | ForgetRule
+    | ForgetToken
 )
 
 
@@ -213,6 +240,9 @@ class Registry:
     frameworks: dict[FrameworkId, FrameworkRecord] = field(default_factory=dict)
     roles: dict[Role, RoleRecord] = field(default_factory=dict)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
+    groups: dict[str, GroupRecord] = field(default_factory=dict)
+    rules: dict[str, RuleRecord] = field(default_factory=dict)
+    tokens: dict[TokenId, TokenRecord] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Add one record; the newest of a kind and id wins."""
@@ -236,10 +266,28 @@ class Registry:
             case ForgetRole():
                 self.roles.pop(record.role, None)
             case _:
+                self._apply_access(record)
+
+    def _apply_access(self, record: AccessRecord) -> None:
+        match record:
+            case GroupRecord():
+                self.groups[record.name] = record
+            case RuleRecord():
+                self.rules[record.name] = record
+            case TokenRecord():
+                self.tokens[record.token_id] = record
+            case ForgetGroup():
+                self.groups.pop(record.name, None)
+            case ForgetRule():
+                self.rules.pop(record.name, None)
+            case ForgetToken():
+                self.tokens.pop(record.token_id, None)
+            case _:
                 assert_never(record)
 
     def records(self) -> list[Record]:
         """Return all records."""
-        kinds = (self.agents, self.frameworks, self.roles, self.tasks)
+        access = (self.groups, self.rules, self.tokens)
+        kinds = (self.agents, self.frameworks, self.roles, self.tasks, *access)
         held: list[Record] = [record for kind in kinds for record in kind.values()]
         return [self.master, *held] if self.master is not None else held

@@ -22,6 +22,7 @@ from croupier.master.core.roles import (
 )
 from croupier.master.core.state import State
 from croupier.model.ids import Role
+from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.roles import RoleSettings, is_within
 from croupier.model.tags import recorded
 
@@ -45,7 +46,7 @@ class RolesMoved:
     omitted: int
 
 
-@recorded("UpdateRoles", "request changes dry_run force operator")
+@recorded("UpdateRoles", "request changes dry_run force operator caller")
 @dataclass(frozen=True, slots=True)
 class UpdateRoles(OperatorCommand[RolesMoved]):
     """Change the settings of roles; all changes are applied, or none.
@@ -60,6 +61,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
     dry_run: bool = False
     force: bool = False
     operator: str = ""
+    caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, RolesMoved]:
         """Change the roles; return the affected roles before and after."""

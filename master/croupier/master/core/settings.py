@@ -39,6 +39,12 @@ class Settings:
         role_levels: known roles, those above others included.
         resend_s: interval of terminal updates that the master sends itself.
         preemption: when resources are freed for starving frameworks.
+        auth: whether callers are authenticated, and need permission for what they do.
+        groups, group_members, rules: of the access policy; members of one group.
+        tokens: tokens of clients, and for joining.
+        agent_tokens: tokens of agents.
+        owner_frameworks, owner_tasks: frameworks that one owner may have, and tasks of all of
+            them together.
     """
 
     heartbeat_s: float = 15.0
@@ -64,6 +70,14 @@ class Settings:
     role_levels: int = 20_000
     resend_s: float = 10.0
     preemption: PreemptionRules = field(default_factory=PreemptionRules)
+    auth: bool = False
+    groups: int = 500
+    group_members: int = 1_000
+    rules: int = 2_000
+    tokens: int = 10_000
+    agent_tokens: int = 50_000
+    owner_frameworks: int = 2_000
+    owner_tasks: int = 250_000
 
     @property
     def suspect_s(self) -> float:

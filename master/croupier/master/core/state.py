@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Literal
 
@@ -22,13 +23,21 @@ from croupier.master.core.ended_tasks import EndedTasks
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
+from croupier.master.core.owned_counts import OwnedCounts
+from croupier.master.core.records import NO_OWNER
 from croupier.master.core.removed_ids import RemovedIds
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task, TaskHold
+from croupier.master.core.tokens import Tokens
+from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.principal import Principal, PrincipalName
 from croupier.model.resources import Resources, total_of
 from croupier.model.verdict import Verdict
+
+# Most principals whose permissions are kept ready.
+MAX_PERMISSIONS = 1_000
 
 
 class State:
@@ -45,6 +54,9 @@ class State:
         verdicts: bytes of verdicts that were not marked as seen.
         descriptions: bytes of the text of known tasks.
         initial_roles: settings of the flags, which hold until an operator changes them.
+        access: the groups and rules; replaced by `set_access`.
+        tokens: all tokens.
+        owned: frameworks and tasks of each owner.
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
@@ -67,6 +79,10 @@ class State:
         self.deadlines: Deadlines[Deadline] = Deadlines()
         self.verdicts = ByteBudget(settings.verdict_bytes, settings.all_verdict_bytes)
         self.descriptions = ByteBudget(settings.description_bytes, settings.all_description_bytes)
+        self.access = AccessPolicy(settings.auth)
+        self.tokens = Tokens()
+        self.owned = OwnedCounts()
+        self._permissions: dict[Principal, Permissions] = {}
         self._counts = {"A": 0, "F": 0, "O": 0}
 
     @property
@@ -101,12 +117,43 @@ class State:
         name: str,
         roles: tuple[Role, ...],
         failover_timeout_s: float,
+        owner: PrincipalName = NO_OWNER,
     ) -> Framework:
         """Add a framework that is not connected yet."""
-        framework = Framework(framework_id, name, roles, failover_timeout_s)
+        framework = Framework(framework_id, name, roles, failover_timeout_s, owner=owner)
         self.frameworks[framework_id] = framework
         self.allocator.add_framework(framework_id, roles)
+        self.owned.add(owner, frameworks=1)
         return framework
+
+    def forget_framework(self, framework: Framework) -> None:
+        """Forget a removed framework without tasks."""
+        assert framework.is_removed
+        assert not framework.tasks
+        self.allocator.remove_framework(framework.framework_id)
+        self.owned.add(framework.owner, frameworks=-1)
+        del self.frameworks[framework.framework_id]
+
+    def set_owner(self, framework: Framework, owner: PrincipalName) -> None:
+        """Give a framework without an owner to `owner`."""
+        assert not framework.owner
+        self.owned.add(framework.owner, frameworks=-1, tasks=-len(framework.tasks))
+        framework.owner = owner
+        self.owned.add(owner, frameworks=1, tasks=len(framework.tasks))
+
+    def set_access(self, access: AccessPolicy) -> None:
+        """Replace the groups and rules."""
+        self.access = access
+        self._permissions.clear()
+
+    def permissions(self, principal: Principal) -> Permissions:
+        """Return what the principal may do now. O(groups + rules) for the first time."""
+        found = self._permissions.get(principal)
+        if found is None:
+            if len(self._permissions) >= MAX_PERMISSIONS:
+                self._permissions.clear()
+            found = self._permissions[principal] = Permissions(self.access, principal)
+        return found
 
     def remember_gone(self, agent_id: AgentId) -> AgentId | None:
         """Refuse the agent from now on; return the oldest id if it must be forgotten for it."""
@@ -135,6 +182,7 @@ class State:
         framework = self.frameworks[task.framework_id]
         framework.tasks[task.task_id] = task
         self.descriptions.add(task.framework_id, task.info.size)
+        self.owned.add(framework.owner, tasks=1)
         framework.ended += task.state.is_terminal
         agent = self.agents.get(task.agent_id)
         if agent is not None and not task.is_orphan:
@@ -217,11 +265,12 @@ class State:
         framework.ended -= task.state.is_terminal
         del framework.tasks[task.task_id]
         self.descriptions.add(task.framework_id, -task.info.size)
+        self.owned.add(framework.owner, tasks=-1)
         framework.remember_used(task.task_id, self.settings.used_task_ids)
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.add(task.snapshot().slimmed())
+        self.ended.add(replace(task.snapshot().slimmed(), owner=framework.owner))
 
     def used(self, agent: Agent) -> Resources:
         """Return the resources of an agent that its tasks hold, or held when it was connected."""

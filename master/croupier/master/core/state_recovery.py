@@ -16,6 +16,7 @@ from croupier.master.core.records import AgentRecord, FrameworkRecord, Registry,
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
+from croupier.model.access import BUILTIN_GROUPS, AccessPolicy
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
@@ -26,6 +27,7 @@ def recover_state(
 ) -> State:
     """Return the state of a master that begins to lead. O(records)."""
     state = State(master_id, settings, allocator)
+    _recover_access(state, registry)
     for agent in registry.agents.values():
         _recover_agent(state, agent, now)
     for role in registry.roles.values():
@@ -36,6 +38,14 @@ def recover_state(
         recover_task(state, task, now)
     charge_absent(state)
     return state
+
+
+def _recover_access(state: State, registry: Registry) -> None:
+    groups = {name: record.members for name, record in registry.groups.items()}
+    rules = {name: record.rule for name, record in registry.rules.items()}
+    state.set_access(AccessPolicy(state.settings.auth, {**BUILTIN_GROUPS, **groups}, rules))
+    for token in registry.tokens.values():
+        state.tokens.put(token)
 
 
 def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
@@ -50,6 +60,7 @@ def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
         last_received=now,
         deactivated=record.deactivated,
         drain=record.drain,
+        is_authenticated=record.is_authenticated,
     )
     if record.unreachable:
         state.unreachable[agent.agent_id] = None
@@ -64,7 +75,7 @@ def _recover_framework(state: State, record: FrameworkRecord, now: float) -> Non
         state.removed.add(record.framework_id, record.is_unrecorded)
         return
     framework = state.add_framework(
-        record.framework_id, record.name, record.roles, record.failover_timeout_s
+        record.framework_id, record.name, record.roles, record.failover_timeout_s, record.owner
     )
     framework.client_id, framework.epoch = record.client_id, record.epoch
     framework.earlier_clients = record.earlier_clients

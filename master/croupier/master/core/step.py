@@ -14,6 +14,7 @@ from croupier.master.core import (
     on_preemption,
     on_time,
 )
+from croupier.master.core.access_commands import AccessCommand
 from croupier.master.core.agent_commands import AgentCommand
 from croupier.master.core.effects import Answer, Effect, Pause, Step
 from croupier.master.core.events import (
@@ -39,7 +40,7 @@ from croupier.master.core.state import State
 from croupier.master.core.task_commands import TaskCommand
 from croupier.model.errors import CroupierError
 
-Command = TaskCommand | AgentCommand | FrameworkCommand | RoleCommand
+Command = TaskCommand | AgentCommand | FrameworkCommand | RoleCommand | AccessCommand
 Event = PeerEvent | Command | Read | TimePassed | AllocationDue
 
 

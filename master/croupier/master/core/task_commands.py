@@ -12,11 +12,12 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.tags import recorded
 from croupier.model.task import Reason, check_grace
 
 
-@recorded("OperatorKill", "request task_id framework_id grace_ms")
+@recorded("OperatorKill", "request task_id framework_id grace_ms caller")
 @dataclass(frozen=True, slots=True)
 class OperatorKill(OperatorCommand[TaskSnapshot]):
     """Kill a task.
@@ -29,6 +30,7 @@ class OperatorKill(OperatorCommand[TaskSnapshot]):
     task_id: TaskId
     framework_id: FrameworkId
     grace_ms: int | None
+    caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, TaskSnapshot]:
         """Order the kill and return the task."""

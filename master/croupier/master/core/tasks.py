@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.records import TaskRecord
+from croupier.master.core.records import NO_OWNER, TaskRecord
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.principal import PrincipalName
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
 
 # A slimmed task with more resources than this keeps cpus, mem, disk and gpus only.
@@ -188,12 +189,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A task at one moment; it never changes."""
+    """A task at one moment; it never changes.
+
+    Attributes:
+        owner: of its framework, if the task has ended and was acknowledged; else empty.
+    """
 
     info: TaskInfo
     framework_id: FrameworkId
     role: Role
     status: TaskStatus
+    owner: PrincipalName = NO_OWNER
 
     def slimmed(self) -> TaskSnapshot:
         """Return it without large fields that only its agent needs."""

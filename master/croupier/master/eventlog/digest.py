@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 
-from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
+from croupier.master.core.effects import (
+    AccessChanged,
+    Answer,
+    Close,
+    Effect,
+    Happened,
+    Save,
+    Send,
+)
 from croupier.master.eventlog.codec import DIGESTED, as_json
 from croupier.master.eventlog.tags import answer_tag
 from croupier.model.codec import Encode
@@ -43,4 +51,4 @@ class Digest:
 
 @cache
 def _encoder() -> Encode:
-    return DIGESTED.encoder(Send | Close | Save | Happened)
+    return DIGESTED.encoder(Send | Close | Save | Happened | AccessChanged)

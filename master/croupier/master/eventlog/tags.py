@@ -12,12 +12,15 @@ from croupier.master.allocator import Rules
 from croupier.master.allocator.agent_pool import Useful
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import (
+    access_commands,
+    access_records,
     agent_commands,
     calls,
     effects,
     events,
     facts,
     messages,
+    policy_changes,
     records,
     roles,
     settings,
@@ -52,7 +55,8 @@ _KINDS: Final = (
         "offer_lease_s max_offer_lease_s refuse_s completed_tasks "
         "used_task_ids=spent_ids removed_frameworks=spent_frameworks "
         "gone_agents unreachable_agents unacknowledged verdict_bytes all_verdict_bytes "
-        "description_bytes all_description_bytes frameworks role_levels resend_s preemption",
+        "description_bytes all_description_bytes frameworks role_levels resend_s preemption "
+        "auth groups group_members rules tokens agent_tokens owner_frameworks owner_tasks",
     ),
     Kind(
         "PreemptionRules",
@@ -62,16 +66,22 @@ _KINDS: Final = (
     ),
     Kind("Rules", Rules, "useful hold_s order seed scarce skips"),
     Kind("Useful", Useful, "cpus mem"),
-    Kind("Registry", records.Registry, "master agents frameworks roles tasks"),
+    Kind("Registry", records.Registry, "master agents frameworks roles tasks groups rules tokens"),
     Kind("MasterRecord", records.MasterRecord),
     Kind("AgentRecord", records.AgentRecord),
     Kind("FrameworkRecord", records.FrameworkRecord),
     Kind("RoleRecord", records.RoleRecord),
     Kind("TaskRecord", records.TaskRecord),
+    Kind("GroupRecord", access_records.GroupRecord),
+    Kind("RuleRecord", access_records.RuleRecord),
+    Kind("TokenRecord", access_records.TokenRecord),
     Kind("ForgetAgent", records.ForgetAgent, "agent_id"),
     Kind("ForgetFramework", records.ForgetFramework, "framework_id"),
     Kind("ForgetTask", records.ForgetTask, "framework_id task_id"),
     Kind("ForgetRole", records.ForgetRole, "role"),
+    Kind("ForgetGroup", access_records.ForgetGroup, "name"),
+    Kind("ForgetRule", access_records.ForgetRule, "name"),
+    Kind("ForgetToken", access_records.ForgetToken, "token_id"),
     Kind("Demand", Demand, "unit count constraints min_per_offer max_per_offer role"),
     Kind("Constraint", Constraint, "attribute operator value"),
     Kind("Operator", Operator, "EXISTS NOT_EXISTS EQUALS NOT_EQUALS MATCHES NOT_MATCHES"),
@@ -79,7 +89,7 @@ _KINDS: Final = (
         "Subscribe",
         events.Subscribe,
         "session framework_id name roles client_id failover_timeout_s offer_lease_s demands "
-        "suppressed hostname webui_url suppressed_roles takes_reconciled",
+        "suppressed hostname webui_url suppressed_roles takes_reconciled principal",
     ),
     Kind("FrameworkCalled", events.FrameworkCalled, "session seq call"),
     Kind("Heard", events.Received, "session verdicts_seen"),
@@ -87,7 +97,7 @@ _KINDS: Final = (
         "Register",
         events.Register,
         "session agent_id hostname total attributes http_address tasks master_epoch "
-        "incomplete cluster problems claim objection",
+        "incomplete cluster problems claim objection principal",
     ),
     Kind("AgentTask", events.AgentTask, "framework_id task latest unacknowledged role"),
     Kind("Claim", events.Claim, "KNOWN SILENT GIVEN_UP NEWER UNPROVEN FOREIGN"),
@@ -113,12 +123,14 @@ _KINDS: Final = (
     Kind("Malformed", calls.Malformed, "call error task_ids"),
     Kind("Problem", Problem, "part message"),
     *declared(get_args(agent_commands.AgentAction)),
+    *declared(get_args(policy_changes.PolicyChange)),
     Kind("RoleChange", roles.RoleChange, "role settings parts"),
     Kind("Part", roles.Part, "WEIGHT RESOURCE_WEIGHTS GUARANTEE LIMIT PREEMPTION"),
     Kind("Send", effects.Send, "session message"),
     Kind("Close", effects.Close, "session error"),
     Kind("Save", effects.Save, "record"),
     Kind("Happened", effects.Happened, "fact"),
+    Kind("AccessChanged", effects.AccessChanged, "revoked"),
     Kind("Subscribed", messages.Subscribed, "framework_id heartbeat_s master_id"),
     Kind("Offered", messages.Offered, "offer_id agent role resources lease_s"),
     Kind(
@@ -163,7 +175,11 @@ _KINDS: Final = (
 EVENT_LOG: Final = Table(_KINDS)
 
 # Answers to operators that do not declare a tag. The digest holds only the kind of an answer.
-_ANSWERS: Final[dict[type, str]] = {AgentStatus: "Agent", TaskSnapshot: "Task"}
+_ANSWERS: Final[dict[type, str]] = {
+    AgentStatus: "Agent",
+    TaskSnapshot: "Task",
+    access_commands.PolicyAnswer: "Policy",
+}
 
 
 def answer_tag(result: object) -> str:

@@ -1,7 +1,7 @@
 """Records as rows: a kind, an id and a JSON body. All durable stores share this format.
 
-`_STORED` is the table of kinds; the tags of fields are beside the records in `core.records`. A
-`Forget` is stored by deleting the row of its id.
+`_STORED` is the table of kinds; the tags of fields are beside the records in `core.records` and
+`core.access_records`. A `Forget` is stored by deleting the row of its id.
 
 A body leaves out fields that have their default, so a body that was written before a field was
 added has its old meaning.
@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, cast
 
+from croupier.master.core import access_records as a
 from croupier.master.core import records as r
 from croupier.model.codec import Codec, Undecodable, UnknownTag
 from croupier.model.errors import InvalidRequest
@@ -57,6 +58,9 @@ _STORED: Final = (
     Stored("framework", r.FrameworkRecord, ("framework_id",), r.ForgetFramework),
     Stored("role", r.RoleRecord, ("role",), r.ForgetRole),
     Stored("task", r.TaskRecord, ("framework_id", "task_id"), r.ForgetTask),
+    Stored("group", a.GroupRecord, ("name",), a.ForgetGroup),
+    Stored("rule", a.RuleRecord, ("name",), a.ForgetRule),
+    Stored("token", a.TokenRecord, ("token_id",), a.ForgetToken),
 )
 STORE: Final = Table(Kind(each.tag, each.record) for each in _STORED)
 

@@ -1,0 +1,120 @@
+"""Records of who may do what: groups, rules and tokens.
+
+Rule: a token's record holds the hash of its secret, never the secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType
+
+from croupier.model.access import Rule
+from croupier.model.ids import AgentId
+from croupier.model.principal import PrincipalKind, PrincipalName
+from croupier.model.tags import recorded
+
+# The public part of a token: 8 hexadecimal digits.
+TokenId = NewType("TokenId", str)
+
+
+@recorded("TokenKind", "CLIENT=client JOIN=join AGENT=agent")
+class TokenKind(Enum):
+    """What a token proves.
+
+    CLIENT: its bearer is `client/NAME`. JOIN: its bearer may give an agent a token of its own.
+    AGENT: its bearer is `agent/ID`.
+    """
+
+    CLIENT = "client"
+    JOIN = "join"
+    AGENT = "agent"
+
+
+@recorded("GroupRecord", "name members")
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A group; the record of a built-in group replaces its default members."""
+
+    name: str
+    members: frozenset[str]
+
+
+@recorded("RuleRecord", "rule")
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """A rule that an administrator made."""
+
+    rule: Rule
+
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+        return self.rule.name
+
+
+@recorded(
+    "TokenRecord",
+    "token_id kind principal hash created_ms created_by expires_ms uses_left attributes"
+    " description",
+)
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token; times are milliseconds since the epoch.
+
+    Attributes:
+        principal: whom it proves; empty for a join token.
+        hash: SHA-256 of its secret, in hexadecimal digits.
+        created_by: the principal that created it, or `join:ID` for the join token.
+        expires_ms: None: it does not expire.
+        uses_left: how many more agents may join with it; None: any number.
+        attributes: `NAME:VALUE`, each of which an agent that joined with it must have.
+        description: for people.
+    """
+
+    token_id: TokenId
+    kind: TokenKind
+    principal: PrincipalName
+    hash: str = field(repr=False)
+    created_ms: int
+    created_by: str = ""
+    expires_ms: int | None = None
+    uses_left: int | None = None
+    attributes: tuple[str, ...] = ()
+    description: str = ""
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Return whether it has expired; `now_ms`: milliseconds since the epoch."""
+        return self.expires_ms is not None and self.expires_ms <= now_ms
+
+    @property
+    def agent_id(self) -> AgentId | None:
+        """The agent that it is bound to; None for other kinds."""
+        prefix = f"{PrincipalKind.AGENT.value}/"
+        if self.kind is not TokenKind.AGENT:
+            return None
+        return AgentId(self.principal.removeprefix(prefix))
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetGroup:
+    """Deletion of a group's record: a built-in group has its default members again."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRule:
+    """Deletion of a rule."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetToken:
+    """Deletion of a token that was revoked or has expired."""
+
+    token_id: TokenId
+
+
+AccessRecord = GroupRecord | RuleRecord | TokenRecord | ForgetGroup | ForgetRule | ForgetToken

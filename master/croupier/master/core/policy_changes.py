@@ -1,0 +1,212 @@
+"""Changes of groups and rules, as values that apply themselves to a draft of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from croupier.master.core.access_records import (
+    AccessRecord,
+    ForgetGroup,
+    ForgetRule,
+    GroupRecord,
+    RuleRecord,
+)
+from croupier.master.core.settings import Settings
+from croupier.model.access import (
+    BUILTIN_GROUPS,
+    AccessPolicy,
+    Rule,
+    check_member,
+    check_rule,
+)
+from croupier.model.errors import Conflict, InvalidRequest, NotFound
+from croupier.model.ids import check_id
+from croupier.model.tags import recorded
+
+# Most text of one group's members; a store bounds the size of a record.
+MAX_GROUP_BYTES = 128 * 1024
+
+
+@dataclass(slots=True)
+class Draft:
+    """A policy that is being changed.
+
+    Attributes:
+        groups, rules: as in `AccessPolicy`.
+    """
+
+    groups: dict[str, frozenset[str]]
+    rules: dict[str, Rule]
+
+    @classmethod
+    def of(cls, policy: AccessPolicy) -> Draft:
+        """Return a draft without any change."""
+        return cls(dict(policy.groups), dict(policy.rules))
+
+    def members(self, group: str) -> frozenset[str]:
+        """Return the members of a group.
+
+        Raises:
+            NotFound: if there is no such group.
+        """
+        if group not in self.groups:
+            raise NotFound(f"no group {group[:80]!r}")
+        return self.groups[group]
+
+
+@recorded("SetGroup", "name members")
+@dataclass(frozen=True, slots=True)
+class SetGroup:
+    """Add a group, or replace its members."""
+
+    name: str
+    members: frozenset[str]
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            InvalidRequest: if the name or a member is malformed.
+        """
+        check_id("group", self.name)
+        for member in self.members:
+            check_member(member)
+        draft.groups[self.name] = self.members
+
+
+@recorded("RemoveGroup", "name")
+@dataclass(frozen=True, slots=True)
+class RemoveGroup:
+    """Remove a group."""
+
+    name: str
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            NotFound: if there is no such group.
+            InvalidRequest: if it is built in.
+        """
+        draft.members(self.name)
+        if self.name in BUILTIN_GROUPS:
+            raise InvalidRequest(f"group {self.name!r} is built in; remove its members instead")
+        del draft.groups[self.name]
+
+
+@recorded("AddMember", "group member")
+@dataclass(frozen=True, slots=True)
+class AddMember:
+    """Add a member to a group; nothing changes if it is one already."""
+
+    group: str
+    member: str
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            NotFound: if there is no such group.
+            InvalidRequest: if the member is malformed.
+        """
+        draft.groups[self.group] = draft.members(self.group) | {check_member(self.member)}
+
+
+@recorded("RemoveMember", "group member")
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """Remove a member from a group."""
+
+    group: str
+    member: str
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            NotFound: if there is no such group or member.
+        """
+        members = draft.members(self.group)
+        if self.member not in members:
+            raise NotFound(f"{self.member[:80]!r} is not a member of group {self.group!r}")
+        draft.groups[self.group] = members - {self.member}
+
+
+@recorded("SetRule", "rule")
+@dataclass(frozen=True, slots=True)
+class SetRule:
+    """Add a rule, or replace the one of its name."""
+
+    rule: Rule
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            InvalidRequest: if the rule is malformed.
+        """
+        draft.rules[self.rule.name] = check_rule(self.rule)
+
+
+@recorded("RemoveRule", "name")
+@dataclass(frozen=True, slots=True)
+class RemoveRule:
+    """Remove a rule."""
+
+    name: str
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            NotFound: if there is no such rule.
+        """
+        if self.name not in draft.rules:
+            raise NotFound(f"no rule {self.name[:80]!r}")
+        del draft.rules[self.name]
+
+
+PolicyChange = SetGroup | RemoveGroup | AddMember | RemoveMember | SetRule | RemoveRule
+
+
+def check_draft(draft: Draft, settings: Settings) -> None:
+    """Check a draft after all of its changes.
+
+    Raises:
+        Conflict: if there are too many groups, members or rules, or a rule names no group.
+    """
+    if len(draft.groups) > settings.groups + len(BUILTIN_GROUPS):
+        raise Conflict(f"there would be more than {settings.groups} groups")
+    if len(draft.rules) > settings.rules:
+        raise Conflict(f"there would be more than {settings.rules} rules")
+    for name, members in draft.groups.items():
+        size = sum(len(member.encode()) for member in members)
+        if len(members) > settings.group_members or size > MAX_GROUP_BYTES:
+            raise Conflict(
+                f"group {name!r} would have over {settings.group_members} members or"
+                f" {MAX_GROUP_BYTES} bytes; use several groups"
+            )
+    for rule in draft.rules.values():
+        kind, _, group = rule.subject.partition(":")
+        if kind == "group" and group not in draft.groups:
+            raise Conflict(f"rule {rule.name!r} is for group {group!r}, which there is not")
+
+
+def changed_records(before: AccessPolicy, draft: Draft) -> Iterator[AccessRecord]:
+    """Yield the records that lead from one policy to the other."""
+    for name in _changed(before.groups, draft.groups):
+        members = draft.groups.get(name)
+        if members is None or members == BUILTIN_GROUPS.get(name):
+            yield ForgetGroup(name)
+        else:
+            yield GroupRecord(name, members)
+    for name in _changed(before.rules, draft.rules):
+        rule = draft.rules.get(name)
+        yield ForgetRule(name) if rule is None else RuleRecord(rule)
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return the names whose values differ, in alphabetical order."""
+    names = sorted(before.keys() | after.keys())
+    return [name for name in names if before.get(name) != after.get(name)]
