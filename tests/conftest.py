@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import croupier.net  # noqa: F401 - before gRPC, which it makes silent
 from tests.harness.guards import COUNTS
 
 

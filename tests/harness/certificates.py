@@ -105,6 +105,11 @@ class Authority:
             .not_valid_after(now + valid[1])
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
         )
+        # They tell authorities of the same name apart.
+        by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(by, critical=False)
+        own = x509.SubjectKeyIdentifier.from_public_key(public)
+        builder = builder.add_extension(own, critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         if not is_ca:

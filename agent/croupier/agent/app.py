@@ -40,11 +40,15 @@ from croupier.model.health import problems_text
 from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.masters import Masters
+from croupier.net.server_tls import ServerTls
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
+from croupier.process.metric_families import FamilyCollector
+from croupier.process.tls.metrics import TLS
+from croupier.process.tls.renewal import RenewedTls
 
 if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are used
     from croupier.agent.config import AgentConfig
@@ -113,16 +117,19 @@ class Agent:
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
         output = OutputRoutes(sandboxes, self.state.is_live)
         names = (config.hostname, config.http.host, *config.http_names)
-        http = HttpServer(registry, self._clock, self._waits_for, output.routes(), names)
+        http = HttpServer(
+            registry, self._clock, self._waits_for, output.routes(), names, tls=self._tls(registry)
+        )
         self._opened.push_async_callback(http.stop)
         port = await http.start(config.http)
         self.http_address = Address(config.http.host, port)
         self.link = Link(
-            Masters(config.master, only_loopback=not config.insecure),
+            Masters(config.master, only_loopback=config.is_confined),
             self._identity(),
             self._inbox,
             self._rng,
             NewestMaster(self.state.cluster, self.state.master_epoch, self.state.position),
+            config.tls.client(),
         )
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)
@@ -197,6 +204,18 @@ class Agent:
             raise InvalidRequest(f"{checkpoint.path}: {error}") from error
         return checkpoint
 
+    def _tls(self, registry: CollectorRegistry) -> Callable[[], ServerTls] | None:
+        """Watch the files of the certificate; return the present one, None for plain text."""
+        self._config.tls.client().check()
+        files = self._config.tls.files()
+        if files is None:
+            return None
+        renewed = RenewedTls(files, self._clock)
+        registry.register(FamilyCollector(TLS, lambda: renewed))
+        renewed.start()
+        self._opened.callback(renewed.stop)
+        return renewed.latest
+
     async def _supervise(
         self, work_dir: WorkDir, sandboxes: Sandboxes, shim: Shim, metrics: Metrics
     ) -> Supervisor:
@@ -250,10 +269,11 @@ class Agent:
         config = self._config
         host = self.http_address.host
         named = config.hostname if host in ("0.0.0.0", "::") else host  # noqa: S104 - asked for
+        scheme = "https://" if config.tls.has_certificate else ""
         return Identity(
             config.hostname,
             config.attributes,
-            str(Address(named, self.http_address.port)),
+            f"{scheme}{Address(named, self.http_address.port)}",
             croupier_version(),
             self.state.boot_id,
         )

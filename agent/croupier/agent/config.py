@@ -26,6 +26,8 @@ from croupier.net.address import (
 from croupier.process.cli import read_by
 from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
+from croupier.process.tls.exposure import check_exposed
+from croupier.process.tls.flags import TlsFlags
 
 Recovery = Literal["strict", "best-effort", "cleanup"]
 OnStop = Literal["leave", "end"]
@@ -96,6 +98,8 @@ class AgentConfig:
     hostname: str = field(default_factory=socket.gethostname)
     """Name of the agent."""
 
+    tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
+
     insecure: bool = False
     """Allow addresses beyond this machine for --http and --master, without encryption or
     authentication."""
@@ -107,17 +111,8 @@ class AgentConfig:
     """Lowest level that is logged."""
 
     def __post_init__(self) -> None:
-        if not self.http.is_loopback and not self.insecure:
-            raise InvalidRequest(
-                f"{self.http} can be reached from other machines, and nothing would be"
-                " encrypted or authenticated; give --insecure to accept that"
-            )
-        remote = [address for address in self.master if not address.is_loopback]
-        if remote and self.recover != "cleanup" and not self.insecure:
-            raise InvalidRequest(
-                f"the master at {remote[0]} is on another machine, and nothing would be encrypted"
-                " or authenticated; give --insecure to accept that"
-            )
+        if not self.insecure:
+            self._check_protected()
         if not self.master:
             raise InvalidRequest("--master names no master")
         if any(address.port == 0 for address in self.master):
@@ -126,3 +121,20 @@ class AgentConfig:
             check_hostname(self.hostname)
         except InvalidRequest as error:
             raise InvalidRequest(f"--hostname: {error}") from None
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether connections to masters stay on this machine, because they are plain text."""
+        return not self.insecure and not self.tls.client().is_encrypted
+
+    def _check_protected(self) -> None:
+        """Refuse plain text between machines."""
+        has_certificate = self.tls.has_certificate
+        # Output needs a link that the master signs.
+        check_exposed(self.http, is_encrypted=has_certificate, is_authenticated=has_certificate)
+        remote = [address for address in self.master if not address.is_loopback]
+        if remote and self.is_confined and self.recover != "cleanup":
+            raise InvalidRequest(
+                f"the master at {remote[0]} is on another machine, and nothing would be encrypted"
+                " or authenticated; give --tls-ca, or --insecure to accept that"
+            )

@@ -37,6 +37,7 @@ from croupier.model.ids import AgentId, check_id
 from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import TaskStatus
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
+from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_rpc, error_from_wire
 from croupier.net.masters import Masters
 from croupier.process.inbox import Inbox
@@ -86,6 +87,7 @@ class Link:
         inbox: Inbox[Event],
         rng: random.Random,
         newest: NewestMaster | None = None,
+        security: ClientSecurity | None = None,
     ) -> None:
         """Feed `inbox`; `newest` is the newest master that the agent's records name."""
         self._identity, self._inbox = identity, inbox
@@ -109,6 +111,7 @@ class Link:
             outbox_bytes=OUTBOX_BYTES,
             # Only an ERROR in the stream is the master's own; gRPC's errors are not fatal.
             error_of=lambda error: Unavailable(str(error_from_rpc(error))),
+            security=security,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from prometheus_client import CollectorRegistry
@@ -19,11 +20,15 @@ from croupier.master.session_limits import SessionLimits
 from croupier.master.terms import Terms, resign
 from croupier.model.clock import Clock
 from croupier.net.address import Address
+from croupier.net.server_tls import check_master, server_credentials
 from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
+from croupier.process.metric_families import FamilyCollector
+from croupier.process.tls.metrics import TLS
+from croupier.process.tls.renewal import RenewedTls
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from croupier.v1.framework_pb2_grpc import add_FrameworkServiceServicer_to_server
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
@@ -41,6 +46,7 @@ class Master:
     Attributes:
         address: where it listens, once it is started.
         http_address: where it serves metrics, once it is started.
+        token_address: where it takes calls without a certificate; None if it does not.
         leadership: the current term, once it is started.
     """
 
@@ -64,8 +70,10 @@ class Master:
         self._http: HttpServer | None = None
         self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
+        self._tls: RenewedTls | None = None
         self.address = config.listen
         self.http_address = config.http
+        self.token_address: Address | None = None
 
     @property
     def driver(self) -> Driver:
@@ -85,8 +93,7 @@ class Master:
         from croupier.process.http.server import HttpServer
 
         self._loop_watch.start()
-        port = bind(self._server, self._config.listen)
-        self.address = Address(self._config.listen.host, port)
+        self._listen()
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
         self.leadership = leadership = Leadership(self._ha_backend.election, known_at)
@@ -99,7 +106,13 @@ class Master:
             self._registry.register(collector)
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)
-        self._http = HttpServer(self._registry, self._clock, leadership.unready_reason, names=names)
+        self._http = HttpServer(
+            self._registry,
+            self._clock,
+            leadership.unready_reason,
+            names=names,
+            tls=None if self._tls is None else self._tls.latest,
+        )
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
         terms = Terms(
@@ -114,8 +127,32 @@ class Master:
             "master_started",
             listen=str(self.address),
             http=str(self.http_address),
+            token_listen=None if self.token_address is None else str(self.token_address),
+            tls=self._tls is not None,
             store=str(self._config.store),
         )
+
+    def _listen(self) -> None:
+        """Bind the addresses of gRPC; with TLS, watch the files of the certificate."""
+        config, files = self._config, self._config.tls.files()
+        if files is not None:
+            self._tls = tls = RenewedTls(
+                files, self._clock, partial(check_master, name=config.tls.tls_name)
+            )
+            self._registry.register(FamilyCollector(TLS, lambda: tls))
+            tls.start()
+        is_mutual = files is not None and files.ca is not None
+        self.address = self._bind(config.listen, requires_certificate=is_mutual)
+        if config.token_listen is not None:
+            self.token_address = self._bind(config.token_listen, requires_certificate=False)
+
+    def _bind(self, address: Address, *, requires_certificate: bool) -> Address:
+        credentials = None
+        if self._tls is not None:
+            credentials = server_credentials(
+                self._tls.latest, requires_certificate=requires_certificate
+            )
+        return Address(address.host, bind(self._server, address, credentials))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
@@ -135,6 +172,8 @@ class Master:
     async def stop(self) -> None:
         """Notify every peer, end every session, and close everything."""
         self._loop_watch.stop()
+        if self._tls is not None:
+            self._tls.stop()
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)

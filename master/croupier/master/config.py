@@ -21,6 +21,8 @@ from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address
 from croupier.process.cli import Seconds, read_by
 from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
+from croupier.process.tls.exposure import check_exposed
+from croupier.process.tls.flags import TlsFlags
 
 # Upper bound and default of --max-offer-lease.
 LONGEST_LEASE_S = 3600.0
@@ -101,6 +103,10 @@ class MasterConfig:
 
     listen: Annotated[Address, read_by(Address.parse)] = DEFAULT_MASTER
     """Address for frameworks, agents and operators (gRPC)."""
+
+    token_listen: Annotated[Address | None, read_by(Address.parse)] = None
+    """Second address for callers without a certificate, who send bearer tokens (gRPC over TLS).
+    For a master with --tls-ca, whose --listen requires certificates."""
 
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", MASTER_HTTP_PORT)  # noqa: RUF009
     """Address for /metrics, /healthz and /readyz."""
@@ -202,6 +208,12 @@ class MasterConfig:
     event_log_files: int = 8
     """Number of event log files that are kept, the newest included."""
 
+    tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
+
+    auth: bool | None = None
+    """Authenticate every caller, and let it do only what rules allow. Default: on with --tls-cert,
+    else off. Without TLS only on loopback addresses."""
+
     insecure: bool = False
     """Allow listening on non-loopback addresses without encryption or authentication."""
 
@@ -212,12 +224,7 @@ class MasterConfig:
     """Lowest level that is logged."""
 
     def __post_init__(self) -> None:
-        for address in (self.listen, self.http):
-            if not address.is_loopback and not self.insecure:
-                raise InvalidRequest(
-                    f"{address} can be reached from other machines, and nothing would be"
-                    " encrypted or authenticated; give --insecure to accept that"
-                )
+        self._check_listeners()
         if not 2 <= self.lease <= 60:
             raise InvalidRequest("--lease must be between 2 and 60 seconds")
         if not 0.1 <= self.offer_lease <= LONGEST_LEASE_S:
@@ -243,6 +250,11 @@ class MasterConfig:
         if not 1 <= self.agent_removals <= 1_000_000:
             raise InvalidRequest("--agent-removals must be between 1 and 1,000,000")
         self._preemption()
+
+    @property
+    def requires_auth(self) -> bool:
+        """Whether every caller is authenticated, and authorised by rules."""
+        return self.tls.has_certificate if self.auth is None else self.auth
 
     @property
     def longest_lease_s(self) -> float:
@@ -280,6 +292,26 @@ class MasterConfig:
         return EtcdAccess.read(
             self.etcd_ca, self.etcd_cert, self.etcd_key, self.etcd_user, self.etcd_password_file
         )
+
+    def _check_listeners(self) -> None:
+        """Refuse listeners that are not protected, unless --insecure accepts that."""
+        is_encrypted = self.tls.has_certificate
+        if self.tls.tls_ca is not None and not is_encrypted:
+            raise InvalidRequest("a master with --tls-ca needs --tls-cert and --tls-key")
+        if self.token_listen is not None and self.tls.tls_ca is None:
+            raise InvalidRequest(
+                "--token-listen is for a master with --tls-ca; without it --listen takes tokens"
+            )
+        exposed = [each for each in (self.listen, self.http) if not each.is_loopback]
+        if self.auth and exposed and not is_encrypted:
+            raise InvalidRequest(
+                f"--auth without TLS is for loopback addresses: tokens would cross the network to"
+                f" {exposed[0]} unencrypted; give --tls-cert and --tls-key"
+            )
+        if self.insecure:
+            return
+        for address in (self.listen, self.http, self.token_listen or self.listen):
+            check_exposed(address, is_encrypted=is_encrypted, is_authenticated=self.requires_auth)
 
     def _check_alone(self) -> None:
         """Refuse flags that only several masters need."""

@@ -28,6 +28,7 @@ from croupier.net.errors import error_from_rpc
 from croupier.net.masters import Masters
 from croupier.net.outbox import Outbox, Sized
 from croupier.net.task_scope import until_one_ends
+from croupier.net.tls_errors import tls_problem
 from croupier.net.transport import make_channel
 
 MessageT = TypeVar("MessageT", bound=Sized)
@@ -278,12 +279,20 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
                 self._heard_at, self._is_reading = _now(), True
         except grpc.RpcError as error:
             reraise_own_cancellation()
-            raise self._error_of(error) from None
+            raise self._error(error) from None
         except asyncio.CancelledError:
             reraise_own_cancellation()
             raise Unavailable("the master has cancelled the stream") from None
         if not self._is_leaving:
             raise Unavailable("the master has ended the stream")
+
+    def _error(self, error: grpc.RpcError) -> CroupierError:
+        if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNAVAILABLE:
+            assert self.address is not None
+            problem = tls_problem(error.details() or "", self.address, self._security)
+            if problem is not None:
+                return Unavailable(problem)
+        return self._error_of(error)
 
     async def _watch(self, channel: grpc.aio.Channel, address: Address) -> NoReturn:
         """Send heartbeats, and end a stream whose master is silent."""

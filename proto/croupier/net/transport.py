@@ -107,15 +107,20 @@ def make_server(most_connections: int | None = None) -> grpc.aio.Server:
     return grpc.aio.server(options=[*_SERVER, ("grpc.max_allowed_incoming_connections", most)])
 
 
-def bind(server: grpc.aio.Server, address: Address) -> int:
-    """Listen on `address` and return the port.
+def bind(
+    server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None = None
+) -> int:
+    """Listen on `address` and return the port; `credentials` None is plain text.
 
     Raises:
         Unavailable: if the port is taken or the host is not this machine's.
     """
     _check_free(address)
     try:
-        port = server.add_insecure_port(str(address))
+        if credentials is None:
+            port = server.add_insecure_port(str(address))
+        else:
+            port = server.add_secure_port(str(address), credentials)
     except RuntimeError:
         port = 0
     if not port:

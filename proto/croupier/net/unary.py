@@ -10,7 +10,9 @@ import grpc.aio
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.address import Address
 from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_rpc
+from croupier.net.tls_errors import tls_problem
 
 # Parts of gRPC's own messages.
 _NO_ADDRESS = ("errors resolving", "DNS resolution", "lookup failed", "Domain name not found")
@@ -30,8 +32,11 @@ async def call_master(
     request: RequestT,
     address: Address,
     timeout_s: float,
+    security: ClientSecurity | None = None,
 ) -> ResponseT:
     """Return the answer of the master at `address`, to which the channel of `method` leads.
+
+    `security` is that of the channel, for the messages of errors.
 
     Raises:
         NoSuchCall: if it is not a master, or is of an older release.
@@ -42,17 +47,24 @@ async def call_master(
         return await method(request, timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
         reraise_own_cancellation()
-        raise _error(error, address, timeout_s) from None
+        raise _error(error, address, timeout_s, security) from None
 
 
-def _error(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) -> CroupierError:
+def _error(
+    error: grpc.aio.AioRpcError,
+    address: Address,
+    timeout_s: float,
+    security: ClientSecurity | None,
+) -> CroupierError:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(
                 f"the master at {address} did not answer within {round(timeout_s, 1):g} s"
             )
         case grpc.StatusCode.UNAVAILABLE:
-            return Unavailable(_plain_text(error.details() or "", address))
+            details = error.details() or ""
+            problem = tls_problem(details, address, security)
+            return Unavailable(problem or _plain_text(details, address))
         case grpc.StatusCode.UNIMPLEMENTED:
             return NoSuchCall(_not_a_master(address))
         case _:

@@ -19,7 +19,7 @@ def test_defaults_use_only_loopback() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"http": Address("0.0.0.0", 5081)}, "give --insecure to accept that"),
+        ({"http": Address("0.0.0.0", 5081)}, "or --insecure to accept that"),
         ({"master": (Address("10.0.0.1", 5050),)}, "10.0.0.1:5050 is on another machine"),
         (
             {"master": (Address("localhost", 1), Address("m2", 1))},

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from croupier.agent.gauges import FAMILIES
 from croupier.agent.metrics import COUNTERS, HISTOGRAMS
+from croupier.process.metric_families import Family
+from croupier.process.tls.metrics import TLS
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 
@@ -16,7 +19,8 @@ def entries() -> Iterator[tuple[str, tuple[str, ...], str, str]]:
         yield f"{name}_total", labels, "counter", text
     for name, text in HISTOGRAMS.items():
         yield f"{name}_seconds", (), "histogram", text
-    for family in FAMILIES:
+    families: list[Family[Any]] = [*FAMILIES, *TLS]
+    for family in families:
         kind, suffix = ("counter", "_total") if family.is_counter else ("gauge", "")
         yield family.name + suffix, family.labels, kind, family.text
 

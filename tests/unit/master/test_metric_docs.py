@@ -15,6 +15,7 @@ from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.log import EVENTS
 from croupier.master.metrics import FACT_COUNTERS, Metrics
 from croupier.process.metric_families import Family
+from croupier.process.tls.metrics import TLS
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 FAMILIES: list[Family[Any]] = [
@@ -24,6 +25,7 @@ FAMILIES: list[Family[Any]] = [
     *gauges.STATE,
     *EVENT_LOG,
     *ETCD,
+    *TLS,
 ]
 
 

@@ -57,7 +57,8 @@ class FollowedTask:
 
     def url(self, address: str, stream: Stream) -> str:
         """Return the URL of a stream at the agent's `address`."""
-        return f"http://{address}/output/{self.framework_id}/{self.task_id}/{stream}"
+        root = address if "://" in address else f"http://{address}"
+        return f"{root}/output/{self.framework_id}/{self.task_id}/{stream}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import sys
 from collections import Counter, deque
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class HttpLimits:
     Attributes:
         most: connections in all; None is the process's share of descriptors, at most 512.
         per_host: the part of them that may come from one address.
-        request_s: the longest that a request may take to arrive.
+        request_s: the longest that a TLS handshake, and then a request, may take to arrive.
         idle_s: the longest that a connection may be idle after a request.
         write_s: time over which the rate of a peer that leaves much unread is measured.
         least_rate: bytes that such a peer must read each second.
@@ -68,8 +69,20 @@ class HttpLimits:
 class HttpConnections:
     """Accepts connections and passes them to aiohttp's protocol."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpLimits) -> None:
-        self._make, self._limits = make, limits
+    def __init__(
+        self,
+        make: Callable[[], asyncio.Protocol],
+        limits: HttpLimits,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """Accept connections for protocols of `make`.
+
+        Args:
+            make: returns aiohttp's protocol for a connection.
+            limits: of the connections.
+            tls: returns the present TLS settings; None for plain text.
+        """
+        self._make, self._limits, self._tls = make, limits, tls
         self._most = http_share() if limits.most is None else limits.most
         self._per_host = max(1, int(self._most * limits.per_host))
         self._acceptor = Acceptor(self._take)
@@ -115,19 +128,32 @@ class HttpConnections:
         self._hosts[host] += 1
         self._open.add(connection)
         loop = asyncio.get_running_loop()
-        starting = loop.create_task(self._start(connection, accepted))
+        starting = loop.create_task(self._start(connection, accepted, host))
         self._starting.add(starting)
         starting.add_done_callback(self._starting.discard)
 
-    async def _start(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _start(self, connection: Connection, accepted: socket.socket, host: str) -> None:
         loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self._tls is not None:
+            tls = {"ssl": self._tls(), "ssl_handshake_timeout": self._limits.request_s}
         try:
-            await loop.connect_accepted_socket(lambda: connection, accepted)
-        except BaseException:
+            await loop.connect_accepted_socket(lambda: connection, accepted, **tls)
+        except BaseException as error:
             if not connection.is_made:
                 accepted.close()
                 connection.connection_lost(None)
-            raise
+            # A handshake fails by one of these.
+            if not isinstance(error, OSError) or self._tls is None:
+                raise
+            self._log_handshake(host, error)
+
+    def _log_handshake(self, host: str, error: OSError) -> None:
+        reason = error.reason if isinstance(error, ssl.SSLError) else ""
+        if self._throttle.is_due((host, reason), asyncio.get_running_loop().time()):
+            # HTTP_REQUEST: the client sent plain HTTP.
+            reason = reason or type(error).__name__
+            _log.warning("http_handshake_failed", peer=host, reason=reason)
 
     def _refuse(self, accepted: socket.socket, host: str) -> None:
         now = asyncio.get_running_loop().time()

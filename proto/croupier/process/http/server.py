@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.net.address import Address
+from croupier.net.server_tls import ServerTls
 from croupier.process.http.connections import Connection, HttpConnections, HttpLimits
 from croupier.process.http.errors import error_logger
 from croupier.process.http.hosts import HttpHosts
@@ -43,6 +44,7 @@ class HttpServer:
         routes: Iterable[web.AbstractRouteDef] = (),
         names: Iterable[str] = (),
         limits: HttpLimits | None = None,
+        tls: Callable[[], ServerTls] | None = None,
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -53,8 +55,10 @@ class HttpServer:
             routes: the daemon's own.
             names: further names of this machine that requests may use.
             limits: of connections; None for the defaults.
+            tls: returns the present certificate; None for plain text.
         """
         self._hosts, self._limits = HttpHosts(names), limits or HttpLimits()
+        self._tls = None if tls is None else lambda: tls().http
         self._connections: HttpConnections | None = None
         self._registry, self._clock, self._ready = registry, clock, ready
         self._rendered, self._rendered_at = b"", float("-inf")
@@ -86,7 +90,7 @@ class HttpServer:
         """
         await self._runner.setup()
         assert self._runner.server is not None
-        connections = HttpConnections(self._runner.server, self._limits)
+        connections = HttpConnections(self._runner.server, self._limits, self._tls)
         try:
             port = await connections.listen(address)
         except OSError as error:

@@ -1,0 +1,106 @@
+"""Certificates read from PEM files: names, and the time in which they are valid."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.model.errors import InvalidRequest
+from croupier.net.credentials import read_pem
+from croupier.net.trust_domain import split_uri
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What this side reads of a certificate.
+
+    Attributes:
+        uris, dns: names of its holder (SAN).
+        starts_at, expires_at: bounds of its validity, in Unix seconds.
+    """
+
+    subject: str
+    issuer: str
+    uris: tuple[str, ...]
+    dns: tuple[str, ...]
+    starts_at: float
+    expires_at: float
+
+    @property
+    def trust_domain(self) -> str:
+        """The trust domain that it names; empty for none."""
+        return self._identity()[0]
+
+    @property
+    def identity(self) -> str:
+        """The name of its principal, such as `agent/A1`; empty for none."""
+        return self._identity()[1]
+
+    def check_valid(self, source: Path, now_s: float) -> None:
+        """Check that it is valid at `now_s`, Unix seconds.
+
+        Raises:
+            InvalidRequest: if it is not; names the file `source`.
+        """
+        if now_s >= self.expires_at:
+            raise InvalidRequest(f"the certificate {source} expired on {utc(self.expires_at)}")
+        if now_s < self.starts_at:
+            raise InvalidRequest(
+                f"the certificate {source} is not valid before {utc(self.starts_at)}; the clock of"
+                f" this machine says {utc(now_s)}"
+            )
+
+    def _identity(self) -> tuple[str, str]:
+        found = [names for uri in self.uris if (names := split_uri(uri)) is not None]
+        return found[0] if found else ("", "")
+
+
+def read_certificates(path: Path) -> tuple[Certificate, ...]:
+    """Return the certificates in a PEM file, at least one.
+
+    Raises:
+        InvalidRequest: if it cannot be read, or holds no certificate, or one that is malformed.
+    """
+    return parse_certificates(read_pem(path), path)
+
+
+def parse_certificates(data: bytes, source: Path) -> tuple[Certificate, ...]:
+    """Return the certificates in the PEM text `data`, which `source` held; at least one.
+
+    Raises:
+        InvalidRequest: if there is none, or one is malformed.
+    """
+    # Takes 0.1 s to import, and only TLS needs it.
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificates(data)
+        return tuple(map(_certificate, found))
+    except ValueError:
+        raise InvalidRequest(f"{source} has no certificate, or a malformed one") from None
+
+
+def _certificate(raw: object) -> Certificate:
+    from cryptography import x509
+
+    assert isinstance(raw, x509.Certificate)
+    try:
+        names = raw.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        dns = names.get_values_for_type(x509.DNSName)
+    except x509.ExtensionNotFound:
+        uris, dns = [], []
+    return Certificate(
+        raw.subject.rfc4514_string(),
+        raw.issuer.rfc4514_string(),
+        tuple(uris),
+        tuple(dns),
+        raw.not_valid_before_utc.timestamp(),
+        raw.not_valid_after_utc.timestamp(),
+    )
+
+
+def utc(unix_s: float) -> str:
+    """Return a time as text, such as `2030-01-31 12:00:00 UTC`."""
+    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,1 @@
+"""TLS of a daemon: its flags, and certificates that are renewed while it runs."""
