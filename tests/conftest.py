@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 import croupier.net  # noqa: F401 - before gRPC, which it makes silent
 from tests.harness.guards import COUNTS
+
+# Shells start background jobs with SIGINT ignored, and processes inherit that. `run.sh` runs most
+# tests in the background, and some of them interrupt commands.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

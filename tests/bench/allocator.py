@@ -164,7 +164,7 @@ def dealt(allocator: Allocator) -> Measured:
 
 
 def add(agents: int, frameworks: int) -> Measured:
-    """Add frameworks to a cluster of which all but a hundredth is in use."""
+    """Add frameworks to a cluster with 1 % of its resources free."""
     allocator = make(agents, 1)
     grants = deal(allocator)
     for grant in grants[: agents // 100]:

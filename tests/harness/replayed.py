@@ -83,8 +83,7 @@ def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: flo
         cluster.run(seconds)
 
 
-def printed(path: Path, change: Change | None = None) -> tuple[str, str]:
-    found = look(path, change)
+def printed(found: Replayed) -> tuple[str, str]:
     text, document = io.StringIO(), io.StringIO()
     print_found(found, text)
     print_json(found, document)

@@ -24,7 +24,7 @@ EXACT = Codec(EVENT_LOG)
 
 
 @pytest.mark.parametrize("cls", LOGGED, ids=lambda cls: cls.__name__)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_every_event_round_trips(cls: type, data: st.DataObject) -> None:
     event = data.draw(values_of(cls))
@@ -52,7 +52,7 @@ def test_all_events_but_queries_are_logged() -> None:
 
 
 @pytest.mark.parametrize("cls", [Head, *get_args(Known)], ids=lambda cls: cls.__name__)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_heads_and_states_round_trip(cls: type, data: st.DataObject) -> None:
     line = data.draw(values_of(cls))

@@ -232,7 +232,7 @@ def guarded_decisions(cases: int, steps: int, policy: str, measure: Measure | No
 
 
 def test_the_tree_and_the_definition_choose_the_same_neediest_leaf() -> None:
-    assert guarded_decisions(60, 120, "drf", None) > 5_000
+    assert guarded_decisions(36, 120, "drf", None) > 5_000
 
 
 def asset(node: RefNode, totals: dict[str, int]) -> Fraction:

@@ -25,7 +25,7 @@ def agent(agent_id: str, hostname: str, state: str) -> pb.AgentView:
 
 
 class Lists:
-    """The lists of a master with 10,000 tasks, of which one is on agent A1."""
+    """Pretend lists of 10,000 tasks. Agent A1 runs one of them."""
 
     address = "a:1"
 

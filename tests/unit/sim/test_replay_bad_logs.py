@@ -99,7 +99,7 @@ def test_a_head_with_unusable_settings_is_refused(
 def test_a_log_without_events_is_replayed(tmp_path: Path, log: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
-    text, _ = printed(path, Change.parse(["ads=2"], [], None))
+    text, _ = printed(look(path, Change.parse(["ads=2"], [], None)))
     assert "0 events in 0.0 s" in text
 
 
@@ -108,6 +108,6 @@ def test_control_characters_are_escaped(tmp_path: Path, log: Path) -> None:
     first, *rest = log.read_bytes().splitlines(keepends=True)
     changed = sealed(first.replace(b'"version":"test"', b'"version":"\\u001b[31m"'))
     path.write_bytes(b"".join([changed, *rest]))
-    text, _ = printed(path)
+    text, _ = printed(look(path))
     assert "\x1b" not in text
     assert "version \\x1b[31m" in text

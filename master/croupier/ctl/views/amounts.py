@@ -30,7 +30,7 @@ def amount_view(wire: resources_pb2.Resources) -> View:
 
 
 def scalars_view(amounts: Mapping[str, int]) -> View:
-    """Return scalar amounts, such as limits, of which zeros are kept."""
+    """Return scalar amounts, such as limits, and keep zeros."""
     return {"text": format_amounts(amounts), "milli": dict(amounts)}
 
 
