@@ -25,15 +25,18 @@ from croupier.model.errors import (
     FailedOver,
     InvalidRequest,
     NotFound,
+    PermissionDenied,
     ProtocolViolation,
     Removed,
     TooSlow,
+    Unauthenticated,
     Unavailable,
 )
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict, Verdict
+from croupier.sdk.credentials import Credentials
 from croupier.sdk.failure import Failure
 from croupier.sdk.framework import Framework
 from croupier.sdk.matching import fit
@@ -44,6 +47,7 @@ from croupier.sdk.task import Task
 __all__ = [
     "Conflict",
     "Constraint",
+    "Credentials",
     "CroupierError",
     "Demand",
     "FailedOver",
@@ -52,6 +56,7 @@ __all__ = [
     "InvalidRequest",
     "NotFound",
     "Offer",
+    "PermissionDenied",
     "PreemptRequest",
     "ProtocolViolation",
     "Reason",
@@ -63,6 +68,7 @@ __all__ = [
     "TaskStatus",
     "TaskVerdict",
     "TooSlow",
+    "Unauthenticated",
     "Unavailable",
     "Verdict",
     "equals",

@@ -21,6 +21,7 @@ from croupier.model.verdict import TaskVerdict
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
 from croupier.sdk.core.subscription import Launch, Subscription
+from croupier.sdk.credentials import Credentials, security_for
 from croupier.sdk.demand_args import demands_of, one_demand, roles_of
 from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.failure import Failure
@@ -60,6 +61,7 @@ class Framework:
         offer_lease_s: float | None = None,
         roles: Iterable[str] | None = None,
         demands: Iterable[Demand] = (),
+        credentials: Credentials | None = None,
     ) -> None:
         """Describe the framework; nothing is sent before `run`.
 
@@ -80,9 +82,12 @@ class Framework:
             roles: several, at most 32, in place of `role`. Each offer is in one of them.
             demands: several shapes, at most 64, in place of `demand`. Each may name a role; the
                 first role is the default. A role without a demand gets no offers.
+            credentials: for a cluster with authentication; None looks in the environment
+                (CROUPIER_TLS_CA, CROUPIER_TOKEN_FILE, ...), then in
+                ~/.config/croupier/credentials/HOST:PORT.toml for the first master.
 
         Raises:
-            InvalidRequest: if an argument is invalid.
+            InvalidRequest: if an argument is invalid, or the credentials cannot be used.
         """
         self._name = type(self).__name__ if name is None else name
         own = roles_of(role, roles)
@@ -100,13 +105,15 @@ class Framework:
             failover_timeout_ms=to_milliseconds("the failover timeout", failover_timeout_s),
             offer_lease_ms=to_milliseconds("the offer lease", offer_lease_s or 0.0),
         )
+        masters = parse_addresses(address, MASTER_PORT)
         self._session = Session(
             self,
             identity,
             self._subscription,
-            parse_addresses(address, MASTER_PORT),
+            masters,
             self._settings,
             SystemClock(),
+            security_for(credentials, masters),
         )
 
     @property

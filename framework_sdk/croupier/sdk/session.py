@@ -31,6 +31,7 @@ from croupier.model.errors import (
 from croupier.model.verdict import Verdict
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection
+from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_wire
 from croupier.net.masters import Masters
 from croupier.net.task_scope import end
@@ -73,6 +74,7 @@ class Session:
         masters: Sequence[Address],
         settings: Settings,
         clock: Clock,
+        security: ClientSecurity | None = None,
     ) -> None:
         self._framework, self._identity, self._subscription = framework, identity, subscription
         self._settings, self._clock = settings, clock
@@ -95,6 +97,7 @@ class Session:
             on_tick=self._calls.on_tick,
             outbox_messages=settings.unanswered_limit + 2,
             outbox_bytes=sys.maxsize,
+            security=security,
         )
         self._has_begun = self._is_tearing_down = False
         self._stop_asked = asyncio.Event()

@@ -7,30 +7,29 @@ import sys
 from collections.abc import Sequence
 
 from croupier.ctl.app import app, families, load_commands
+from croupier.ctl.flags import CONNECTION_FLAGS
 from croupier.process.cli import run_app
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-def master_after_command(argv: Sequence[str]) -> list[str]:
-    """Return `argv` with a `--master M` before the command moved behind it."""
-    words = list(argv)
-    if words[:1] == ["--master"]:
-        flag, rest = words[:2], words[2:]
-    elif words and words[0].startswith("--master="):
-        flag, rest = words[:1], words[1:]
-    else:
-        return words
+def connection_after_command(argv: Sequence[str]) -> list[str]:
+    """Return `argv` with `--master M` and credentials before the command moved behind it."""
+    flags: list[str] = []
+    rest = list(argv)
+    while rest and rest[0].partition("=")[0] in CONNECTION_FLAGS:
+        width = 1 if "=" in rest[0] else 2
+        flags, rest = flags + rest[:width], rest[width:]
     has_two_words = len(rest) > 1 and rest[0] in families and not rest[1].startswith("-")
     command = 2 if has_two_words else 1
-    return [*rest[:command], *flag, *rest[command:]] if rest else words
+    return [*rest[:command], *flags, *rest[command:]] if rest else list(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`, or of the process; return the exit code."""
     try:
-        code = run_app(app, master_after_command(sys.argv[1:] if argv is None else argv))
+        code = run_app(app, connection_after_command(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -18,7 +18,9 @@ app = make_app(
     "croupier",
     "Inspect and operate a Croupier cluster; `croupier local` starts one on this machine.\n\n"
     "--master HOST:PORT[,...], before or after the command, names the masters; without it"
-    " CROUPIER_MASTER in the environment, or else 127.0.0.1:5050.\n\n"
+    " CROUPIER_MASTER in the environment, or else 127.0.0.1:5050. Credentials come from flags such"
+    " as --token-file, from the environment, or from ~/.config/croupier/credentials/HOST:PORT.toml:"
+    " croupier doctor checks them.\n\n"
     "Exit codes: 0 done; 1 the master refused, or no master can be reached; 2 wrong command line;"
     " 130 Ctrl-C. run and drain have more: see their --help.",
     reads_environment=False,

@@ -10,13 +10,21 @@ from typing import Any, TypeVar
 import grpc.aio
 
 from croupier.ctl.flags import Target
-from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 from croupier.net.address import Address
+from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials
 from croupier.net.leader_search import LeaderAnswer, LeaderSearch
 from croupier.net.masters import leader_address
 from croupier.net.transport import make_channel
 from croupier.net.unary import NoSuchCall, call_master
 from croupier.v1 import operator_pb2 as pb
+from croupier.v1.access_pb2_grpc import AccessServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
 # A command that finds no master fails within 5 s, including its own start. A large answer may
@@ -34,11 +42,11 @@ class Refused(CroupierError):
 
 
 class Master:
-    """A master that answered; `service` has the methods that `ask` can call."""
+    """A master that answered; `service` and `access` have the methods that `ask` can call."""
 
     def __init__(self, address: Address, channel: grpc.aio.Channel) -> None:
         self.address = address
-        self.service = OperatorServiceStub(channel)
+        self.service, self.access = OperatorServiceStub(channel), AccessServiceStub(channel)
 
     async def ask(
         self,
@@ -80,20 +88,37 @@ async def connected(target: Target) -> AsyncIterator[Master]:
     The leader may be a master that `target` does not list, but that a follower names.
 
     Raises:
+        InvalidRequest: if the credentials cannot be used.
         Unavailable: if none of them can be reached, or none leads.
+        Unauthenticated: if the credentials are refused.
     """
     masters: dict[Address, Master] = {}
+    found = target.credentials()
+    found.security.check()
 
     async def ask(address: Address, timeout_s: float) -> LeaderAnswer:
         if address not in masters:
-            channel = await stack.enter_async_context(make_channel(address))
+            channel = await stack.enter_async_context(make_channel(address, found.security))
             masters[address] = Master(address, channel)
         question = masters[address].service.GetMaster
         answer = await _call(question, pb.GetMasterRequest(), address, timeout_s)
         return LeaderAnswer(answer.leader, leader_address(answer.leader_address))
 
-    async with AsyncExitStack() as stack:
-        yield masters[await LeaderSearch(ask, FIND_S).run(target.addresses)]
+    try:
+        async with AsyncExitStack() as stack:
+            yield masters[await LeaderSearch(ask, FIND_S).run(target.addresses)]
+    except (Unauthenticated, PermissionDenied) as error:
+        raise type(error)(f"{error}; {advice(error, found)}") from None
+
+
+def advice(error: CroupierError, found: FoundCredentials) -> str:
+    """Return which credential was refused, and what to do next."""
+    if isinstance(error, PermissionDenied):
+        return f"this is by {found.text}: croupier access whoami shows who you are"
+    if found.text == NO_CREDENTIAL:
+        where = "" if found.file is None else f", or write {found.file}"
+        return f"no credential was found: give --token-file or --tls-cert{where} (croupier doctor)"
+    return f"this was by {found.text}: croupier doctor checks it"
 
 
 def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) -> T:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
@@ -14,24 +15,88 @@ from croupier.model.task import MAX_GRACE_MS
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, Address, parse_addresses
 from croupier.process.cli import read_by
 
+if TYPE_CHECKING:
+    from croupier.net.credential_search import FoundCredentials
+
+CONNECTION: Final = Group("Connection", sort_key=1000)
+
+
+def parse_masters(text: str) -> tuple[Address, ...]:
+    """Read `HOST:PORT[,...]`.
+
+    Raises:
+        InvalidRequest: if it has another form.
+    """
+    return parse_addresses(text, MASTER_PORT)
+
+
+def _file(name: str, text: str) -> Parameter:
+    return Parameter(name=name, help=text, group=CONNECTION, show_env_var=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The addresses of the masters of one cluster; one of them leads."""
+    """The masters of one cluster, one of which leads, and the credentials for it.
 
-    addresses: tuple[Address, ...]
+    Credentials that are not given are found in the environment or a file.
+    """
+
+    addresses: Annotated[
+        tuple[Address, ...],
+        read_by(
+            parse_masters,
+            name="--master",
+            negative="",
+            env_var="CROUPIER_MASTER",
+            show_default=str(DEFAULT_MASTER).format,
+            group=CONNECTION,
+            help="HOST:PORT of the master; several masters are joined by commas.",
+        ),
+    ] = (DEFAULT_MASTER,)
+    tls_ca: Annotated[
+        Path | None, _file("--tls-ca", "Certificates of the authorities to trust: use TLS.")
+    ] = None
+    tls_cert: Annotated[Path | None, _file("--tls-cert", "Certificate of this client.")] = None
+    tls_key: Annotated[Path | None, _file("--tls-key", "Its private key.")] = None
+    tls_name: Annotated[
+        str | None,
+        _file("--tls-name", "Name in the masters' certificates, if --tls-ca names no cluster."),
+    ] = None
+    token_file: Annotated[
+        Path | None, _file("--token-file", "File with a token, in place of a certificate.")
+    ] = None
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read `HOST:PORT[,...]`.
+        """Read `HOST:PORT[,...]`; raises as `parse_masters`."""
+        return cls(parse_masters(text))
+
+    def credentials(self) -> FoundCredentials:
+        """Return the credentials of the flags, the environment or the file of the first master.
 
         Raises:
-            InvalidRequest: if it has another form.
+            InvalidRequest: if a file cannot be used, or the settings contradict each other.
         """
-        return cls(parse_addresses(text, MASTER_PORT))
+        from croupier.net.credential_search import CredentialFlags, find_credentials
+
+        given = CredentialFlags(
+            self.tls_ca, self.tls_cert, self.tls_key, self.tls_name, self.token_file
+        )
+        return find_credentials(given, self.addresses)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
+
+
+# Flags of `Target`, which may also come before the command.
+CONNECTION_FLAGS: Final = (
+    "--master",
+    "--tls-ca",
+    "--tls-cert",
+    "--tls-key",
+    "--tls-name",
+    "--token-file",
+)
 
 
 def parse_grace_ms(text: str) -> int:
@@ -50,17 +115,9 @@ def _switch(name: str, text: str) -> Parameter:
     return Parameter(name=name, negative="", help=text)
 
 
-LOCAL: Final = Target((DEFAULT_MASTER,))
+LOCAL: Final = Target()
 
-MasterFlag = Annotated[
-    Target,
-    read_by(
-        Target.parse,
-        name="--master",
-        env_var="CROUPIER_MASTER",
-        help="HOST:PORT of the master; several masters are joined by commas.",
-    ),
-]
+MasterFlag = Annotated[Target, Parameter(name="*")]
 JsonListFlag = Annotated[bool, _switch("--json", "Print a JSON list.")]
 JsonFlag = Annotated[bool, _switch("--json", "Print JSON.")]
 DryRunFlag = Annotated[bool, _switch("--dry-run", "Change nothing; print what would change.")]

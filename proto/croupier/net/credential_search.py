@@ -21,6 +21,7 @@ from croupier.model.token import BearerToken
 from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity, read_file
 
+NO_CREDENTIAL: Final = "no credential"
 _KEYS: Final = ("ca", "cert", "key", "name", "token")
 _VARIABLES: Final = {
     "ca": "CROUPIER_TLS_CA",
@@ -74,7 +75,7 @@ class FoundCredentials:
             return f"the token {_token_id(security.token)}in {sources['token']}"
         if "cert" in sources:
             return f"the certificate {security.cert} ({sources['cert']})"
-        return "no credential"
+        return NO_CREDENTIAL
 
 
 def find_credentials(

@@ -104,4 +104,6 @@ class LeaderSearch:
                 f"no master leads right now, say {names}; waited {self._timeout_s:g} s for one to"
                 " be elected; try again in a few seconds"
             )
-        return next(self._errors[address] for address in addresses)
+        errors = [self._errors[address] for address in addresses]
+        # A master that refuses the client says more than one that is not there.
+        return next((each for each in errors if not isinstance(each, Unavailable)), errors[0])

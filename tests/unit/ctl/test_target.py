@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.ctl.__main__ import master_after_command
+from croupier.ctl.__main__ import connection_after_command
 from croupier.ctl.commands.kill import kill_request
 from croupier.ctl.flags import LOCAL, Target, parse_grace_ms
 from croupier.model.errors import InvalidRequest
@@ -49,8 +49,12 @@ def test_ids_are_checked_before_they_are_sent() -> None:
         ("weights --master m", "weights --master m"),
         ("--master m", "--master m"),
         ("--master", "--master"),
+        (
+            "--tls-ca c --master=m --token-file t agents",
+            "agents --tls-ca c --master=m --token-file t",
+        ),
         ("", ""),
     ],
 )
 def test_the_master_may_be_named_before_the_command(given: str, meant: str) -> None:
-    assert master_after_command(given.split()) == meant.split()
+    assert connection_after_command(given.split()) == meant.split()

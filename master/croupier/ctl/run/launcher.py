@@ -15,6 +15,7 @@ from croupier.ctl.run.progress import Copy, Progress
 from croupier.model.limits import DEFAULT_REFUSE_S
 from croupier.sdk import (
     Conflict,
+    Credentials,
     CroupierError,
     Framework,
     NotFound,
@@ -48,6 +49,7 @@ class Launcher(Framework):
             name=job.title,
             role=job.role,
             master=str(target),
+            credentials=_credentials(target),
             failover_timeout_s=FAILOVER_S,
             demand=job.unit,
             demand_count=job.count,
@@ -175,3 +177,8 @@ class Launcher(Framework):
     def _settle(self) -> None:
         if self.progress.is_over and not self.over.done():
             self.over.set_result(None)
+
+
+def _credentials(target: Target) -> Credentials:
+    found = target.credentials().security
+    return Credentials(found.ca, found.cert, found.key, found.name, found.token, found.token_file)
