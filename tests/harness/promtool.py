@@ -1,8 +1,9 @@
-"""The check of metrics by Prometheus, `promtool check metrics`."""
+"""Checks by Prometheus: of metrics, and of alerts on series that a test describes."""
 
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 from tests.harness.debian import program
 
@@ -13,8 +14,22 @@ def check_metrics(text: str) -> None:
     Raises:
         AssertionError: if promtool reports a fault; holds its output.
     """
+    _promtool("check", "metrics", text=text)
+
+
+def check_alerts(rules: Path, tests: Path) -> None:
+    """Check a file of alerts, and run a file of tests in the format of `promtool test rules`.
+
+    Raises:
+        AssertionError: if a test fails; holds its output.
+    """
+    _promtool("check", "rules", str(rules))
+    _promtool("test", "rules", str(tests))
+
+
+def _promtool(*words: str, text: str = "") -> None:
     done = subprocess.run(
-        [str(program("promtool", "prometheus")), "check", "metrics"],
+        [str(program("promtool", "prometheus")), *words],
         input=text,
         capture_output=True,
         text=True,

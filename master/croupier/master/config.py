@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
-from croupier.master.etcd.target import SCHEME, EtcdAccess, EtcdTarget
+from croupier.master.etcd.target import SCHEME, EtcdFiles, EtcdTarget
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
@@ -136,7 +136,8 @@ class MasterConfig:
     it."""
 
     etcd_ca: Path | None = None
-    """CA certificates (PEM) that signed the certificates of etcd's members. Enables TLS."""
+    """CA certificates (PEM) that signed the certificates of etcd's members. Enables TLS. The files
+    of credentials for etcd are reread when they change."""
 
     etcd_cert: Path | None = None
     """Client certificate (PEM) of this master for etcd."""
@@ -283,13 +284,9 @@ class MasterConfig:
         """Return the rules of allocation passes."""
         return Rules(order=self.agent_order)
 
-    def etcd_access(self) -> EtcdAccess:
-        """Read the credentials of this master for etcd.
-
-        Raises:
-            InvalidRequest: if a file cannot be read, or one of a pair is missing.
-        """
-        return EtcdAccess.read(
+    def etcd_files(self) -> EtcdFiles:
+        """Return the files of the credentials of this master for etcd."""
+        return EtcdFiles(
             self.etcd_ca, self.etcd_cert, self.etcd_key, self.etcd_user, self.etcd_password_file
         )
 
@@ -335,7 +332,7 @@ class MasterConfig:
             )
         if self.advertise is not None and not self.advertise.port:
             raise InvalidRequest("--advertise needs a port")
-        if self.etcd_access().is_encrypted or self.insecure:
+        if self.etcd_files().read().is_encrypted or self.insecure:
             return
         for member in target.endpoints:
             if not member.is_loopback:

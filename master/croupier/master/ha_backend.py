@@ -60,12 +60,17 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
     from croupier.master.etcd.metrics import ETCD
+    from croupier.master.etcd.renewal import EtcdRenewal
     from croupier.master.store.etcd import EtcdStore
 
-    client = EtcdClient(target.endpoints, config.etcd_access())
+    files = config.etcd_files()
+    client = EtcdClient(target.endpoints, files.read())
+    renewal = EtcdRenewal(client, files)
+    renewal.start()
     election = EtcdElection(client, target.prefix, str(address), config.lease)
 
     async def close() -> None:
+        renewal.stop()
         await election.close()
         await client.close()
 

@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from croupier.master.core.records import MasterRecord
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
-from croupier.master.etcd.target import EtcdAccess
+from croupier.master.etcd.renewal import EtcdRenewal
+from croupier.master.etcd.target import EtcdAccess, EtcdFiles
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import InvalidRequest
 from tests.harness.etcd import PASSWORD, USER, Etcd, make_certificates, running_etcd
@@ -79,6 +80,45 @@ async def test_a_key_of_another_certificate_is_refused(guarded: Etcd, tmp_path: 
     others = make_certificates(tmp_path)
     access = dataclasses.replace(guarded.access(), key=others.client_key.read_bytes())
     assert "are ca, certificate and key the right files?" in await refusal(guarded, access)
+
+
+async def test_renewed_credentials_are_used_within_a_term(guarded: Etcd, tmp_path: Path) -> None:
+    assert guarded.certificates is not None
+    own = guarded.certificates
+    ca, cert, key = (tmp_path / name for name in ("ca", "cert", "key"))
+    for path, source in ((ca, own.ca), (cert, own.client), (key, own.client_key)):
+        path.write_bytes(source.read_bytes())
+    files = EtcdFiles(ca, cert, key)
+    async with AsyncExitStack() as stack:
+        client = EtcdClient(guarded.addresses, files.read())
+        stack.push_async_callback(client.close)
+        election = EtcdElection(client, "renewed", "a:1", 5)
+        stack.push_async_callback(election.close)
+        await election.win()
+        renewal = EtcdRenewal(client, files)
+        assert await renewal.look()
+        before = client._endpoints
+        # A certificate without its key, then of a foreign authority, then a good one.
+        foreign = make_certificates(tmp_path / "foreign")
+        cert.write_bytes(foreign.client.read_bytes())
+        with capture_logs() as logs:
+            assert not await renewal.look()
+            key.write_bytes(foreign.client_key.read_bytes())
+            assert not await renewal.look()
+            assert not await renewal.look()
+            assert client._endpoints is before
+            await client.get(b"x")
+            cert.write_bytes(own.server.read_bytes())
+            key.write_bytes(own.server_key.read_bytes())
+            assert await renewal.look()
+        assert [line["event"] for line in logs] == [
+            "etcd_credentials_not_renewed",
+            "etcd_credentials_not_renewed",
+            "etcd_credentials_renewed",
+        ]
+        assert client._endpoints is not before
+        await client.get(b"x")
+        assert election.is_won
 
 
 async def test_a_client_with_a_password_is_accepted(with_users: Etcd) -> None:

@@ -29,6 +29,8 @@ from croupier.process.logging import get_logger
 ATTEMPT_S = 1.0
 CALL_S = 10.0
 STATUS_S = 3.0
+# Old connections stay this long after a renewal; the longest call is that of the longest lease.
+RETIRE_S = 120.0
 EARLY_S = 0.1
 # The first releases without known bugs that lose or corrupt data.
 SOUND = {(3, 4): 22, (3, 5): 6}
@@ -59,6 +61,8 @@ class EtcdClient:
         self._rng = rng or random.Random()
         self._clock: Clock = clock or SystemClock()
         self._endpoints = [Endpoint(address, self._access) for address in addresses]
+        # Endpoints with old credentials, until their calls have ended.
+        self._retired: dict[asyncio.Task[None], list[Endpoint]] = {}
         # Spread masters over the members.
         self._current = self._rng.randrange(len(self._endpoints))
         self._token = ""
@@ -209,9 +213,35 @@ class EtcdClient:
                 raise InvalidRequest(f"no member of etcd can be used: {bad}")
             raise Unavailable(f"no member of etcd answers: {faults[0]}")
 
+    async def renew(self, access: EtcdAccess) -> None:
+        """Use other credentials from the next call on; calls under way end over old connections.
+
+        Raises:
+            CroupierError: if no member answers with `access`; the client keeps the old ones.
+        """
+        renewed = [Endpoint(endpoint.address, access) for endpoint in self._endpoints]
+        answers = await asyncio.gather(*map(self._status, renewed))
+        faults = [answer for answer in answers if isinstance(answer, CroupierError)]
+        if len(faults) == len(answers):
+            await asyncio.gather(*(endpoint.close() for endpoint in renewed))
+            raise faults[0]
+        for old, new in zip(self._endpoints, renewed, strict=True):
+            new.is_failing = old.is_failing
+        retiring = asyncio.create_task(self._retire(self._endpoints), name="etcd-retire")
+        self._retired[retiring] = self._endpoints
+        retiring.add_done_callback(self._retired.pop)
+        self._endpoints, self._access, self._token = renewed, access, ""
+
+    async def _retire(self, endpoints: list[Endpoint]) -> None:
+        await asyncio.sleep(RETIRE_S)
+        await asyncio.gather(*(endpoint.close() for endpoint in endpoints))
+
     async def close(self) -> None:
         """Disconnect from all members."""
-        await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints))
+        endpoints = [*self._endpoints, *(each for old in self._retired.values() for each in old)]
+        for retiring in list(self._retired):
+            retiring.cancel()
+        await asyncio.gather(*(endpoint.close() for endpoint in endpoints))
 
     async def _status(self, endpoint: Endpoint) -> pb.StatusResponse | CroupierError:
         try:

@@ -95,6 +95,31 @@ class EtcdAccess:
         return self.ca is not None or self.cert is not None
 
 
+@dataclass(frozen=True, slots=True)
+class EtcdFiles:
+    """The files of credentials for etcd; the default is none, for plain text."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    user: str = ""
+    password_file: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files that are set."""
+        found = (self.ca, self.cert, self.key, self.password_file)
+        return tuple(path for path in found if path is not None)
+
+    def read(self) -> EtcdAccess:
+        """Read the credentials.
+
+        Raises:
+            InvalidRequest: if a file cannot be read, or one of a pair is missing.
+        """
+        return EtcdAccess.read(self.ca, self.cert, self.key, self.user, self.password_file)
+
+
 def _pem(path: Path | None) -> bytes | None:
     if path is None:
         return None
