@@ -35,6 +35,8 @@ class RefNode:
     dealt_at: int = 0
     children: list[RefNode] = field(default_factory=list)
     is_leaf: bool = False
+    # A principal in a role: a client like a framework, whatever the number of its frameworks.
+    is_principal: bool = False
 
     def leaves(self) -> Iterator[RefNode]:
         if self.is_leaf:
@@ -89,6 +91,13 @@ def _rounded_up(number: Fraction) -> int:
 
 def direction(node: RefNode, totals: Scalars) -> dict[str, int]:
     """Return the direction in parts of Q; over the weights by resource, its largest part is Q."""
+    if node.is_principal:
+        used: Scalars = {}
+        for leaf in node.leaves():
+            for name, milli in leaf.used.items():
+                used[name] = used.get(name, 0) + milli
+        if any(used.values()):
+            return direction(RefNode("", 0, used=used, is_leaf=True), totals)
     if not node.is_leaf:
         pull, whole = pulls(node, totals)
         return {name: _rounded_up(each * Q / whole) for name, each in pull.items()}
@@ -150,6 +159,8 @@ class Reference:
             return None
         tier, number = min(levels)
         own = self.own(node)
+        if node.is_principal:
+            return own
         if self.measure is not None:
             return (tier, number) if tier < own[0] else own
         if tier:

@@ -29,6 +29,8 @@ class RandomDriver(Oracle):
         hold_s = random.choice((0.0, 0.0, 3.0))
         rules = Rules(hold_s=hold_s, order=order, seed=seed)
         super().__init__(Allocator(policies.make(policy, seed), rules), rules)
+        # In every third run there is no authentication.
+        self.owners = ("", "client/p", "client/q") if seed % 3 else ("",)
         self.name = f"{seed}: {policy}, {order}, hold {hold_s}"
         self.count = 0
         # Number of grants made.
@@ -51,6 +53,7 @@ class RandomDriver(Oracle):
             self.framework_turns: 3,
             self.roles_are_suppressed: 3,
             self.framework_changes_roles: 1,
+            self.framework_is_claimed: 1,
             self.framework_comes: 1,
             self.framework_goes: 1,
             self.agent_comes: 1,
@@ -103,9 +106,13 @@ class RandomDriver(Oracle):
         framework_id = FrameworkId(f"f{self.count}")
         roles = tuple(self.random.sample(ROLES, self.random.choice((1, 1, 1, 2, 3))))
         self.members[framework_id] = Member(framework_id, roles)
-        self.allocator.add_framework(framework_id, roles)
+        self.allocator.add_framework(framework_id, roles, self.random.choice(self.owners))
         self.allocator.set_demand(framework_id, self.demands(roles))
         self.allocator.connect(framework_id, True)
+
+    def framework_is_claimed(self) -> None:
+        member = self.random.choice(list(self.members.values()))
+        self.allocator.set_owner(member.framework_id, self.random.choice(self.owners))
 
     def framework_goes(self) -> None:
         if len(self.members) < 2:

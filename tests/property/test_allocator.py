@@ -7,7 +7,7 @@ are checked only where the slack leaves a bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hypothesis import given, settings
@@ -80,6 +80,33 @@ def dealt(case: Case) -> list[tuple[str, int]]:
     return [(name, agent) for _, name, agent in sorted(deals)]
 
 
+def dealt_to_principals(case: Case, splits: list[int]) -> list[tuple[str, int]]:
+    """Return the allocated units in order, as (principal, agent).
+
+    Each client is a principal with several frameworks, all in one role.
+    """
+    allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()))
+    owners = {}
+    for client, parts in zip(case.clients, splits, strict=False):
+        for part in range(parts):
+            framework_id = FrameworkId(f"{client.name}-{part}")
+            owners[framework_id] = client.name
+            allocator.add_framework(framework_id, (Role("*"),), f"client/{client.name}")
+            count = client.count
+            if count is not None:
+                count = count // parts + (part < count % parts)
+            allocator.set_demand(framework_id, (Demand(resources(client.task), count),))
+            allocator.connect(framework_id, True)
+    for number, total in enumerate(case.agents):
+        allocator.add_agent(AgentId(str(number)), resources(total))
+    deals = []
+    while allocator.has_dirty_agents:
+        for grant in allocator.run(0.0, budget=3):
+            deals += [(n, owners[grant.framework_id], int(grant.agent_id)) for n in grant.deals]
+        allocator.check()
+    return [(name, agent) for _, name, agent in sorted(deals)]
+
+
 def reference(case: Case) -> list[tuple[str, int]]:
     """Return the units that the definition allocates.
 
@@ -122,6 +149,17 @@ def reference(case: Case) -> list[tuple[str, int]]:
 @given(cases())
 def test_every_grant_equals_the_reference(case: Case) -> None:
     assert dealt(case) == reference(case)
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases(), st.lists(st.integers(1, 12), min_size=5, max_size=5))
+def test_a_principal_gains_nothing_by_splitting_into_frameworks(
+    case: Case, splits: list[int]
+) -> None:
+    """Principals that share a role are dealt to as the reference deals to single clients."""
+    clients = tuple(replace(client, weight=1000) for client in case.clients)
+    shared = Case(case.agents, clients)
+    assert dealt_to_principals(shared, splits) == reference(shared)
 
 
 def shares_and_deltas(case: Case) -> dict[str, tuple[Fraction, Fraction]]:

@@ -1,7 +1,8 @@
 """The neediest leaf of the tree, against a reference in exact fractions.
 
-Random trees have roles and frameworks at every height. Frameworks come and go, get offers, launch
-and end tasks, and change their demand; operators change roles, and the cluster changes its size.
+Random trees have roles and frameworks at every height; in every second tree, frameworks have owners
+and are claimed by others. Frameworks come and go, get offers, launch and end tasks, and change
+their demand; operators change roles, and the cluster changes its size.
 After every change, tree and reference must choose the same neediest framework from random sets of
 eligible ones.
 """
@@ -15,7 +16,7 @@ from random import Random
 import pytest
 
 from croupier.master.allocator import policies
-from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.node import Leaf, PrincipalNode
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
@@ -33,8 +34,11 @@ WEIGHTS = (1, 7, 500, 1000, 1000, 1000, 2000, 3000, 999_983, MAX_WEIGHT)
 class Twins:
     """The tree and its reference, changed together."""
 
-    def __init__(self, random: Random, policy: str, measure: Measure | None) -> None:
+    def __init__(
+        self, random: Random, policy: str, measure: Measure | None, owners: tuple[str, ...]
+    ) -> None:
         self.random = random
+        self.owners = owners
         self.totals = Totals()
         self.tree = Tree(self.totals, policies.make(policy))
         self.reference = Reference({}, measure)
@@ -58,8 +62,8 @@ class Twins:
             self.resize({self.random.choice(NAMES): self.random.randint(1, 60)})
 
     def join(self) -> None:
-        role = self.random.choice(ROLES)
-        leaf = self.tree.add(FrameworkId(f"f{self.arrivals}"), Role(role))
+        role, owner = self.random.choice(ROLES), self.draw_owner()
+        leaf = self.tree.add(FrameworkId(f"f{self.arrivals}"), Role(role), owner)
         node = RefNode(str(leaf.framework_id), 0, is_leaf=True)
         pool, path = self.reference.root, ""
         for name in role.split("/"):
@@ -70,6 +74,7 @@ class Twins:
                 self.configure(path)
                 pool.children.append(self.roles[path])
             pool = self.roles[path]
+        pool = self.pool_of(leaf)
         self.arrivals += 1
         node.arrival = self.arrivals
         pool.children.append(node)
@@ -77,13 +82,41 @@ class Twins:
         if self.random.random() < 0.8:
             self.turn(leaf, willing=True)
 
+    def draw_owner(self) -> str:
+        """Return an owner's name, which no role has."""
+        return self.random.choice(self.owners)
+
+    def pool_of(self, leaf: Leaf) -> RefNode:
+        """Return the node right above the leaf, a new one for a new owner in the role."""
+        pool = self.roles[leaf.role]
+        if leaf.owner:
+            path = f"{leaf.role}/{leaf.owner}"
+            if path not in self.roles:
+                self.arrivals += 1
+                self.roles[path] = RefNode(path, self.arrivals, is_principal=True)
+                pool.children.append(self.roles[path])
+            pool = self.roles[path]
+        return pool
+
+    def claim(self, leaf: Leaf) -> None:
+        """Move the leaf to another owner."""
+        node, path = self.pairs[leaf], path_of(leaf)
+        owner = self.draw_owner()
+        if owner == leaf.owner:
+            return
+        self.tree.move(leaf, owner)
+        self.roles[path].children.remove(node)
+        if not self.roles[path].children and path != leaf.role:
+            self.roles[leaf.role].children.remove(self.roles.pop(path))
+        self.pool_of(leaf).children.append(node)
+
     def leave(self, leaf: Leaf) -> None:
         node = self.pairs.pop(leaf)
         for amounts, sort in ((node.offered, "offered"), (node.used, "used")):
             if amounts:
                 self.take_back(leaf, node, dict(amounts), sort)
+        path = path_of(leaf)
         self.tree.remove(leaf)
-        path = str(leaf.role)
         self.roles[path].children.remove(node)
         while path and not self.roles[path].children:
             parent = path.rpartition("/")[0]
@@ -117,7 +150,7 @@ class Twins:
         self.add(node.offered, amounts)
         node.slots += 1
         node.dealt_at = self.deals
-        path = str(leaf.role)
+        path = path_of(leaf)
         while path:
             self.roles[path].dealt_at = self.deals
             path = path.rpartition("/")[0]
@@ -191,6 +224,7 @@ class Twins:
             lambda: self.declare(leaf),
             lambda: self.turn(leaf, willing=not leaf.is_listed and leaf.has_pending),
             lambda: self.leave(leaf),
+            lambda: self.claim(leaf),
             self.set_role,
             self.grow,
         ]
@@ -213,15 +247,22 @@ class Twins:
     def compare_entitlements(self) -> None:
         computed = {}
         for node, due in self.tree.entitlements().items():
-            computed[str(node.name)] = due
+            role = f"{node.role_node.role}/" if isinstance(node, PrincipalNode) else ""
+            computed[f"{role}{node.name}"] = due
             assert self.tree.entitlement(node) == due
         assert computed == self.reference.entitlements()
+
+
+def path_of(leaf: Leaf) -> str:
+    """Return the path of the node right above the leaf."""
+    return f"{leaf.role}/{leaf.owner}" if leaf.owner else str(leaf.role)
 
 
 def guarded_decisions(cases: int, steps: int, policy: str, measure: Measure | None) -> int:
     guarded = 0
     for seed in range(cases):
-        twins = Twins(Random(f"{policy} {seed}"), policy, measure)
+        owners = ("", "p", "q", "p") if seed % 2 else ("",)
+        twins = Twins(Random(f"{policy} {seed}"), policy, measure, owners)
         for _ in range(steps):
             twins.step()
             guarded += twins.ask()

@@ -3,10 +3,11 @@
 The direction of a node is the mix of resources in which its usage grows: a vector scaled so that
 its largest component is Q, after the node's weights by resource. The direction of a leaf is that of
 the resources that its tasks use, or of its demand while it runs no task. Offers do not count, so a
-shape that is declared but not used cannot enlarge a role's entitlement. The direction of a role is
-the weighted sum of its children's. The largest component of that sum says how much the children can
-have together: siblings that need complementary resources are entitled to more than their weights
-alone would give.
+shape that is declared but not used cannot enlarge a role's entitlement. The direction of a
+principal is that of the resources that the tasks of all its frameworks use, as if it had one
+framework; the sum of theirs while they run no task. The direction of a role is the weighted sum of
+its children's. The largest component of that sum says how much the children can have together:
+siblings that need complementary resources are entitled to more than their weights alone would give.
 
 The definition and its proofs are cited in `policies.drf`.
 """
@@ -16,7 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode
+from croupier.master.allocator.node import (
+    Amounts,
+    Branch,
+    Leaf,
+    Node,
+    PrincipalNode,
+    RoleNode,
+)
 from croupier.master.allocator.share import Totals
 
 Q = 1 << 16
@@ -72,6 +80,8 @@ def direction_of(node: Node, totals: Totals) -> Amounts:
     if isinstance(node, Leaf):
         return _of_leaf(node, totals)
     assert isinstance(node, Branch)
+    if isinstance(node, PrincipalNode) and node.used:
+        return _scaled(node.used, totals, node.settings.resource_weights)
     up, over = lift_of(node)
     # Scaled so that the largest part, after the weights by resource, is Q; rounded up.
     return {name: -(-part * over // up) for name, part in node.direction_sum.items()}

@@ -25,7 +25,21 @@ def crowd(fixture: AllocatorFixture, owner: str, frameworks: int, role: str = "*
         fixture.framework(f"{owner}{number}", want("cpus:1"), roles=(role,), owner=owner)
 
 
-@pytest.mark.parametrize("policy", ["drf", "yarn-drf", "asset", "single-resource", "slots"])
+TREES = ["drf", "yarn-drf", "asset", "single-resource", "slots"]
+
+
+@pytest.mark.parametrize("policy", TREES)
+def test_more_frameworks_than_units_get_no_more_than_one_of_another(policy: str) -> None:
+    fixture = AllocatorFixture(policies.make(policy))
+    crowd(fixture, "many", 100)
+    crowd(fixture, "one", 1)
+    fixture.agent("a", "cpus:40;mem:40GB")
+    units = units_of(fixture)
+    assert units.pop("one0") == 20
+    assert max(units.values()) == 1
+
+
+@pytest.mark.parametrize("policy", TREES)
 def test_many_frameworks_of_one_principal_get_as_much_as_one_of_another(policy: str) -> None:
     fixture = AllocatorFixture(policies.make(policy))
     crowd(fixture, "many", 9)

@@ -1,10 +1,12 @@
 """Hierarchical dominant resource fairness by least satisfaction.
 
-The level of a leaf is its dominant share. The level of a role is that of its least satisfied
-child, brought to the role's scale, or its own dominant share if that is less. The scale is S, the
-largest component of the sum of the children's directions: siblings that use different resources
-can each have nearly all that their role has, siblings that compete for one must divide it. The
-entitlement of a child is then
+The level of a leaf is its dominant share. So is that of a principal in a role: its place depends on
+what its frameworks hold together, and not on how many they are. By the least satisfied of them, a
+principal would come first until each had a task, however many it had. The level of a role is that
+of its least satisfied child, brought to the role's scale, or its own dominant share if that is
+less. The scale is S, the largest component of the sum of the children's directions: siblings that
+use different resources can each have nearly all that their role has, siblings that compete for one
+must divide it. The entitlement of a child is then
 
     E(root) = 1,    E(child) = E(parent) * weight(child) * Q / S(parent)
 
@@ -24,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator.entitlements import Q, lift_of
-from croupier.master.allocator.node import Branch, Leaf, Level, Node
+from croupier.master.allocator.node import Branch, Leaf, Level, Node, PrincipalNode
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
 from croupier.master.allocator.share import Totals
@@ -72,6 +74,8 @@ class Drf(Still):
 
     def join(self, role: Branch, child: Node, level: Level) -> Level:
         """Return the lesser of the role's own level and its neediest child's, in its scale."""
+        if isinstance(role, PrincipalNode):
+            return role.own
         tier, number, over = level
         if tier:
             if (
