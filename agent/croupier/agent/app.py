@@ -28,7 +28,9 @@ from croupier.agent.metrics import Metrics
 from croupier.agent.oom_score import lower_own_score
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
+from croupier.agent.remove_tree import remove_trees
 from croupier.agent.sandbox import Sandboxes
+from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.supervisor import Supervisor
@@ -138,7 +140,9 @@ class Agent:
         put, clock = self._inbox.put_now, self._clock
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         failed = metrics.launch_failed
-        machine = LocalMachine(sandboxes, supervisor, janitor, health_check, failed)
+        secret_files = SecretFiles(work_dir.path)
+        await remove_trees(secret_files.left(self.state.known_runs()))
+        machine = LocalMachine(sandboxes, supervisor, janitor, health_check, secret_files, failed)
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
         self._own("driver", self._driver.run())

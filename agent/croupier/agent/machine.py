@@ -16,12 +16,14 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.janitor import Janitor
 from croupier.agent.sandbox import Sandbox, Sandboxes
+from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
 from croupier.agent.shim.launch_errors import cannot_start
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.unix_user import UnixUser, find_user
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId
+from croupier.model.secrets import DIRECTORY_VARIABLE
 from croupier.model.task import Command, TaskInfo
 
 MAX_PORT_VARIABLES = 100
@@ -41,9 +43,11 @@ class LocalMachine:
         supervisor: Supervisor,
         janitor: Janitor,
         health_check: HealthCheck,
+        secret_files: SecretFiles,
         failed: Callable[[str], None],
     ) -> None:
-        """Call `failed` with the step of each failed launch: user, sandbox or exec."""
+        """Call `failed` with the step of each failed launch: user, sandbox, secrets or exec."""
+        self._secret_files = secret_files
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
         self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
         self._janitor, self._health_check = janitor, health_check
@@ -69,7 +73,10 @@ class LocalMachine:
             with self._sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
                 environment = self._environment(state.agent_id, key, info, sandbox, user)
+                environment |= self._secrets(spawn, info.command, user)
                 self._supervisor.spawn(key, spawn.run, argv, environment, sandbox, user)
+        except SecretsUndeliverable as error:
+            return self._fail(key, "secrets", str(error))
         except OSError as error:
             if not opened:
                 message = f"cannot make the sandbox: {_text(error)}"
@@ -102,7 +109,9 @@ class LocalMachine:
         self._supervisor.signal(key, _SIGNALS[force])
 
     def forget_run(self, run: str) -> None:
-        """Remove a run file; if that fails, the next agent removes it when it starts."""
+        """Remove a run's file and secrets; if that fails, the next agent does when it starts."""
+        with suppress(OSError):
+            self._secret_files.remove(run)
         with suppress(OSError):
             self._supervisor.forget(run)
 
@@ -117,6 +126,17 @@ class LocalMachine:
     def _fail(self, key: Key, step: str, message: str, cause: str = "") -> LaunchFailed:
         self._failed(step)
         return LaunchFailed(key, message, cause=cause)
+
+    def _secrets(self, spawn: Spawn, command: Command, user: UnixUser | None) -> dict[str, str]:
+        """Deliver the task's secrets; return the variables for them.
+
+        Raises:
+            SecretsUndeliverable: if files are asked for and cannot be made.
+        """
+        if not command.secret_files or not spawn.secrets:
+            return spawn.secrets.reveal()
+        directory = self._secret_files.write(spawn.run, spawn.secrets, user)
+        return {DIRECTORY_VARIABLE: str(directory)}
 
     def _environment(
         self, agent_id: AgentId, key: Key, task: TaskInfo, sandbox: Sandbox, user: UnixUser | None

@@ -160,8 +160,9 @@ class Reactor:
 
     def decide(self, event: Event) -> None:
         """Step the core; the effects belong to the coming batch."""
-        if isinstance(event, LaunchTask) and self._has_sandbox(event):
-            event = ev.LaunchIntoSandbox(event)
+        order = event.order if isinstance(event, ev.LaunchWithSecrets) else event
+        if isinstance(order, LaunchTask) and self._has_sandbox(order):
+            event = ev.LaunchIntoSandbox(order)
         self._effects += self._step(event)
 
     def decide_at_once(self, event: Event) -> None:

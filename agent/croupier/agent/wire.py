@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from croupier.agent.core.events import Event
+from croupier.agent.core.events import Event, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
@@ -19,7 +19,7 @@ from croupier.v1 import agent_pb2 as pb
 from croupier.v1.task_pb2 import TaskInfo
 from croupier.wire.resources import attributes_to_wire, resources_to_wire
 from croupier.wire.store_position import position_to_wire
-from croupier.wire.task import status_to_wire, task_from_wire, task_to_wire
+from croupier.wire.task import secrets_from_wire, status_to_wire, task_from_wire, task_to_wire
 
 # A larger REGISTER carries only the fields of tasks that affect decisions: the others may have
 # 128 KB for each task. If it is still larger, its tasks come in pages.
@@ -62,6 +62,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
         incomplete=state.incomplete,
         problems=_problems(state.health.problems),
         position=position_to_wire(state.position) if state.position else None,
+        takes_secrets=True,
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
@@ -110,12 +111,14 @@ def order_from_wire(order: pb.Order) -> Event:
     match order.WhichOneof("order"):
         case "launch":
             launch = order.launch
-            return LaunchTask(
+            secrets = secrets_from_wire(launch.task)
+            launch_task = LaunchTask(
                 FrameworkId(launch.framework_id),
                 task_from_wire(launch.task),
                 check_role(launch.role or DEFAULT_ROLE),
                 check_epoch(launch.framework_epoch),
             )
+            return LaunchWithSecrets(launch_task, secrets) if secrets else launch_task
         case "acknowledge":
             ack = order.acknowledge
             return AcknowledgeUpdate(

@@ -62,6 +62,7 @@ class Framework:
         roles: Iterable[str] | None = None,
         demands: Iterable[Demand] = (),
         credentials: Credentials | None = None,
+        insecure: bool = False,
     ) -> None:
         """Describe the framework; nothing is sent before `run`.
 
@@ -85,10 +86,12 @@ class Framework:
             credentials: for a cluster with authentication; None looks in the environment
                 (CROUPIER_TLS_CA, CROUPIER_TOKEN_FILE, ...), then in
                 ~/.config/croupier/credentials/HOST:PORT.toml for the first master.
+            insecure: send secrets of tasks even unencrypted to other machines.
 
         Raises:
             InvalidRequest: if an argument is invalid, or the credentials cannot be used.
         """
+        self._is_insecure = insecure
         self._name = type(self).__name__ if name is None else name
         own = roles_of(role, roles)
         wanted = demands_of(one_demand(demand, demand_count, constraints), demands, own)
@@ -188,7 +191,8 @@ class Framework:
             One verdict per task, in order. A stale offer fails all tasks.
 
         Raises:
-            InvalidRequest: if there is no offer, or the call is larger than the master takes.
+            InvalidRequest: if there is no offer, the call is larger than the master takes, or
+                secrets would be sent unencrypted to another machine.
             Unavailable: if there is no answer within 30 s of connected time. The tasks may
                 have been launched: updates or `reconcile` show it.
             CroupierError: if the master refused the whole call.
@@ -197,6 +201,8 @@ class Framework:
         if not launched:
             await self.decline(offers, refuse_s)
             return []
+        if not self._is_insecure and any(task.secrets for task in launched):
+            self._session.check_private()
         offer_ids = _offer_ids(offers)
         first = offers if isinstance(offers, Offer) else offers[0]
         verdict = await self._session.call(

@@ -99,9 +99,23 @@ class Session:
             outbox_bytes=sys.maxsize,
             security=security,
         )
+        self._is_local = all(address.is_loopback for address in masters)
         self._has_begun = self._is_tearing_down = False
         self._stop_asked = asyncio.Event()
         self._ended = asyncio.Event()
+
+    def check_private(self) -> None:
+        """Check that nobody else can read what is sent.
+
+        Raises:
+            InvalidRequest: if a call may go unencrypted to another machine.
+        """
+        connection = self._connection
+        if not (connection.is_encrypted or (self._is_local and connection.is_local)):
+            raise InvalidRequest(
+                "secrets are not sent unencrypted to another machine: connect with TLS, or make"
+                " the framework with insecure=True"
+            )
 
     async def call(
         self,

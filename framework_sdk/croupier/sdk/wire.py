@@ -63,7 +63,8 @@ def subscribe_call(identity: Identity, subscription: Subscription) -> pb.Call:
 
 def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float) -> pb.Call:
     """Return an ACCEPT that launches `tasks` on the sum of the offers."""
-    launch = pb.Operation(launch=pb.Launch(tasks=[task_to_wire(task.info) for task in tasks]))
+    messages = [task_to_wire(task.info, task.secrets) for task in tasks]
+    launch = pb.Operation(launch=pb.Launch(tasks=messages))
     operations = [launch] if tasks else []
     accept = pb.Accept(offer_ids=offer_ids, operations=operations, filters=_filters(refuse_s))
     return pb.Call(accept=accept)

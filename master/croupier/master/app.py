@@ -93,6 +93,7 @@ class Master:
         from croupier.process.http.server import HttpServer
 
         self._loop_watch.start()
+        box = await asyncio.to_thread(self._config.secret_box)
         self._listen()
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
@@ -116,7 +117,13 @@ class Master:
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
         terms = Terms(
-            self._config, self._ha_backend, leadership, self._metrics, self._clock, self._limits
+            self._config,
+            self._ha_backend,
+            leadership,
+            self._metrics,
+            self._clock,
+            self._limits,
+            box,
         )
         self._leading = asyncio.create_task(terms.run(), name="terms")
         if not self._ha_backend.is_shared:

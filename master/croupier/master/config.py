@@ -14,6 +14,8 @@ from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
 from croupier.master.etcd.target import SCHEME, EtcdFiles, EtcdTarget
+from croupier.master.sealing.box import KeyBox
+from croupier.master.sealing.keys import open_keys
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
@@ -215,6 +217,15 @@ class MasterConfig:
     """Authenticate every caller, and let it do only what rules allow. Default: on with --tls-cert,
     else off. Without TLS only on loopback addresses."""
 
+    secrets_key_file: Path | None = None
+    """File with the keys that encrypt the secrets of tasks: one a line, 32 bytes in base64; the
+    first encrypts, all decrypt. Created if missing, except with etcd: there, all masters need the
+    same keys. Without a key, tasks with secrets are refused."""
+
+    secrets_key_command: str = ""
+    """Command that prints the keys of --secrets-key-file, such as a client of a key management
+    service. Runs once when the master starts, for at most 30s."""
+
     insecure: bool = False
     """Allow listening on non-loopback addresses without encryption or authentication."""
 
@@ -242,6 +253,8 @@ class MasterConfig:
             )
         if not 2 <= self.event_log_files <= 1000:
             raise InvalidRequest("--event-log-files must be between 2 and 1000")
+        if self.secrets_key_file and self.secrets_key_command:
+            raise InvalidRequest("give one of --secrets-key-file and --secrets-key-command")
         if self.store.etcd is None:
             self._check_alone()
         else:
@@ -263,6 +276,15 @@ class MasterConfig:
         if self.max_offer_lease is not None:
             return self.max_offer_lease
         return max(self.offer_lease, DEFAULT_MAX_LEASE_S)
+
+    def secret_box(self) -> KeyBox:
+        """Read the keys for secrets; a missing key file may be created.
+
+        Raises:
+            InvalidRequest: if they cannot be read.
+        """
+        file, command = self.secrets_key_file, self.secrets_key_command
+        return KeyBox(open_keys(file, command, is_shared=self.store.etcd is not None))
 
     def settings(self) -> Settings:
         """Return the settings of the core."""

@@ -13,13 +13,18 @@ from itertools import count
 from typing import Final, Generic, TypeVar, cast
 
 from croupier.master.core.effects import Close, Send, SessionId
-from croupier.master.core.events import SessionEnded
-from croupier.master.core.messages import ToAgent, ToFramework
+from croupier.master.core.events import LaunchUnsent, SessionEnded
+from croupier.master.core.messages import Subscribed, ToAgent, ToFramework
 from croupier.master.core.step import Event
+from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable, open_task, seal_task
 from croupier.master.session_limits import SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import KnownAgents, event_to_wire
-from croupier.model.errors import CroupierError, TooSlow, Unavailable
+from croupier.model.agent_orders import LaunchTask
+from croupier.model.errors import CroupierError, InvalidRequest, TooSlow, Unavailable
+from croupier.model.ids import FrameworkId
+from croupier.model.secrets import SecretValues
+from croupier.model.task import TaskInfo
 from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Budget, Encoded, Outbox
 from croupier.process.inbox import Inbox
@@ -76,10 +81,26 @@ class Session(Generic[MessageT]):
 
 
 class FrameworkSession(Session[ToFramework]):
-    """A framework's stream, which carries the description of each agent once."""
+    """A framework's stream, which carries the description of each agent once.
 
-    def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
+    Attributes:
+        framework_id: the framework that has subscribed; empty before.
+    """
+
+    def __init__(
+        self,
+        session_id: SessionId,
+        host: str = "",
+        budget: Budget | None = None,
+        box: SecretBox | None = None,
+        *,
+        is_private: bool = True,
+    ) -> None:
+        """Seal secrets in `box`; `is_private`: nobody else can read the stream."""
         known: KnownAgents = {}
+        self.framework_id = FrameworkId("")
+        self.is_private = is_private
+        self._box = box or KeyBox()
         super().__init__(
             session_id,
             host,
@@ -88,12 +109,53 @@ class FrameworkSession(Session[ToFramework]):
             framework_pb2.Event,
         )
 
+    def put(self, message: ToFramework) -> bool:
+        """Queue a message; False if there is no room."""
+        if isinstance(message, Subscribed):
+            self.framework_id = message.framework_id
+        return super().put(message)
+
+    def seal(self, task: TaskInfo, values: SecretValues) -> TaskInfo:
+        """Return a task of the framework with its secrets sealed.
+
+        Raises:
+            InvalidRequest: if the master has no key, or others can read the stream.
+        """
+        if not self.is_private:
+            raise InvalidRequest(
+                "secrets came over an unencrypted connection from another machine, and count as"
+                " leaked; connect with TLS (or start the master with --insecure)"
+            )
+        return seal_task(self._box, self.framework_id, task, values)
+
 
 class AgentSession(Session[ToAgent]):
     """An agent's stream."""
 
-    def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
-        super().__init__(session_id, host, budget, order_to_wire, agent_pb2.Order)
+    def __init__(
+        self,
+        session_id: SessionId,
+        host: str = "",
+        budget: Budget | None = None,
+        box: SecretBox | None = None,
+        *,
+        is_private: bool = True,
+    ) -> None:
+        """Open secrets with `box`; `is_private`: nobody else can read the stream."""
+        self.is_private = is_private
+        self._box = box or KeyBox()
+        super().__init__(session_id, host, budget, self._to_wire, agent_pb2.Order)
+
+    def _to_wire(self, message: ToAgent) -> agent_pb2.Order:
+        """Encode a message; secrets are in plain text from here to the agent.
+
+        Raises:
+            Unopenable: if a secret of a launch cannot be opened.
+        """
+        if isinstance(message, LaunchTask) and message.task.command.secrets:
+            secrets = open_task(self._box, message.framework_id, message.task)
+            return order_to_wire(message, secrets)
+        return order_to_wire(message)
 
 
 SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
@@ -108,7 +170,18 @@ class Sessions:
         dropped: messages for sessions that had ended or had no room.
     """
 
-    def __init__(self, limits: SessionLimits | None = None) -> None:
+    def __init__(
+        self,
+        limits: SessionLimits | None = None,
+        box: SecretBox | None = None,
+        *,
+        accepts_plaintext: bool = False,
+    ) -> None:
+        """Seal and open secrets with `box`; None has no key.
+
+        With `accepts_plaintext`, secrets may pass unencrypted between machines.
+        """
+        self._box, self._accepts_plaintext = box or KeyBox(), accepts_plaintext
         self.limits = limits or SessionLimits()
         self._hosts: Counter[str] = Counter()
         self._budget = Budget(self.limits.outbox_bytes)
@@ -122,23 +195,23 @@ class Sessions:
         """Report sessions that are cut off to the core through `inbox`."""
         self._inbox = inbox
 
-    def open_framework(self, host: str = "") -> FrameworkSession:
-        """Open a session for a framework at this address.
+    def open_framework(self, host: str = "", *, is_private: bool = True) -> FrameworkSession:
+        """Open a session for a framework at this address; `is_private`: encrypted or local.
 
         Raises:
             Unavailable: if too many are open.
         """
-        return self._open(FrameworkSession, host)
+        return self._open(FrameworkSession, host, is_private)
 
-    def open_agent(self, host: str = "") -> AgentSession:
-        """Open a session for an agent at this address.
+    def open_agent(self, host: str = "", *, is_private: bool = True) -> AgentSession:
+        """Open a session for an agent at this address; `is_private`: encrypted or local.
 
         Raises:
             Unavailable: if too many are open.
         """
-        return self._open(AgentSession, host)
+        return self._open(AgentSession, host, is_private)
 
-    def _open(self, kind: type[SessionT], host: str) -> SessionT:
+    def _open(self, kind: type[SessionT], host: str, is_private: bool) -> SessionT:
         number, at_host = len(self._sessions), self._hosts[host]
         if number >= self.limits.most:
             raise Unavailable(f"{number} sessions are open; the master accepts no more")
@@ -147,7 +220,9 @@ class Sessions:
                 f"{at_host} sessions are open from this address; the master accepts no more"
             )
         self._hosts[host] += 1
-        session = kind(SessionId(next(self._numbers)), host, self._budget)
+        number = SessionId(next(self._numbers))
+        is_private |= self._accepts_plaintext
+        session = kind(number, host, self._budget, self._box, is_private=is_private)
         self._sessions[session.session_id] = session
         return session
 
@@ -169,6 +244,9 @@ class Sessions:
                 sent = session.put(cast("ToFramework", effect.message))
             else:
                 sent = session is not None and session.put(cast("ToAgent", effect.message))
+        except Unopenable as error:
+            self._report_unsent(effect, error)
+            return
         except (ValueError, TypeError, OverflowError) as error:
             self._end_unencodable(effect, error)
             return
@@ -207,6 +285,16 @@ class Sessions:
                 due = session.session_id % BEAT_SLICES == turn % BEAT_SLICES
                 if due and not len(session.outbox):
                     session.beat()
+
+    def _report_unsent(self, effect: Send, error: Unopenable) -> None:
+        """Report a launch whose secrets cannot be opened; nothing else is disturbed."""
+        assert isinstance(effect.message, LaunchTask)
+        framework_id, task_id = effect.message.framework_id, effect.message.task.task_id
+        _log.error(
+            "secret_not_opened", framework_id=framework_id, task_id=task_id, error=str(error)
+        )
+        if self._inbox is not None:
+            self._inbox.put_now(LaunchUnsent(effect.session, framework_id, task_id, str(error)))
 
     def _end_unencodable(self, effect: Send, error: Exception) -> None:
         """End the session of a message that cannot be encoded."""

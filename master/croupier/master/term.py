@@ -21,6 +21,7 @@ from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.lineage import Lineage, Names, next_record, refusal
 from croupier.master.recovery import Recovery
+from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
 from croupier.master.sessions import Sessions
 from croupier.master.store import Store
@@ -133,12 +134,13 @@ async def begin_term(
     clock: Clock,
     leads: Callable[[], bool],
     limits: SessionLimits | None,
+    box: SecretBox,
     overtaken_by: StorePosition | None,
 ) -> Term:
     """Recover the records of the store, and make a new epoch durable.
 
-    The term owns `store` once it has begun. `overtaken_by` is a proven position that the store
-    of an earlier term did not know.
+    The term owns `store` once it has begun. `box` seals and opens the secrets of tasks.
+    `overtaken_by` is a proven position that the store of an earlier term did not know.
 
     Raises:
         InvalidRequest: if the store cannot be read, or is an old copy.
@@ -154,7 +156,7 @@ async def begin_term(
     if registry.master is None:
         _log.info("cluster_began", cluster=record.cluster)
     now = clock.now()
-    sessions = Sessions(limits)
+    sessions = Sessions(limits, box, accepts_plaintext=config.insecure)
     recorder = _open_log(config, registry, record.master_id, clock, now)
     allocator = config.allocator()
     try:

@@ -10,6 +10,7 @@ from croupier.master.election import Election
 from croupier.master.ha_backend import HaBackend
 from croupier.master.leadership import Leadership
 from croupier.master.metrics import Metrics
+from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
 from croupier.master.term import Overtaken, Term, begin_term
 from croupier.model.clock import Clock
@@ -45,11 +46,15 @@ class Terms:
         metrics: Metrics,
         clock: Clock,
         limits: SessionLimits | None,
+        box: SecretBox,
     ) -> None:
-        """Announce each term to `leadership`; `limits` apply to its sessions."""
+        """Announce each term to `leadership`; `limits` apply to its sessions.
+
+        `box` seals and opens the secrets of tasks.
+        """
         self.first_began = asyncio.Event()
         self._config, self._ha_backend, self._leadership = config, ha_backend, leadership
-        self._metrics, self._clock, self._limits = metrics, clock, limits
+        self._metrics, self._clock, self._limits, self._box = metrics, clock, limits, box
         self._term: Term | None = None
         self._overtaken_by: StorePosition | None = None
 
@@ -122,6 +127,7 @@ class Terms:
                 self._clock,
                 lambda: election.is_won,
                 self._limits,
+                self._box,
                 self._overtaken_by,
             )
         except BaseException:

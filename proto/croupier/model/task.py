@@ -17,6 +17,7 @@ from enum import IntEnum
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
 from croupier.model.resources import Resources
+from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
 from croupier.model.tags import recorded
 
 # The sequence number of a terminal update by the master: above all numbers of agents.
@@ -152,28 +153,37 @@ def moved(task_id: TaskId, old: TaskState, new: TaskState) -> TaskState:
     return new
 
 
-@recorded("Command", "argv shell environment user")
+@recorded("Command", "argv shell environment user secrets secret_files")
 @dataclass(frozen=True, slots=True)
 class Command:
     """A program with its arguments, or one line for `sh -c`; exactly one of the two.
 
     Attributes:
         user: the account to run as; empty is the agent's own.
+        secrets: further variables, which stay sealed outside of the task.
+        secret_files: whether the task gets its secrets as files, not as variables.
     """
 
     argv: tuple[str, ...] = ()
     shell: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
+    secrets: Mapping[str, SealedValue] = field(default_factory=dict)
+    secret_files: bool = False
 
     @property
     def size(self) -> int:
-        """Characters of the words, the shell line and the environment."""
+        """Characters of the words, the shell line, the environment and the sealed secrets."""
         return (
             len(self.shell)
             + sum(map(len, self.argv))
             + sum(len(name) + len(value) for name, value in self.environment.items())
+            + sum(len(name) + value.size for name, value in self.secrets.items())
         )
+
+    def without_values(self) -> Command:
+        """Return the command with the names of its secrets only."""
+        return replace(self, secrets=dict.fromkeys(self.secrets, WITHHELD))
 
     def check(self) -> None:
         """Check the command.
@@ -197,6 +207,14 @@ class Command:
             size += len((name + value).encode(errors="replace"))
         if size > MAX_ENVIRONMENT_BYTES:
             raise InvalidRequest(f"the environment is larger than {MAX_ENVIRONMENT_BYTES} bytes")
+        self._check_secrets()
+
+    def _check_secrets(self) -> None:
+        check_secret_names(self.secrets)
+        for name in sorted(self.secrets.keys() & self.environment.keys()):
+            raise InvalidRequest(f"{name} is both a secret and a variable of the environment")
+        if sum(value.size for value in self.secrets.values()) > MAX_SEALED:
+            raise InvalidRequest("the secrets are too large")
 
 
 @recorded("TaskInfo", "task_id command resources name grace_ms labels")
@@ -230,9 +248,10 @@ class TaskInfo:
         return replace(self, command=Command(), labels=())
 
     def slimmed(self) -> TaskInfo:
-        """Return the outline of the task with its name cut, if it is large."""
+        """Return the task without sealed values; if it is large, its outline with its name cut."""
         if self.size <= MAX_SLIM:
-            return self
+            sealed = self.command.secrets
+            return replace(self, command=self.command.without_values()) if sealed else self
         return replace(self.outline(), name=self.name[:MAX_SLIM_NAME])
 
     def check(self) -> None:

@@ -174,6 +174,16 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         return not self._outbox.is_closed
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether its streams use TLS."""
+        return self._security is not None and self._security.is_encrypted
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the master of the latest stream is on this machine."""
+        return self.address is not None and self.address.is_loopback
+
+    @property
     def queued(self) -> int:
         """Messages that wait to be sent."""
         return len(self._outbox)

@@ -259,6 +259,7 @@ class Register(_message.Message):
     PAGES_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    TAKES_SECRETS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty in the first registration of an agent."""
     hostname: _builtins.str
@@ -276,6 +277,8 @@ class Register(_message.Message):
     """The cluster of that master."""
     pages: _builtins.int
     """Number of pages of tasks before this."""
+    takes_secrets: _builtins.bool
+    """The agent delivers secrets to tasks, and stores none."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -307,10 +310,11 @@ class Register(_message.Message):
         pages: _builtins.int = ...,
         problems: _abc.Iterable[Global___HealthProblem] | None = ...,
         position: Global___StorePosition | None = ...,
+        takes_secrets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from croupier.v1 import resources_pb2 as croupier_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63roupier/v1/task.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/resources.proto\"\x88\x02\n\x07\x43ommand\x12\x0c\n\x04\x61rgv\x18\x01 \x03(\t\x12\r\n\x05shell\x18\x02 \x01(\t\x12:\n\x0b\x65nvironment\x18\x03 \x03(\x0b\x32%.croupier.v1.Command.EnvironmentEntry\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\x32\n\x07secrets\x18\x05 \x03(\x0b\x32!.croupier.v1.Command.SecretsEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cSecretsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1e\n\nKillPolicy\x12\x10\n\x08grace_ms\x18\x01 \x01(\x04\"#\n\x05Label\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xcd\x01\n\x08TaskInfo\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x14.croupier.v1.Command\x12)\n\tresources\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12,\n\x0bkill_policy\x18\x05 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\x12\"\n\x06labels\x18\x06 \x03(\x0b\x32\x12.croupier.v1.Label\"\xff\x02\n\nTaskStatus\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.croupier.v1.TaskState\x12#\n\x06source\x18\x05 \x01(\x0e\x32\x13.croupier.v1.Source\x12#\n\x06reason\x18\x06 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x10\n\x08sequence\x18\x08 \x01(\x04\x12\x0f\n\x07time_ms\x18\t \x01(\x03\x12\x16\n\texit_code\x18\n \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x06signal\x18\x0b \x01(\x05H\x01\x88\x01\x01\x12\x0b\n\x03pid\x18\x0c \x01(\x05\x12\x1a\n\rdecided_in_ms\x18\r \x01(\x04H\x02\x88\x01\x01\x12\x12\n\nreconciled\x18\x1e \x01(\x08\x42\x0c\n\n_exit_codeB\t\n\x07_signalB\x10\n\x0e_decided_in_ms*\xa8\x02\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rTASK_STARTING\x10\x01\x12\x10\n\x0cTASK_RUNNING\x10\x02\x12\x11\n\rTASK_FINISHED\x10\x03\x12\x0f\n\x0bTASK_FAILED\x10\x04\x12\x0f\n\x0bTASK_KILLED\x10\x05\x12\r\n\tTASK_LOST\x10\x06\x12\x10\n\x0cTASK_STAGING\x10\x07\x12\x0e\n\nTASK_ERROR\x10\x08\x12\x10\n\x0cTASK_KILLING\x10\t\x12\x10\n\x0cTASK_DROPPED\x10\n\x12\x14\n\x10TASK_UNREACHABLE\x10\x0b\x12\r\n\tTASK_GONE\x10\x0c\x12\x19\n\x15TASK_GONE_BY_OPERATOR\x10\r\x12\x10\n\x0cTASK_UNKNOWN\x10\x0e*Z\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x11\n\rSOURCE_MASTER\x10\x01\x12\x10\n\x0cSOURCE_AGENT\x10\x02\x12\x13\n\x0fSOURCE_EXECUTOR\x10\x03*\xa3\x05\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eREASON_COMMAND_EXECUTOR_FAILED\x10\x01\x12\"\n\x1eREASON_CONTAINER_LAUNCH_FAILED\x10\x02\x12\x17\n\x13REASON_TASK_INVALID\x10\x03\x12\x19\n\x15REASON_INVALID_OFFERS\x10\x04\x12\x1d\n\x19REASON_AGENT_DISCONNECTED\x10\x05\x12\x18\n\x14REASON_AGENT_REMOVED\x10\x06\x12\x1a\n\x16REASON_AGENT_RESTARTED\x10\x07\x12\x18\n\x14REASON_AGENT_UNKNOWN\x10\x08\x12\x1c\n\x18REASON_FRAMEWORK_REMOVED\x10\t\x12\x19\n\x15REASON_RECONCILIATION\x10\n\x12$\n REASON_TASK_KILLED_DURING_LAUNCH\x10\x0b\x12\x17\n\x13REASON_TASK_UNKNOWN\x10\x0c\x12\x18\n\x14REASON_AGENT_STOPPED\x10\r\x12\x1e\n\x1aREASON_KILLED_BY_FRAMEWORK\x10\x0e\x12\x1d\n\x19REASON_KILLED_BY_OPERATOR\x10\x0f\x12\x1d\n\x19REASON_AGENT_REREGISTERED\x10\x10\x12\x1d\n\x19REASON_TASK_GROUP_INVALID\x10\x11\x12\x14\n\x10REASON_PREEMPTED\x10\x12\x12\x19\n\x15REASON_AGENT_DRAINING\x10\x13\x12\x1e\n\x1aREASON_EXECUTOR_TERMINATED\x10\x14\x12\x19\n\x15REASON_AGENT_REBOOTED\x10\x15\x12\x1b\n\x17REASON_GONE_BY_OPERATOR\x10\x16\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63roupier/v1/task.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/resources.proto\"\x9e\x02\n\x07\x43ommand\x12\x0c\n\x04\x61rgv\x18\x01 \x03(\t\x12\r\n\x05shell\x18\x02 \x01(\t\x12:\n\x0b\x65nvironment\x18\x03 \x03(\x0b\x32%.croupier.v1.Command.EnvironmentEntry\x12\x0c\n\x04user\x18\x04 \x01(\t\x12\x32\n\x07secrets\x18\x05 \x03(\x0b\x32!.croupier.v1.Command.SecretsEntry\x12\x14\n\x0csecret_files\x18\x06 \x01(\x08\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cSecretsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1e\n\nKillPolicy\x12\x10\n\x08grace_ms\x18\x01 \x01(\x04\"#\n\x05Label\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xcd\x01\n\x08TaskInfo\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x14.croupier.v1.Command\x12)\n\tresources\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12,\n\x0bkill_policy\x18\x05 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\x12\"\n\x06labels\x18\x06 \x03(\x0b\x32\x12.croupier.v1.Label\"\xff\x02\n\nTaskStatus\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.croupier.v1.TaskState\x12#\n\x06source\x18\x05 \x01(\x0e\x32\x13.croupier.v1.Source\x12#\n\x06reason\x18\x06 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x10\n\x08sequence\x18\x08 \x01(\x04\x12\x0f\n\x07time_ms\x18\t \x01(\x03\x12\x16\n\texit_code\x18\n \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x06signal\x18\x0b \x01(\x05H\x01\x88\x01\x01\x12\x0b\n\x03pid\x18\x0c \x01(\x05\x12\x1a\n\rdecided_in_ms\x18\r \x01(\x04H\x02\x88\x01\x01\x12\x12\n\nreconciled\x18\x1e \x01(\x08\x42\x0c\n\n_exit_codeB\t\n\x07_signalB\x10\n\x0e_decided_in_ms*\xa8\x02\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rTASK_STARTING\x10\x01\x12\x10\n\x0cTASK_RUNNING\x10\x02\x12\x11\n\rTASK_FINISHED\x10\x03\x12\x0f\n\x0bTASK_FAILED\x10\x04\x12\x0f\n\x0bTASK_KILLED\x10\x05\x12\r\n\tTASK_LOST\x10\x06\x12\x10\n\x0cTASK_STAGING\x10\x07\x12\x0e\n\nTASK_ERROR\x10\x08\x12\x10\n\x0cTASK_KILLING\x10\t\x12\x10\n\x0cTASK_DROPPED\x10\n\x12\x14\n\x10TASK_UNREACHABLE\x10\x0b\x12\r\n\tTASK_GONE\x10\x0c\x12\x19\n\x15TASK_GONE_BY_OPERATOR\x10\r\x12\x10\n\x0cTASK_UNKNOWN\x10\x0e*Z\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x11\n\rSOURCE_MASTER\x10\x01\x12\x10\n\x0cSOURCE_AGENT\x10\x02\x12\x13\n\x0fSOURCE_EXECUTOR\x10\x03*\xa3\x05\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eREASON_COMMAND_EXECUTOR_FAILED\x10\x01\x12\"\n\x1eREASON_CONTAINER_LAUNCH_FAILED\x10\x02\x12\x17\n\x13REASON_TASK_INVALID\x10\x03\x12\x19\n\x15REASON_INVALID_OFFERS\x10\x04\x12\x1d\n\x19REASON_AGENT_DISCONNECTED\x10\x05\x12\x18\n\x14REASON_AGENT_REMOVED\x10\x06\x12\x1a\n\x16REASON_AGENT_RESTARTED\x10\x07\x12\x18\n\x14REASON_AGENT_UNKNOWN\x10\x08\x12\x1c\n\x18REASON_FRAMEWORK_REMOVED\x10\t\x12\x19\n\x15REASON_RECONCILIATION\x10\n\x12$\n REASON_TASK_KILLED_DURING_LAUNCH\x10\x0b\x12\x17\n\x13REASON_TASK_UNKNOWN\x10\x0c\x12\x18\n\x14REASON_AGENT_STOPPED\x10\r\x12\x1e\n\x1aREASON_KILLED_BY_FRAMEWORK\x10\x0e\x12\x1d\n\x19REASON_KILLED_BY_OPERATOR\x10\x0f\x12\x1d\n\x19REASON_AGENT_REREGISTERED\x10\x10\x12\x1d\n\x19REASON_TASK_GROUP_INVALID\x10\x11\x12\x14\n\x10REASON_PREEMPTED\x10\x12\x12\x19\n\x15REASON_AGENT_DRAINING\x10\x13\x12\x1e\n\x1aREASON_EXECUTOR_TERMINATED\x10\x14\x12\x19\n\x15REASON_AGENT_REBOOTED\x10\x15\x12\x1b\n\x17REASON_GONE_BY_OPERATOR\x10\x16\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,24 +36,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMAND_ENVIRONMENTENTRY']._serialized_options = b'8\001'
   _globals['_COMMAND_SECRETSENTRY']._loaded_options = None
   _globals['_COMMAND_SECRETSENTRY']._serialized_options = b'8\001'
-  _globals['_TASKSTATE']._serialized_start=999
-  _globals['_TASKSTATE']._serialized_end=1295
-  _globals['_SOURCE']._serialized_start=1297
-  _globals['_SOURCE']._serialized_end=1387
-  _globals['_REASON']._serialized_start=1390
-  _globals['_REASON']._serialized_end=2065
+  _globals['_TASKSTATE']._serialized_start=1021
+  _globals['_TASKSTATE']._serialized_end=1317
+  _globals['_SOURCE']._serialized_start=1319
+  _globals['_SOURCE']._serialized_end=1409
+  _globals['_REASON']._serialized_start=1412
+  _globals['_REASON']._serialized_end=2087
   _globals['_COMMAND']._serialized_start=69
-  _globals['_COMMAND']._serialized_end=333
-  _globals['_COMMAND_ENVIRONMENTENTRY']._serialized_start=235
-  _globals['_COMMAND_ENVIRONMENTENTRY']._serialized_end=285
-  _globals['_COMMAND_SECRETSENTRY']._serialized_start=287
-  _globals['_COMMAND_SECRETSENTRY']._serialized_end=333
-  _globals['_KILLPOLICY']._serialized_start=335
-  _globals['_KILLPOLICY']._serialized_end=365
-  _globals['_LABEL']._serialized_start=367
-  _globals['_LABEL']._serialized_end=402
-  _globals['_TASKINFO']._serialized_start=405
-  _globals['_TASKINFO']._serialized_end=610
-  _globals['_TASKSTATUS']._serialized_start=613
-  _globals['_TASKSTATUS']._serialized_end=996
+  _globals['_COMMAND']._serialized_end=355
+  _globals['_COMMAND_ENVIRONMENTENTRY']._serialized_start=257
+  _globals['_COMMAND_ENVIRONMENTENTRY']._serialized_end=307
+  _globals['_COMMAND_SECRETSENTRY']._serialized_start=309
+  _globals['_COMMAND_SECRETSENTRY']._serialized_end=355
+  _globals['_KILLPOLICY']._serialized_start=357
+  _globals['_KILLPOLICY']._serialized_end=387
+  _globals['_LABEL']._serialized_start=389
+  _globals['_LABEL']._serialized_end=424
+  _globals['_TASKINFO']._serialized_start=427
+  _globals['_TASKINFO']._serialized_end=632
+  _globals['_TASKSTATUS']._serialized_start=635
+  _globals['_TASKSTATUS']._serialized_end=1018
 # @@protoc_insertion_point(module_scope)

@@ -197,9 +197,14 @@ class Command(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    SECRET_FILES_FIELD_NUMBER: _builtins.int
     shell: _builtins.str
     user: _builtins.str
     """The account to run as; needs an agent that runs as root. Empty: the agent's."""
+    secret_files: _builtins.bool
+    """Deliver the secrets as files, named like them, in the directory CROUPIER_SECRETS_DIR of the
+    task, and not as variables.
+    """
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -218,10 +223,11 @@ class Command(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         user: _builtins.str = ...,
         secrets: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        secret_files: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "environment", b"environment", "secrets", b"secrets", "shell", b"shell", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "environment", b"environment", "secret_files", b"secret_files", "secrets", b"secrets", "shell", b"shell", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

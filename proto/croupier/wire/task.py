@@ -8,6 +8,7 @@ from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
+from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValues
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
     MASTER_SEQUENCE,
@@ -38,8 +39,9 @@ _MAX_TIME_MS = 253_402_300_799_999
 _MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
 
 
-def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
-    """Return the message for `task`."""
+def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskInfo:
+    """Return the message for `task`; only the values in `secrets` are in it, else names."""
+    values = dict.fromkeys(task.command.secrets, "") | secrets.reveal()
     return pb.TaskInfo(
         task_id=task.task_id,
         name=task.name,
@@ -48,6 +50,8 @@ def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
             shell=task.command.shell,
             environment=task.command.environment,
             user=task.command.user,
+            secrets=values,
+            secret_files=task.command.secret_files,
         ),
         resources=resources_to_wire(task.resources),
         kill_policy=pb.KillPolicy(grace_ms=task.grace_ms),
@@ -58,11 +62,14 @@ def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
 def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
     """Return the task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
 
+    The values of secrets are withheld; `secrets_from_wire` returns them.
+
     Raises:
         InvalidRequest: if an amount of resources is malformed, or a list is too long.
     """
     check_count(len(wire.command.argv), MAX_WORDS, "words in a command")
     check_count(len(wire.command.environment), MAX_WORDS, "variables in an environment")
+    check_count(len(wire.command.secrets), MAX_SECRETS, "secrets of a task")
     check_count(len(wire.labels), MAX_LABELS, "labels on a task")
     return TaskInfo(
         task_id=TaskId(wire.task_id),
@@ -71,6 +78,8 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
             shell=wire.command.shell,
             environment=dict(wire.command.environment),
             user=wire.command.user,
+            secrets=dict.fromkeys(wire.command.secrets, WITHHELD),
+            secret_files=wire.command.secret_files,
         ),
         resources=resources_from_wire(wire.resources),
         name=wire.name,
@@ -79,6 +88,18 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         else DEFAULT_GRACE_MS,
         labels=tuple((label.key, label.value) for label in wire.labels),
     )
+
+
+def secrets_from_wire(wire: pb.TaskInfo) -> SecretValues:
+    """Return the plain values of the task's secrets.
+
+    Raises:
+        InvalidRequest: if they are too many, or no task can be given one of them.
+    """
+    check_count(len(wire.command.secrets), MAX_SECRETS, "secrets of a task")
+    secrets = SecretValues(wire.command.secrets)
+    secrets.check()
+    return secrets
 
 
 def grace_from_wire(wire: pb.KillPolicy) -> int:

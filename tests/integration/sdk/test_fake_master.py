@@ -128,3 +128,16 @@ async def test_a_new_leader_knows_the_states_of_tasks_that_ended_before() -> Non
 async def test_a_master_that_has_stopped_may_be_stopped_again() -> None:
     async with FakeMaster() as master:
         await master.__aexit__()
+
+
+async def test_a_test_sees_the_secrets_of_launched_tasks() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            unit = Resources.parse("cpus:1")
+            secret = Task(["a"], resources=unit, task_id="t1", secrets={"PASSWORD": "hunter2"})
+            await framework.launch(master, secret)
+            call = await master.next_call("accept")
+            assert call.secrets["t1"].reveal() == {"PASSWORD": "hunter2"}
+            assert "hunter2" not in repr(call)
+            assert list(call.tasks[0].command.secrets) == ["PASSWORD"]

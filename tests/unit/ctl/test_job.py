@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from croupier.ctl.run.job import CALL_BYTES, MAX_COUNT, Job, make_unit, parse_environment
+from croupier.ctl.run.secret_flags import read_secrets
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
+from croupier.model.secrets import SecretValues
 
 UNIT = Resources.parse("cpus:1;mem:128MB")
 
@@ -63,3 +67,26 @@ def test_an_environment_is_read_from_flags() -> None:
     for pair in ("A", "=1", ""):
         with pytest.raises(InvalidRequest, match="NAME=VALUE"):
             parse_environment([pair])
+
+
+def test_secrets_come_from_files_the_environment_and_the_flag(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("from a file\n")
+    flags = [f"A=@{path}", "B", "C=plain=x"]
+    secrets = read_secrets(flags, {"B": "from here"})
+    assert secrets.reveal() == {"A": "from a file", "B": "from here", "C": "plain=x"}
+    task = Job(("x",), UNIT, secrets=secrets, has_secret_files=True).task("t1")
+    assert task.secrets == secrets
+    assert task.command.secret_files
+
+
+@pytest.mark.parametrize("flag", ["hunter2", "A=@/no/such/file", "hunter-2=x", "=hunter2"])
+def test_malformed_secrets_are_refused_and_not_quoted(flag: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_secrets([flag], {})
+    assert "hunter" not in str(refused.value)
+
+
+def test_large_secrets_make_smaller_calls() -> None:
+    job = Job(("x",), UNIT, secrets=SecretValues({"A": "x" * 60_000}))
+    assert job.tasks_in_a_call == CALL_BYTES // 60_000

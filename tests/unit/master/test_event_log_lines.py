@@ -26,6 +26,7 @@ from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
+from croupier.model.secrets import MAX_SECRET_BYTES, WITHHELD, SealedValue
 from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command, TaskInfo
 from tests.harness.recorded import as_format_1, make_head
 
@@ -75,6 +76,35 @@ def test_a_command_is_read_as_a_legal_command_of_the_same_size(command: Command)
     back = read(accept(command))
     back.check()
     assert back.size == command.size
+
+
+SEALED = {"A": SealedValue("k", "x" * 100), "B": SealedValue("k", "y" * MAX_SECRET_BYTES)}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(("a",), secrets=SEALED),
+        Command(("a",), secrets={"A": WITHHELD}),
+        Command(
+            shell="x" * MAX_COMMAND_BYTES,
+            environment={"E": "y" * (MAX_ENVIRONMENT_BYTES - 1)},
+            secrets=SEALED,
+        ),
+    ],
+)
+def test_of_secrets_only_the_names_are_written(command: Command) -> None:
+    assert b"xxx" not in written(accept(command))
+    back = read(accept(command))
+    back.check()
+    assert (back.size, list(back.secrets)) == (command.size, list(command.secrets))
+
+
+@pytest.mark.parametrize("listed", [b"[]", b'["A"]', b"[5,1]", b'[1,"A"]', b'[9,"A-"]'])
+def test_impossible_names_of_secrets_are_refused(listed: bytes) -> None:
+    text = written(accept(SECRET)).replace(b'"command":%d' % SECRET.size, b'"command":' + listed)
+    with pytest.raises(Undecodable):
+        read_line(text)
 
 
 def test_a_command_without_a_size_is_read_as_the_smallest_command() -> None:

@@ -8,6 +8,7 @@ from enum import Enum
 from croupier.agent.core.records import Record
 from croupier.agent.core.tasks import Key
 from croupier.model.health import Problem
+from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import TaskStatus
 
 
@@ -115,11 +116,13 @@ class Spawn:
 
     Attributes:
         again: an earlier life may have left a sandbox in which nothing ran.
+        secrets: values for the task, which the agent keeps nowhere else.
     """
 
     key: Key
     run: str
     again: bool = False
+    secrets: SecretValues = NO_SECRETS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId
+from croupier.model.secrets import SecretValues
 from croupier.model.store_position import StorePosition
 
 
@@ -83,6 +84,14 @@ class LaunchIntoSandbox:
     """A launch of a task that has a sandbox already."""
 
     order: LaunchTask
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWithSecrets:
+    """A launch of a task with secrets, whose values are in no other event and in no record."""
+
+    order: LaunchTask
+    secrets: SecretValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,9 @@ class DeadlinePassed:
     """The earliest deadline of the state has passed."""
 
 
-TaskEvent = TaskOrder | LaunchIntoSandbox | Started | NotStarted | LaunchFailed | Exited
+TaskEvent = (
+    TaskOrder | LaunchIntoSandbox | LaunchWithSecrets | Started | NotStarted | LaunchFailed | Exited
+)
 AgentEvent = (
     AgentStarted
     | StopRequested

@@ -17,6 +17,7 @@ from croupier.model.task import Reason, Source, TaskState
 
 # More updates than any task makes in a life of the agent.
 LOST_NUMBERS = 1_000
+SECRETS_LOST = "the agent restarted before it started the task, and stores no secrets"
 
 
 def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:
@@ -78,7 +79,8 @@ def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect
     """End or start a task that has no process and no recorded end.
 
     The agent had accepted the task, so it starts one that never ran. Only complete records prove
-    that: a lost record might say that the task has ended.
+    that: a lost record might say that the task has ended. A task with secrets is not started: its
+    values were in the memory of the earlier life only.
     """
     key = event.key
     if key in state.voided:
@@ -98,6 +100,9 @@ def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect
         yield from on_exited(state, Exited(key, unknown=True), now)
     elif phase.kill is not None:
         yield from on_not_started(state, key, now)
+    elif task.info.command.secrets:
+        cause = Cause(reason=Reason.AGENT_RESTARTED, message=SECRETS_LOST)
+        yield from end_task(state, task, TaskState.DROPPED, now, cause)
     else:
         state.set_phase(task, Starting(phase.run))
         yield Spawn(key, phase.run, again=True)

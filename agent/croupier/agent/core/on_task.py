@@ -35,6 +35,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.health import problems_text
 from croupier.model.ids import DEFAULT_ROLE, check_id
 from croupier.model.resources import NOTHING
+from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
 
 # The longest grace of any task when the daemon stops.
@@ -47,7 +48,12 @@ RAN_BEFORE = (
 
 
 def on_launch(
-    state: AgentState, order: LaunchTask, now: Now, *, has_sandbox: bool = False
+    state: AgentState,
+    order: LaunchTask,
+    now: Now,
+    *,
+    has_sandbox: bool = False,
+    secrets: SecretValues = NO_SECRETS,
 ) -> Iterator[Effect]:
     """Start a task, unless it is known: then the order was sent twice.
 
@@ -63,7 +69,7 @@ def on_launch(
         if state.session is not None:
             yield fx.RefuseLaunch(state.session, key, _unhealthy(state))
         return
-    rejection = _rejection(state, order, has_sandbox)
+    rejection = _rejection(state, order, has_sandbox, secrets)
     if rejection is not None:
         # The command may be large, and is no longer needed.
         info = replace(info, command=Command())
@@ -77,7 +83,7 @@ def on_launch(
     yield from add_task(
         state, framework_id, info, order.role, Starting(run), TaskState.STARTING, now
     )
-    yield fx.Spawn(key, run)
+    yield fx.Spawn(key, run, secrets=secrets)
 
 
 def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
@@ -222,7 +228,9 @@ def _kill_within(state: AgentState, task: Task, order: KillOrder, now: Now) -> N
     state.deadlines.set_at_most(KillDeadline(task.key), now.at + order.grace_ms / 1000)
 
 
-def _rejection(state: AgentState, order: LaunchTask, has_sandbox: bool) -> Cause | None:
+def _rejection(
+    state: AgentState, order: LaunchTask, has_sandbox: bool, secrets: SecretValues
+) -> Cause | None:
     """Return why the task cannot be started here; None if it can. The master checked it before."""
     info = order.task
     try:
@@ -243,6 +251,8 @@ def _rejection(state: AgentState, order: LaunchTask, has_sandbox: bool) -> Cause
     elif not info.resources <= state.free:
         free = state.free or "nothing"
         message = f"it takes {info.resources}, but the agent has {free} free"
+    elif secrets.names != info.command.secrets.keys():
+        reason, message = Reason.TASK_INVALID, "it came without the values of its secrets"
     else:
         return None
     return Cause(reason=reason, message=message)

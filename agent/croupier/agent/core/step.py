@@ -32,6 +32,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_task.on_launch(state, event, now)
         case ev.LaunchIntoSandbox(order):
             return on_task.on_launch(state, order, now, has_sandbox=True)
+        case ev.LaunchWithSecrets(order, secrets):
+            return on_task.on_launch(state, order, now, secrets=secrets)
         case AcknowledgeUpdate(framework_id, task_id, sequence):
             return on_update.on_acknowledge(state, (framework_id, task_id), sequence, now)
         case ev.Started(key, pid):

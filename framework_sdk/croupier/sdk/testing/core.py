@@ -168,7 +168,8 @@ class Core:
             for task in tasks
             if (updates := self._updates_of(task))
         )
-        self.decide(replace(agent, session=SessionId(self._last_session), tasks=listed))
+        session = SessionId(self._last_session)
+        self.decide(replace(agent, session=session, tasks=listed, takes_secrets=True))
 
     def _run(self, framework_id: FrameworkId, info: TaskInfo) -> None:
         if not self._behaviour.auto_run or (framework_id, info.task_id) in self.durable.updates:

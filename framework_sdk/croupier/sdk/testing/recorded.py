@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
+from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo
 from croupier.v1 import framework_pb2 as pb
+from croupier.v1 import task_pb2
 from croupier.wire.task import demands_from_wire, task_from_wire
 
 
@@ -23,7 +26,7 @@ class RecordedCall:
         verdicts_seen: of the message that carried it.
         framework_id: of the session.
         offer_ids: of `accept` and `decline`.
-        tasks: of `accept`, in order.
+        tasks: of `accept`, in order; `secrets` has the values of their secrets, by task id.
         refuse_s: of `accept` and `decline`; None if absent.
         roles: of `subscribe`, `suppress` and `revive`.
         suppressed: whether `subscribe` suppresses all roles.
@@ -48,6 +51,7 @@ class RecordedCall:
     suppressed_roles: tuple[str, ...] = ()
     offer_ids: tuple[str, ...] = ()
     tasks: tuple[TaskInfo, ...] = ()
+    secrets: Mapping[str, SecretValues] = field(default_factory=dict)
     refuse_s: float | None = None
     reason: str = ""
     demands: tuple[Demand, ...] = ()
@@ -82,7 +86,8 @@ def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) ->
         suppressed=call.subscribe.suppressed,
         suppressed_roles=tuple(call.subscribe.suppressed_roles),
         offer_ids=(*call.accept.offer_ids, *call.decline.offer_ids),
-        tasks=_tasks(call.accept),
+        tasks=tuple(map(task_from_wire, _tasks(call.accept))),
+        secrets={task.task_id: SecretValues(task.command.secrets) for task in _tasks(call.accept)},
         refuse_s=_refuse_s(call.decline if call.HasField("decline") else call.accept),
         reason=call.decline.reason,
         demands=_demands(call),
@@ -94,9 +99,8 @@ def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) ->
     )
 
 
-def _tasks(accept: pb.Accept) -> tuple[TaskInfo, ...]:
-    launched = [task for operation in accept.operations for task in operation.launch.tasks]
-    return tuple(task_from_wire(task) for task in launched)
+def _tasks(accept: pb.Accept) -> list[task_pb2.TaskInfo]:
+    return [task for operation in accept.operations for task in operation.launch.tasks]
 
 
 def _refuse_s(call: pb.Accept | pb.Decline) -> float | None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from croupier.master.core.effects import Send, SessionId
 from croupier.master.core.messages import Subscribed
-from croupier.master.sessions import Sessions
+from croupier.master.sessions import FrameworkSession, Sessions
 from croupier.master.wire.to_framework import event_to_wire
 from croupier.model.errors import CroupierError
+from croupier.model.secrets import SealedValue
 from croupier.net.outbox import Encoded
+
+
+class _Box:
+    """Seals nothing: no agent runs the tasks, and tests read values from recorded calls."""
+
+    def seal(self, _place: object, _value: str) -> SealedValue:
+        return SealedValue("fake", "-")
+
+    def open(self, _place: object, _sealed: SealedValue) -> str:
+        raise NotImplementedError
 
 
 class Streams(Sessions):
@@ -15,7 +26,7 @@ class Streams(Sessions):
 
     def __init__(self, max_message_bytes: int) -> None:
         """Announce `max_message_bytes` to frameworks."""
-        super().__init__()
+        super().__init__(box=_Box())
         self.muted: set[SessionId] = set()
         self._max_message_bytes = max_message_bytes
 
@@ -28,7 +39,10 @@ class Streams(Sessions):
         if isinstance(effect.message, Subscribed):
             event = event_to_wire(effect.message, {})
             event.subscribed.max_message_bytes = self._max_message_bytes
-            self._sessions[effect.session].outbox.put(Encoded(event.SerializeToString()))
+            session = self._sessions[effect.session]
+            if isinstance(session, FrameworkSession):
+                session.framework_id = effect.message.framework_id
+            session.outbox.put(Encoded(event.SerializeToString()))
         elif effect.session not in self.muted:
             super().send(effect)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -20,6 +21,9 @@ def run(
     role: str = "*",
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
     env: Annotated[list[str] | None, Parameter(negative="")] = None,
+    secret: Annotated[list[str] | None, Parameter(negative="")] = None,
+    secret_files: Annotated[bool, Parameter(negative="")] = False,
+    insecure: Annotated[bool, Parameter(negative="")] = False,
     shell: Annotated[bool, Parameter(negative="")] = False,
     name: str = "",
     user: str = "",
@@ -54,6 +58,16 @@ def run(
         [number].
     env
         NAME=VALUE for the command's environment; may be repeated.
+    secret
+        NAME=@FILE: a variable with the content of a file, less a line end, which the cluster
+        keeps secret: encrypted in the master's store, on no disk of agents, in no list or log.
+        NAME takes the value of that variable here, and NAME=VALUE the value itself, which other
+        users of this machine may see. May be repeated.
+    secret_files
+        Give the command its secrets as files in the directory $CROUPIER_SECRETS_DIR, and not as
+        variables.
+    insecure
+        Send secrets even unencrypted to another machine.
     shell
         Run the words, joined by spaces, by sh -c.
     name
@@ -69,6 +83,7 @@ def run(
     from croupier.ctl.run.command import run_job
     from croupier.ctl.run.job import Job, make_unit, parse_environment
     from croupier.ctl.run.limits import Limits
+    from croupier.ctl.run.secret_flags import read_secrets
 
     job = Job(
         words=command,
@@ -79,5 +94,8 @@ def run(
         name=name,
         user=user,
         environment=parse_environment(env or ()),
+        secrets=read_secrets(secret or (), os.environ),
+        has_secret_files=secret_files,
+        is_insecure=insecure,
     )
     return run_job(job, master, Limits(timeout, wait_for_resources))

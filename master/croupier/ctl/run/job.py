@@ -10,6 +10,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 from croupier.model.resources import Resources
 from croupier.model.scalar import parse_scalar
+from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.sdk import Task
 
 MAX_COUNT: Final = 100_000
@@ -26,6 +27,9 @@ class Job:
         words: program and arguments; with `is_shell`, a shell line once joined by spaces.
         unit: the resources of one task.
         user: the account to run as; empty is the agent's own.
+        secrets: variables that are kept secret.
+        has_secret_files: whether they are files instead.
+        is_insecure: whether secrets may be sent unencrypted to another machine.
     """
 
     words: tuple[str, ...]
@@ -36,6 +40,9 @@ class Job:
     name: str = ""
     user: str = ""
     environment: Mapping[str, str] | None = None
+    secrets: SecretValues = NO_SECRETS
+    has_secret_files: bool = False
+    is_insecure: bool = False
 
     def __post_init__(self) -> None:
         if not self.words:
@@ -54,7 +61,8 @@ class Job:
     def tasks_in_a_call(self) -> int:
         """The number of tasks that one call can launch."""
         text = (*self.words, *(n + v for n, v in (self.environment or {}).items()))
-        return max(1, CALL_BYTES // (sum(len(word.encode()) + 8 for word in text) + 512))
+        size = sum(len(word.encode()) + 8 for word in text) + self.secrets.size_bytes
+        return max(1, CALL_BYTES // (size + 1024))
 
     def task(self, task_id: str) -> Task:
         """Return one of the tasks.
@@ -69,6 +77,8 @@ class Job:
             task_id=task_id,
             name=self.title,
             env=self.environment,
+            secrets=self.secrets.reveal(),
+            secret_files=self.has_secret_files,
             user=self.user,
         )
 

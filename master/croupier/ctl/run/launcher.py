@@ -46,6 +46,7 @@ class Launcher(Framework):
         warn: Callable[[str], None],
     ) -> None:
         super().__init__(
+            insecure=job.is_insecure,
             name=job.title,
             role=job.role,
             master=str(target),

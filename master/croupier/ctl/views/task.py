@@ -13,7 +13,7 @@ _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
 
 
 def task_view(task: pb.TaskView) -> View:
-    """Return one task; `command`, `shell` and `labels` are None if they were not requested."""
+    """Return one task; `command` to `labels` are None if they were not requested."""
     status, command = task.status, task.task.command
     return {
         "task_id": task.task.task_id,
@@ -32,6 +32,8 @@ def task_view(task: pb.TaskView) -> View:
         "resources": amount_view(task.task.resources),
         "command": list(command.argv) or None,
         "shell": command.shell or None,
+        # Names only: masters leave out the values.
+        "secrets": sorted(command.secrets) or None,
         "labels": labels_view(task.task.labels) if task.task.HasField("command") else None,
     }
 

@@ -96,6 +96,7 @@ class Agent:
         deactivated: withheld from allocation by an operator.
         drain: set while an operator drains it.
         is_authenticated: it has proven its id, so no other may join under it.
+        takes_secrets: whether tasks with secrets can be sent on its session.
     """
 
     agent_id: AgentId
@@ -108,6 +109,7 @@ class Agent:
     deactivated: bool = False
     drain: DrainRequest | None = None
     is_authenticated: bool = False
+    takes_secrets: bool = False
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None

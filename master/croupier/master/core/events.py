@@ -123,6 +123,8 @@ class Register:
         claim: the shell's judgement of `master_epoch` and of the position that the agent reports.
         objection: the reason if the agent is refused, in words; else empty.
         principal: the caller.
+        takes_secrets: whether tasks with secrets can be sent to it: it knows them, and the
+            connection is encrypted or local.
     """
 
     session: SessionId
@@ -139,6 +141,7 @@ class Register:
     claim: Claim = Claim.KNOWN
     objection: str = ""
     principal: Principal = ANONYMOUS
+    takes_secrets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,16 @@ class AgentHealth:
     session: SessionId
     problems: tuple[Problem, ...]
     refused: tuple[RefusedLaunch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchUnsent:
+    """A launch could not be sent: the master cannot open a secret of the task."""
+
+    session: SessionId
+    framework_id: FrameworkId
+    task_id: TaskId
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +227,7 @@ PeerEvent = (
     | Register
     | AgentReported
     | AgentHealth
+    | LaunchUnsent
     | AgentStopped
     | SessionEnded
 )

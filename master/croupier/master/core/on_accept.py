@@ -25,6 +25,11 @@ from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict
 
+NO_SECRETS_SENT = (
+    "gets no secrets: they need TLS between agents and masters (or --insecure on the master), and"
+    " an agent that knows secrets"
+)
+
 
 def accept(
     state: State, framework: Framework, call: calls.Accept, seq: int, now: float
@@ -153,6 +158,8 @@ def _check(
         raise Conflict("the framework's tasks have too much text together; wait until some end")
     if state.descriptions.is_over:
         raise Conflict("all tasks of the cluster have too much text together; try again later")
+    if task.command.secrets and not state.agents[offer.agent_id].takes_secrets:
+        raise Conflict(f"agent {offer.agent_id} {NO_SECRETS_SENT}")
     # The limits may have been lowered after the offer was made.
     over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
     if over:

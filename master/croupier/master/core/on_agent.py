@@ -282,7 +282,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     if agent.in_pool:
         _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address)
-    agent.last_received = now
+    agent.last_received, agent.takes_secrets = now, event.takes_secrets
     agent.move(Connected(event.session, event.problems))
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent

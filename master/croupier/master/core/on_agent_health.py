@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.effects import Close, Effect, Happened
-from croupier.master.core.events import AgentHealth, RefusedLaunch
+from croupier.master.core.events import AgentHealth, LaunchUnsent, RefusedLaunch
 from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
 from croupier.master.core.on_agent import on_received, withhold
 from croupier.master.core.on_task import end
@@ -40,6 +40,16 @@ def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Ef
             state.allocator.activate_agent(agent.agent_id, agent.is_offered)
     for refused in event.refused:
         yield from _on_refused(state, agent, refused, now)
+
+
+def on_launch_unsent(state: State, event: LaunchUnsent, now: float) -> Iterator[Effect]:
+    """End a task whose launch could not be sent; its agent has no record of it."""
+    agent = state.peers.get(event.session)
+    task = None
+    if isinstance(agent, Agent):
+        task = agent.tasks.get((event.framework_id, event.task_id))
+    if task is not None and not task.state.is_terminal and not task.sequence:
+        yield from end(state, task, TaskState.DROPPED, Reason.TASK_INVALID, event.message, now)
 
 
 def _on_refused(state: State, agent: Agent, refused: RefusedLaunch, now: float) -> Iterator[Effect]:

@@ -13,7 +13,7 @@ from croupier.master.core.drains import drain_kills
 from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.on_accept import order_launch
+from croupier.master.core.on_accept import NO_SECRETS_SENT, order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_task import (
     end,
@@ -73,6 +73,9 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
         yield from end(state, task, TaskState.KILLED, task.kill.reason, message, now)
     elif not task.is_active and not task.info.resources <= free:
         message = "the agent came back and has no room for it any more"
+        yield from end(state, task, TaskState.DROPPED, restarted, message, now)
+    elif task.info.command.secrets and not state.agents[task.agent_id].takes_secrets:
+        message = f"the agent came back, but {NO_SECRETS_SENT}"
         yield from end(state, task, TaskState.DROPPED, restarted, message, now)
     else:
         if task.state is TaskState.UNREACHABLE:

@@ -23,6 +23,7 @@ from croupier.master.core.events import (
     AgentStopped,
     AllocationDue,
     FrameworkCalled,
+    LaunchUnsent,
     PeerEvent,
     Read,
     Received,
@@ -71,8 +72,8 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from on_framework.on_subscribe(state, event, now)
         case Register():
             yield from on_agent.on_register(state, event, now)
-        case AgentHealth():
-            yield from on_agent_health.on_agent_health(state, event, now)
+        case AgentHealth() | LaunchUnsent():
+            yield from _on_launches(state, event, now)
         case AgentStopped():
             yield from on_agent.on_agent_stopped(state, event, now)
         case SessionEnded():
@@ -83,6 +84,12 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield Answer(request, _query_result(state, query))
         case _:
             assert_never(event)
+
+
+def _on_launches(state: State, event: AgentHealth | LaunchUnsent, now: float) -> Iterator[Effect]:
+    if isinstance(event, LaunchUnsent):
+        return on_agent_health.on_launch_unsent(state, event, now)
+    return on_agent_health.on_agent_health(state, event, now)
 
 
 def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator[Effect]:

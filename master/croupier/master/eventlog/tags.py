@@ -97,13 +97,14 @@ _KINDS: Final = (
         "Register",
         events.Register,
         "session agent_id hostname total attributes http_address tasks master_epoch "
-        "incomplete cluster problems claim objection principal",
+        "incomplete cluster problems claim objection principal takes_secrets",
     ),
     Kind("AgentTask", events.AgentTask, "framework_id task latest unacknowledged role"),
     Kind("Claim", events.Claim, "KNOWN SILENT GIVEN_UP NEWER UNPROVEN FOREIGN"),
     Kind("AgentReported", events.AgentReported, "session statuses"),
     Kind("AgentHealth", events.AgentHealth, "session problems refused"),
     Kind("RefusedLaunch", events.RefusedLaunch, "framework_id task_id message"),
+    Kind("LaunchUnsent", events.LaunchUnsent, "session framework_id task_id message"),
     Kind("AgentStopped", events.AgentStopped, "session message"),
     Kind("SessionEnded", events.SessionEnded, "session message"),
     # Operator commands declare their tags beside the class.

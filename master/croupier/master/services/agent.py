@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from croupier.master.core.events import Register
 from croupier.master.leadership import Leadership
+from croupier.master.services.privacy import is_private
 from croupier.master.services.registration import Registration
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
@@ -36,7 +38,9 @@ class AgentService(AgentServiceServicer):
         """Serve one agent's session, or redirect it to the leader."""
         try:
             term = self._leadership.term()
-            session = term.sessions.open_agent(host_of(context.peer()))
+            session = term.sessions.open_agent(
+                host_of(context.peer()), is_private=is_private(context)
+            )
         except Unavailable as refusal:
             order = pb.Order(error=error_to_wire(refusal))
             await refuse(context, pb.AgentServiceConnectResponse(orders=[order]), refusal)
@@ -69,6 +73,7 @@ async def _serve(
             if isinstance(event, Register):
                 session.is_introduced = True
                 event = with_claim(event, report.register, lineage)
+                event = replace(event, takes_secrets=event.takes_secrets and session.is_private)
                 event = registration.complete(event, report.register.pages)
             await inbox.put(event)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NoReturn
 
-from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Received
 from croupier.master.core.step import Event
 from croupier.master.leadership import Leadership
+from croupier.master.services.privacy import is_private
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import FrameworkSession
@@ -37,7 +37,9 @@ class FrameworkService(FrameworkServiceServicer):
         """Serve one framework's session, or redirect it to the leader."""
         try:
             term = self._leadership.term()
-            session = term.sessions.open_framework(host_of(context.peer()))
+            session = term.sessions.open_framework(
+                host_of(context.peer()), is_private=is_private(context)
+            )
         except Unavailable as refusal:
             await refuse_framework(context, refusal)
         first_call_s = term.sessions.limits.first_call_s
@@ -66,7 +68,7 @@ async def serve_framework(
 
     async def handle(request: pb.FrameworkServiceConnectRequest) -> None:
         session.is_introduced |= any(call.HasField("subscribe") for call in request.calls)
-        await _put(inbox, session.session_id, request)
+        await _put(inbox, session, request)
 
     async def write(events: list[Encoded]) -> None:
         await context.write(pb.FrameworkServiceConnectResponse.FromString(joined(events)))
@@ -75,9 +77,10 @@ async def serve_framework(
 
 
 async def _put(
-    inbox: Inbox[Event], session: SessionId, request: pb.FrameworkServiceConnectRequest
+    inbox: Inbox[Event], session: FrameworkSession, request: pb.FrameworkServiceConnectRequest
 ) -> None:
-    await inbox.put(Received(session, request.verdicts_seen))
+    session_id = session.session_id
+    await inbox.put(Received(session_id, request.verdicts_seen))
     held = TimeSlice()
     for call in request.calls:
         if held.is_over:
@@ -86,7 +89,8 @@ async def _put(
             case "heartbeat":
                 pass
             case "subscribe":
-                await inbox.put(subscribe_from_wire(session, call.subscribe))
+                await inbox.put(subscribe_from_wire(session_id, call.subscribe))
             case _:
-                for part in split_call(await call_from_wire(session, call)):
+                event = await call_from_wire(session_id, call, session.seal)
+                for part in split_call(event):
                     await inbox.put(part)

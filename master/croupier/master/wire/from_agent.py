@@ -98,6 +98,7 @@ async def _register(session: SessionId, wire: pb.Register) -> Register:
         wire.incomplete,
         wire.cluster[:64],
         problems=_problems(wire.problems),
+        takes_secrets=wire.takes_secrets,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
@@ -22,18 +22,21 @@ from croupier.model.ids import (
     check_roles,
 )
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT
+from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.process.time_slice import TimeSlice, sliced
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.wire.limits import check_count
-from croupier.wire.task import demands_from_wire, task_from_wire
+from croupier.wire.task import demands_from_wire, secrets_from_wire, task_from_wire
 
 # Tasks of one call that the core decides in one event: about 10 ms of work.
 PART = 500
 
 T = TypeVar("T")
+# Returns the task with its secrets sealed.
+Seal = Callable[[TaskInfo, SecretValues], TaskInfo]
 
 
 def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
@@ -63,8 +66,8 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
     )
 
 
-async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
-    """Return the event for any call but SUBSCRIBE and HEARTBEAT.
+async def call_from_wire(session: SessionId, wire: pb.Call, seal: Seal) -> FrameworkCalled:
+    """Return the event for any call but SUBSCRIBE and HEARTBEAT; `seal` seals tasks' secrets.
 
     A malformed call is an event too, and gets a verdict. The tasks of an ACCEPT are converted in
     slices.
@@ -78,7 +81,7 @@ async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
     try:
         _check_counts(wire)
         _check_size(wire)
-        call = await _call(name, wire)
+        call = await _call(name, wire, seal)
     except CroupierError as error:
         task_ids = tuple(
             TaskId(each.task_id[:255]) for each in islice(_tasks(wire), MAX_TASKS_PER_ACCEPT)
@@ -127,10 +130,10 @@ def _check_size(wire: pb.Call | pb.Subscribe) -> None:
         raise InvalidRequest(f"the call is {size} bytes; at most {MAX_MESSAGE_BYTES} are accepted")
 
 
-async def _call(name: str, wire: pb.Call) -> calls.Call:
+async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
     match name:
         case "accept":
-            return await _accept(wire)
+            return await _accept(wire, seal)
         case "decline":
             decline = wire.decline
             return calls.Decline(
@@ -165,7 +168,7 @@ async def _call(name: str, wire: pb.Call) -> calls.Call:
             raise InvalidRequest("the call is empty or unknown to this master")
 
 
-async def _accept(wire: pb.Call) -> calls.Accept:
+async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
     """Convert an ACCEPT; a malformed task is refused without the others."""
     for operation in wire.accept.operations:
         if operation.WhichOneof("operation") != "launch":
@@ -177,7 +180,7 @@ async def _accept(wire: pb.Call) -> calls.Accept:
         if held.is_over:
             await held.give_way()
         try:
-            tasks.append(task_from_wire(task))
+            tasks.append(_task(task, seal))
         except InvalidRequest as error:
             task_id = TaskId(task.task_id[:MAX_ID_BYTES])
             malformed.append(calls.MalformedTask(place, task_id, str(shortened(error))))
@@ -187,6 +190,12 @@ async def _accept(wire: pb.Call) -> calls.Accept:
         _refuse_s(wire.accept.filters),
         tuple(malformed),
     )
+
+
+def _task(wire: task_pb2.TaskInfo, seal: Seal) -> TaskInfo:
+    """Convert a task; the only place where a master handles plain values from a framework."""
+    task, values = task_from_wire(wire), secrets_from_wire(wire)
+    return seal(task, values) if values else task
 
 
 def _tasks(wire: pb.Call) -> Iterable[task_pb2.TaskInfo]:

@@ -8,6 +8,7 @@ from typing import assert_never
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.lineage import Lineage
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.net.outbox import Encoded, joined
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
@@ -29,13 +30,13 @@ def response_to_wire(
     return response
 
 
-def order_to_wire(message: ToAgent) -> pb.Order:
-    """Return the order for `message`."""
+def order_to_wire(message: ToAgent, secrets: SecretValues = NO_SECRETS) -> pb.Order:
+    """Return the order for `message`; a launch delivers `secrets`."""
     match message:
         case LaunchTask(framework_id, task, role, framework_epoch):
             launch = pb.LaunchTask(
                 framework_id=framework_id,
-                task=task_to_wire(task),
+                task=task_to_wire(task, secrets),
                 role=role,
                 framework_epoch=framework_epoch,
             )

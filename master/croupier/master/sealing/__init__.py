@@ -1,0 +1,1 @@
+"""Encryption of tasks' secrets: sealed when an ACCEPT arrives, opened when a LAUNCH leaves."""
