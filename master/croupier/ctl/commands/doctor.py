@@ -1,0 +1,19 @@
+"""`croupier doctor`."""
+
+from __future__ import annotations
+
+from croupier.ctl.app import app
+from croupier.ctl.flags import LOCAL, JsonListFlag, MasterFlag
+
+
+@app.command(name="doctor")
+def doctor(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> int:
+    """Check credentials, certificates, clocks, masters and agents, as seen from here.
+
+    Each check is one line: ok, warn or fail, and what to do.
+
+    Exit codes: 0 no check failed; 1 a check failed; 2 wrong argument.
+    """
+    from croupier.ctl.doctor.command import diagnose
+
+    return diagnose(master, as_json=as_json)

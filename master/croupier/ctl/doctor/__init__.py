@@ -1,0 +1,1 @@
+"""Checks of the client's view of a cluster: credentials, certificates, masters, agents."""

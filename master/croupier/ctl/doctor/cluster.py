@@ -1,0 +1,92 @@
+"""Checks by calls to the leading master: who it is, who the caller is, clocks, agents."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+from croupier.ctl.connection import Master, connected
+from croupier.ctl.doctor.credentials import DAY_S, SOON_S
+from croupier.ctl.doctor.finding import Finding, fail, ok, warn
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import AGENTS, messages
+from croupier.model.durations import duration_text
+from croupier.model.errors import CroupierError, Unavailable
+from croupier.v1 import access_pb2 as pb
+
+SKEW_WARN_S: Final = 10.0
+SKEW_FAIL_S: Final = 300.0
+
+
+async def cluster_findings(target: Target) -> AsyncIterator[Finding]:
+    """Yield findings about the cluster that `target` leads to."""
+    try:
+        async with connected(target) as master:
+            yield ok("leader", f"master {master.address} leads")
+            async for finding in _caller_findings(master):
+                yield finding
+            async for finding in _agent_findings(master):
+                yield finding
+    except CroupierError as error:
+        yield fail("leader", str(error))
+
+
+async def _caller_findings(master: Master) -> AsyncIterator[Finding]:
+    before_s = time.time()
+    try:
+        answer = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
+    except Unavailable as error:
+        yield warn("principal", str(error))
+        return
+    now_s = time.time()
+    for finding in (*_clock_findings(answer, before_s, now_s), *_who_findings(answer, now_s)):
+        yield finding
+
+
+def _clock_findings(answer: pb.WhoAmIResponse, before_s: float, now_s: float) -> Iterator[Finding]:
+    """Yield the difference of the clocks, at least: the call took from `before_s` to `now_s`."""
+    if not answer.time_ms:
+        return
+    theirs_s = answer.time_ms / 1000
+    skew_s = max(before_s - theirs_s, theirs_s - now_s, 0.0)
+    side = "ahead of" if theirs_s < before_s else "behind"
+    text = f"this machine's clock is {duration_text(skew_s)} {side} the master's"
+    advice = "set the clocks by NTP: certificates and tokens expire by them"
+    if skew_s >= SKEW_FAIL_S:
+        yield fail("clock", text, advice)
+    elif skew_s >= SKEW_WARN_S:
+        yield warn("clock", text, advice)
+    else:
+        yield ok("clock", "this machine and the master agree on the time")
+
+
+def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
+    if not answer.is_auth_on:
+        yield warn(
+            "principal",
+            "authentication is off: everybody who reaches the master may do everything",
+            "start masters with --auth, or with --tls-cert",
+        )
+        return
+    groups = ", ".join(answer.groups) or "none"
+    text = f"{answer.principal} by {answer.credential}, groups: {groups}"
+    left_s = answer.expires_ms / 1000 - now_s
+    if answer.HasField("expires_ms") and answer.credential == "token" and left_s < SOON_S:
+        left = f"{left_s / DAY_S:.0f} days" if left_s >= 2 * DAY_S else duration_text(left_s)
+        yield warn("principal", f"{text}; the token expires in {left}", "croupier token create")
+        return
+    yield ok("principal", text)
+
+
+async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
+    states = Counter([each.state async for page in messages(master, AGENTS) for each in page])
+    named = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    missing = states.total() - states["connected"] - states["gone"]
+    if not states:
+        yield warn("agents", "you see no agents", "start agents, or ask for `view` on agent:*")
+    elif missing:
+        yield warn("agents", f"{missing} missing: {named}", "croupier agents")
+    else:
+        yield ok("agents", named)
