@@ -60,6 +60,7 @@ class Term:
         recorder: keeps the event log, if there is one.
         recovery: the agents that have not re-registered yet.
         began_s: how long it took to begin, in seconds.
+        clock: tells when credentials expire.
     """
 
     epoch: int
@@ -71,6 +72,7 @@ class Term:
     recovery: Recovery
     heartbeat_s: float
     began_s: float
+    clock: Clock
 
     async def serve(self) -> None:
         """Decide until cancelled.
@@ -85,6 +87,7 @@ class Term:
             asyncio.create_task(self.driver.run(), name="driver"),
             asyncio.create_task(self.sessions.beat(self.heartbeat_s), name="heartbeats"),
             asyncio.create_task(self._watch_store(), name="store"),
+            asyncio.create_task(self.sessions.watch_expiry(self.clock), name="credentials"),
             recovering,
         }
         try:
@@ -166,7 +169,16 @@ async def begin_term(
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
         raise
-    driver = Driver(state, store, sessions, observer, clock, recorder, leads)
+    driver = Driver(
+        state,
+        store,
+        sessions,
+        observer,
+        clock,
+        recorder,
+        leads,
+        lambda change: sessions.end_revoked(change.revoked),
+    )
     sessions.report_to(driver.inbox)
     recovery = Recovery(state, clock)
     began_s = clock.now() - started
@@ -190,6 +202,7 @@ async def begin_term(
         recovery,
         config.heartbeat,
         began_s,
+        clock,
     )
 
 
