@@ -95,6 +95,7 @@ class Master:
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
+        from croupier.process.http.routes import Requirement, allow_all
         from croupier.process.http.server import HttpServer
 
         self._loop_watch.start()
@@ -124,12 +125,14 @@ class Master:
             self._registry.register(collector)
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)
+        guards = {Requirement.READ_METRICS: allow_all}
         self._http = HttpServer(
             self._registry,
             self._clock,
             leadership.unready_reason,
             names=names,
             tls=None if self._tls is None else self._tls.latest,
+            guards=guards,
         )
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)

@@ -34,6 +34,7 @@ DEFAULT_MAX_LEASE_S = 15.0
 PolicyName = Literal["drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random"]
 AgentOrder = Literal["arrival", "random", "pack", "spread"]
 Recovery = Literal["strict", "old-store", "new-cluster"]
+Switch = Literal["on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,14 @@ class MasterConfig:
     """File for a JSON line about every call that changes something, and every refused call. Older
     files are kept beside it. Default: with --auth, to the log of the master."""
 
+    metrics_auth: Switch | None = None
+    """Whether /metrics needs a credential: a token or client certificate that may read-metrics, or
+    the token in --metrics-token-file. Default: on with --auth or --metrics-token-file, else off."""
+
+    metrics_token_file: Path | None = None
+    """File, readable by the master's user only, with a token on its first line that may read
+    /metrics. It also serves while this master follows, which then knows no other tokens."""
+
     insecure: bool = False
     """Allow listening on non-loopback addresses without encryption or authentication."""
 
@@ -286,6 +295,13 @@ class MasterConfig:
     def requires_auth(self) -> bool:
         """Whether every caller is authenticated, and authorised by rules."""
         return self.tls.has_certificate if self.auth is None else self.auth
+
+    @property
+    def protects_metrics(self) -> bool:
+        """Whether /metrics needs a credential."""
+        if self.metrics_auth is None:
+            return self.requires_auth or self.metrics_token_file is not None
+        return self.metrics_auth == "on"
 
     @property
     def longest_lease_s(self) -> float:

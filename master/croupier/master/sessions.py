@@ -19,6 +19,7 @@ from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
 from croupier.master.core.messages import Subscribed, ToAgent, ToFramework
 from croupier.master.core.step import Event
+from croupier.master.link_keys import LinkKeys
 from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable, open_task, seal_task
 from croupier.master.session_limits import SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
@@ -159,7 +160,11 @@ class FrameworkSession(Session[ToFramework]):
 
 
 class AgentSession(Session[ToAgent]):
-    """An agent's stream."""
+    """An agent's stream.
+
+    Attributes:
+        links: keys of links to output; None: output needs no links.
+    """
 
     def __init__(
         self,
@@ -173,6 +178,7 @@ class AgentSession(Session[ToAgent]):
         """Open secrets with `box`; `is_private`: nobody else can read the stream."""
         self.is_private = is_private
         self._box = box or KeyBox()
+        self.links: LinkKeys | None = None
         super().__init__(session_id, caller, budget, self._to_wire, agent_pb2.Order)
 
     def _to_wire(self, message: ToAgent) -> agent_pb2.Order:
@@ -184,7 +190,7 @@ class AgentSession(Session[ToAgent]):
         if isinstance(message, LaunchTask) and message.task.command.secrets:
             secrets = open_task(self._box, message.framework_id, message.task)
             return order_to_wire(message, secrets)
-        return order_to_wire(message)
+        return order_to_wire(message, links=self.links)
 
 
 SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
@@ -203,14 +209,20 @@ class Sessions:
         self,
         limits: SessionLimits | None = None,
         box: SecretBox | None = None,
+        links: LinkKeys | None = None,
         *,
         accepts_plaintext: bool = False,
     ) -> None:
         """Seal and open secrets with `box`; None has no key.
 
-        With `accepts_plaintext`, secrets may pass unencrypted between machines.
+        Args:
+            limits: of sessions.
+            box: holds the keys of secrets.
+            links: keys of links to output; None: output needs no links.
+            accepts_plaintext: whether secrets may pass unencrypted between machines.
         """
         self._box, self._accepts_plaintext = box or KeyBox(), accepts_plaintext
+        self._links = links
         self.limits = limits or SessionLimits()
         self._hosts: Counter[str] = Counter()
         self._principals: Counter[str] = Counter()
@@ -245,7 +257,9 @@ class Sessions:
         Raises:
             Unavailable: if too many are open.
         """
-        return self._open(AgentSession, caller, is_private)
+        session = self._open(AgentSession, caller, is_private)
+        session.links = self._links
+        return session
 
     def _open(self, kind: type[SessionT], caller: Caller, is_private: bool) -> SessionT:
         host, principal = caller.host, caller.principal.name

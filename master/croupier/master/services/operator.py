@@ -17,6 +17,7 @@ from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
+from croupier.master.services.output_links import view_links
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.services.unary import unary
@@ -165,6 +166,17 @@ class OperatorService(OperatorServiceServicer):
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
         return await self._leadership.read(
             lambda state: views.view_reasons(state, framework_id, agent_id, self._clock.now())
+        )
+
+    @unary
+    async def GetOutputLinks(
+        self, request: pb.GetOutputLinksRequest, context: Context
+    ) -> pb.GetOutputLinksResponse:
+        """Return links to the output of tasks that the caller may read."""
+        keys, now_s = self._leadership.term().links, self._clock.wall_ms() / 1000
+        caller = current_caller().principal
+        return await self._leadership.read(
+            lambda state: view_links(state, request, state.permissions(caller), keys, now_s)
         )
 
     async def _operate(self, named: str, action: AgentAction, context: Context) -> pb.AgentView:
