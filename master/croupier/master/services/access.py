@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from croupier.master.caller import CredentialKind, current_caller
-from croupier.master.core.access_commands import CreateToken, RevokeToken, UpdatePolicy
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.authorisation import require_administer
+from croupier.master.core.policy_commands import UpdatePolicy
 from croupier.master.core.state import State
+from croupier.master.core.token_commands import CreateToken, RevokeToken
 from croupier.master.leadership import Leadership
 from croupier.master.services import lists
 from croupier.master.services.paging import Pages

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from croupier.master.caller import CredentialKind, current_call
-from croupier.master.core.access_commands import JoinAgent
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.events import Register
+from croupier.master.core.token_commands import JoinAgent
 from croupier.master.leadership import Leadership
 from croupier.master.services.privacy import is_private
 from croupier.master.services.redirection import as_redirected
