@@ -22,6 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import croupier.net  # noqa: F401 - before gRPC, which it makes silent
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.fault_catalogue import catalogue_of

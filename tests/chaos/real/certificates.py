@@ -23,11 +23,16 @@ OPERATOR = "operator"
 
 
 class ClusterCertificates:
-    """The authorities of a cluster and the certificates of its daemons."""
+    """The authorities of a cluster and the certificates of its daemons.
+
+    Attributes:
+        version: counts renewals.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Write below `folder`."""
         self._folder = folder
+        self.version = 0
         self._numbers = count(1)
         self._etcd = Authority("", VALID)
         # Authorities that all trust, and the one that signs.
@@ -92,6 +97,7 @@ class ClusterCertificates:
         """Give every daemon a new certificate of the same authority."""
         for name in self._roles:
             self._write(name)
+        self.version += 1
 
     def replace_authority(self) -> None:
         """Take the next step of replacing the authority."""

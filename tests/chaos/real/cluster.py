@@ -92,7 +92,7 @@ class Cluster:
         self.disks: dict[str, SmallDisk] = {}
         self.preload: PreloadFaults | None = None
         self.certificates: ClusterCertificates | None = None
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
 
     @property
     def total(self) -> Resources:
@@ -222,10 +222,13 @@ class Cluster:
         return [pid for pid in processes_with(str(self.folder)) if pid not in ours]
 
     def _operator(self, master: str) -> OperatorServiceStub:
-        if master not in self._channels:
-            security = None if self.certificates is None else self.certificates.operator()
-            self._channels[master] = make_channel(self.proxies[master].server, security)
-        return OperatorServiceStub(self._channels[master])
+        certificates = self.certificates
+        # A channel keeps the authorities that it was made with.
+        key = (master, 0 if certificates is None else certificates.version)
+        if key not in self._channels:
+            security = None if certificates is None else certificates.operator()
+            self._channels[key] = make_channel(self.proxies[master].server, security)
+        return OperatorServiceStub(self._channels[key])
 
     def _plan_etcd(self) -> None:
         if not self.layout.etcd:
