@@ -20,7 +20,6 @@ from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.lineage import Lineage, Names, next_record, refusal
-from croupier.master.link_keys import LinkKeys
 from croupier.master.recovery import Recovery
 from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
@@ -61,8 +60,6 @@ class Term:
         recorder: keeps the event log, if there is one.
         recovery: the agents that have not re-registered yet.
         began_s: how long it took to begin, in seconds.
-        clock: tells when credentials expire.
-        links: keys of links to output; None if output needs no links.
     """
 
     epoch: int
@@ -74,8 +71,6 @@ class Term:
     recovery: Recovery
     heartbeat_s: float
     began_s: float
-    clock: Clock
-    links: LinkKeys | None = None
 
     async def serve(self) -> None:
         """Decide until cancelled.
@@ -90,7 +85,6 @@ class Term:
             asyncio.create_task(self.driver.run(), name="driver"),
             asyncio.create_task(self.sessions.beat(self.heartbeat_s), name="heartbeats"),
             asyncio.create_task(self._watch_store(), name="store"),
-            asyncio.create_task(self.sessions.watch_expiry(self.clock), name="credentials"),
             recovering,
         }
         try:
@@ -162,28 +156,17 @@ async def begin_term(
     if registry.master is None:
         _log.info("cluster_began", cluster=record.cluster)
     now = clock.now()
-    settings = config.settings()
-    links = LinkKeys(record.secret) if settings.auth else None
-    sessions = Sessions(limits, box, links, accepts_plaintext=config.insecure)
+    sessions = Sessions(limits, box, accepts_plaintext=config.insecure)
     recorder = _open_log(config, registry, record.master_id, clock, now)
     allocator = config.allocator()
     try:
-        state = recover_state(registry, record.master_id, settings, allocator, now)
+        state = recover_state(registry, record.master_id, config.settings(), allocator, now)
     except Exception:
         # The event log must hold the registry that broke the core.
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
         raise
-    driver = Driver(
-        state,
-        store,
-        sessions,
-        observer,
-        clock,
-        recorder,
-        leads,
-        lambda change: sessions.end_revoked(change.revoked),
-    )
+    driver = Driver(state, store, sessions, observer, clock, recorder, leads)
     sessions.report_to(driver.inbox)
     recovery = Recovery(state, clock)
     began_s = clock.now() - started
@@ -207,8 +190,6 @@ async def begin_term(
         recovery,
         config.heartbeat,
         began_s,
-        clock,
-        links,
     )
 
 

@@ -280,6 +280,9 @@ def _atom(cls: type) -> Decode:
     def decode(document: Any) -> Any:
         if type(document) not in accepted:
             _refuse(document, f"a {cls.__name__}")
+        if cls is float:
+            # Whole numbers in JSON may be of any size.
+            float(document)
         return document
 
     return decode

@@ -80,6 +80,11 @@ def test_a_body_without_later_fields_is_read() -> None:
         ("agent", '{"agent_id": 1, "hostname": "h"}', "is not a str"),
         ("agent", b"\xff", "not a record of the kind 'agent'"),
         ("master", "[" * 100_000, "not a record of the kind 'master'"),
+        (
+            "framework",
+            '{"framework_id":"f","name":"f","roles":["a"],"failover_timeout_s":1%s}' % ("0" * 400),
+            "int too large",
+        ),
         ("cat", "{}", "records of the kind 'cat' are not known to this release"),
     ],
 )

@@ -19,7 +19,6 @@ from croupier.net.address import Address
 from croupier.process.clock import SystemClock
 from croupier.process.http.acceptor import Acceptor
 from croupier.process.http.connections import Connection, HttpLimits
-from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
 from tests.harness.eventually import eventually
 
@@ -33,12 +32,9 @@ class Served:
     """A server with slow and endless routes."""
 
     def __init__(self, limits: HttpLimits) -> None:
-        routes = [
-            Route("/slow", self.get_slow, Requirement.PUBLIC),
-            Route("/endless", self.get_endless, Requirement.PUBLIC),
-        ]
+        routes = [web.get("/slow", self.get_slow), web.get("/endless", self.get_endless)]
         self.server = HttpServer(
-            CollectorRegistry(), SystemClock(), lambda: None, routes, limits=limits, guards={}
+            CollectorRegistry(), SystemClock(), lambda: None, routes, limits=limits
         )
         self.port = 0
         self.streaming = 0

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry, Counter
 
 from croupier.model.errors import Unavailable
 from croupier.net.address import Address
-from croupier.process.http.routes import Requirement, Route, allow_all
 from croupier.process.http.server import CACHE_S, HttpServer
 
 
@@ -36,11 +35,7 @@ class Daemon:
         registry = CollectorRegistry()
         self.counter = Counter("deals", "Deals made.", registry=registry)
         self.server = HttpServer(
-            registry,
-            self.clock,
-            lambda: self.waiting,
-            [Route("/own", self.get_own, Requirement.PUBLIC)],
-            guards={Requirement.READ_METRICS: allow_all},
+            registry, self.clock, lambda: self.waiting, [web.get("/own", self.get_own)]
         )
         self.port = 0
 

@@ -17,6 +17,7 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
 from croupier.model.access import BUILTIN_GROUPS, AccessPolicy
+from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
@@ -25,7 +26,12 @@ from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 def recover_state(
     registry: Registry, master_id: str, settings: Settings, allocator: Allocator, now: float
 ) -> State:
-    """Return the state of a master that begins to lead. O(records)."""
+    """Return the state of a master that begins to lead. O(records).
+
+    Raises:
+        InvalidRequest: if records contradict each other.
+    """
+    _check(registry)
     state = State(master_id, settings, allocator)
     _recover_access(state, registry)
     for agent in registry.agents.values():
@@ -38,6 +44,22 @@ def recover_state(
         recover_task(state, task, now)
     charge_absent(state)
     return state
+
+
+def _check(registry: Registry) -> None:
+    """Check what the state relies on, and no decoder can see.
+
+    Raises:
+        InvalidRequest: if records contradict each other.
+    """
+    for framework in registry.frameworks.values():
+        if len(set(framework.roles)) < len(framework.roles):
+            raise InvalidRequest(
+                f"the store is damaged: framework {framework.framework_id!r} is in a role twice"
+            )
+    bound = [token.agent_id for token in registry.tokens.values() if token.agent_id is not None]
+    if len(set(bound)) < len(bound):
+        raise InvalidRequest("the store is damaged: two tokens are bound to one agent")
 
 
 def _recover_access(state: State, registry: Registry) -> None:

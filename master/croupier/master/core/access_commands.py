@@ -1,0 +1,361 @@
+"""Commands for groups, rules and tokens.
+
+Rule: after each of them somebody can still change the policy: the caller, or the holder of a token.
+The core has no clock, so each command that needs the time brings it along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+
+from croupier.master.core.access_records import ForgetToken, TokenId, TokenKind, TokenRecord
+from croupier.master.core.authorisation import require_administer
+from croupier.master.core.effects import AccessChanged, Effect, Save
+from croupier.master.core.operator_command import OperatorCommand
+from croupier.master.core.policy_changes import (
+    Draft,
+    PolicyChange,
+    changed_records,
+    check_draft,
+)
+from croupier.master.core.state import State
+from croupier.model.access import (
+    ADMIN,
+    CLUSTER,
+    LOCAL_ADMIN,
+    AccessPolicy,
+    Action,
+    decide,
+)
+from croupier.model.attributes import MAX_ATTRIBUTES, Attributes, attribute_text, parse_attributes
+from croupier.model.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+)
+from croupier.model.ids import AgentId, check_id
+from croupier.model.principal import (
+    ANONYMOUS,
+    Principal,
+    PrincipalKind,
+    PrincipalName,
+    check_principal,
+    principal_name,
+)
+from croupier.model.tags import recorded
+
+MAX_CHANGES = 100
+MAX_DESCRIPTION = 256
+_TOKEN_ID = re.compile(r"[0-9a-f]{8}\Z", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
+# The year 2286; later times do not fit everywhere.
+_LAST_MS = 10**13
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """The answer to UpdatePolicy: the policy after the changes."""
+
+    policy: AccessPolicy
+
+
+@recorded("UpdatePolicy", "request changes now_ms dry_run caller")
+@dataclass(frozen=True, slots=True)
+class UpdatePolicy(OperatorCommand[PolicyAnswer]):
+    """Change groups and rules: all changes are made, or none.
+
+    Attributes:
+        now_ms: milliseconds since the epoch.
+        dry_run: change nothing, and answer what the changes would make.
+    """
+
+    changes: tuple[PolicyChange, ...]
+    now_ms: int
+    dry_run: bool = False
+    caller: Principal = ANONYMOUS
+
+    def execute(self, state: State, _now: float) -> Generator[Effect, None, PolicyAnswer]:
+        """Apply the changes in order.
+
+        Raises:
+            PermissionDenied: if the caller may not administer the cluster.
+            InvalidRequest, NotFound: if a change is malformed, or names what does not exist.
+            Conflict: if the policy would be too large, or nobody could change it any more.
+        """
+        require_administer(state, self.caller)
+        if not 1 <= len(self.changes) <= MAX_CHANGES:
+            raise InvalidRequest(f"a call makes 1 to {MAX_CHANGES} changes")
+        draft = Draft.of(state.access)
+        for change in self.changes:
+            change.apply(draft)
+        check_draft(draft, state.settings)
+        policy = AccessPolicy(state.access.is_on, draft.groups, draft.rules)
+        _check_administered(state, policy, self.caller, self.now_ms)
+        records = list(changed_records(state.access, draft))
+        if records and not self.dry_run:
+            for record in records:
+                yield Save(record)
+            state.set_access(policy)
+            yield AccessChanged()
+        return PolicyAnswer(policy)
+
+
+@recorded("CreateToken", "request token now_ms caller")
+@dataclass(frozen=True, slots=True)
+class CreateToken(OperatorCommand[TokenRecord]):
+    """Store a token that its creator has made. A repeated command changes nothing.
+
+    Attributes:
+        token: without `created_ms` and `created_by`, which the command sets.
+        now_ms: milliseconds since the epoch.
+    """
+
+    token: TokenRecord
+    now_ms: int
+    caller: Principal = ANONYMOUS
+
+    def execute(self, state: State, _now: float) -> Generator[Effect, None, TokenRecord]:
+        """Store the token.
+
+        Raises:
+            PermissionDenied: if the caller may not administer the cluster.
+            InvalidRequest: if the token is malformed.
+            Conflict: if its id is taken, its agent has another token, or there are too many.
+        """
+        require_administer(state, self.caller)
+        token = replace(self.token, created_ms=self.now_ms, created_by=self.caller.name)
+        _check_token(token, self.now_ms)
+        known = state.tokens.get(token.token_id)
+        if known is not None:
+            if known.hash == token.hash and known.kind is token.kind:
+                return known
+            raise Conflict(f"there is another token {token.token_id}; make a new one")
+        agent_id = token.agent_id
+        if agent_id is not None and state.tokens.of_agent(agent_id) is not None:
+            raise Conflict(f"agent {agent_id} has a token; revoke that one first")
+        yield from _add(state, token, self.now_ms)
+        return token
+
+
+@recorded("RevokeToken", "request token_id now_ms caller credential")
+@dataclass(frozen=True, slots=True)
+class RevokeToken(OperatorCommand[TokenRecord]):
+    """Forget a token; its sessions and streams end. Its principal may revoke it, too.
+
+    Attributes:
+        now_ms: milliseconds since the epoch.
+        credential: the caller's own token; empty if it has proven itself otherwise.
+    """
+
+    token_id: TokenId
+    now_ms: int
+    caller: Principal = ANONYMOUS
+    credential: TokenId = TokenId("")  # noqa: RUF009
+
+    def execute(self, state: State, _now: float) -> Generator[Effect, None, TokenRecord]:
+        """Revoke the token.
+
+        Raises:
+            PermissionDenied: if it is not the caller's, who may not administer the cluster.
+            NotFound: if there is none.
+            Conflict: if nobody could change the policy any more.
+        """
+        token = state.tokens.get(self.token_id)
+        if token is None or not token.principal or token.principal != self.caller.name:
+            require_administer(state, self.caller)
+        if token is None:
+            raise NotFound(f"no token {self.token_id[:80]!r}")
+        if decide(state.access, Principal(token.principal), Action.ADMINISTER, CLUSTER):
+            proven = ANONYMOUS if self.credential == self.token_id else self.caller
+            _check_administered(state, state.access, proven, self.now_ms, self.token_id)
+        yield from forget_tokens(state, [self.token_id])
+        agent = state.agents.get(token.agent_id) if token.agent_id is not None else None
+        if agent is not None and agent.is_authenticated:
+            # The agent may join again.
+            agent.is_authenticated = False
+            yield Save(agent.record())
+        return token
+
+
+@recorded("JoinAgent", "request join_token agent_id token_id token_hash attributes now_ms")
+@dataclass(frozen=True, slots=True)
+class JoinAgent(OperatorCommand[TokenRecord]):
+    """Give an agent a token of its own. A repeated command changes nothing.
+
+    Attributes:
+        join_token: by which the caller is authenticated.
+        token_id, token_hash: of the token that the agent has made.
+        now_ms: milliseconds since the epoch.
+    """
+
+    join_token: TokenId
+    agent_id: AgentId
+    token_id: TokenId
+    token_hash: str = field(repr=False)
+    attributes: Attributes
+    now_ms: int
+
+    def execute(self, state: State, _now: float) -> Generator[Effect, None, TokenRecord]:
+        """Bind the token to the agent's id.
+
+        Raises:
+            Unauthenticated: if the join token is unknown, spent or expired.
+            PermissionDenied: if the agent lacks an attribute that the join token asks for.
+            Removed: if the agent was declared gone.
+            Conflict: if the agent's id is taken.
+        """
+        join = state.tokens.get(self.join_token)
+        if join is None or join.kind is not TokenKind.JOIN:
+            raise Unauthenticated("no such join token")
+        name = principal_name(PrincipalKind.AGENT, check_id("agent", self.agent_id))
+        own = state.tokens.of_agent(self.agent_id)
+        if own is not None and (own.token_id, own.hash) == (self.token_id, self.token_hash):
+            return own
+        token = TokenRecord(
+            self.token_id,
+            TokenKind.AGENT,
+            name,
+            self.token_hash,
+            self.now_ms,
+            f"join:{join.token_id}",
+            attributes=join.attributes,
+        )
+        _check_token(token, self.now_ms)
+        _check_join(state, join, self)
+        yield from _add(state, token, self.now_ms)
+        if join.uses_left is not None:
+            used = replace(join, uses_left=join.uses_left - 1)
+            state.tokens.put(used)
+            yield Save(used)
+        return token
+
+
+def lacking(attributes: Attributes, wanted: tuple[str, ...]) -> list[str]:
+    """Return those of `wanted`, each `NAME:VALUE`, that are not among the attributes."""
+    facts = {f"{name}:{attribute_text(value)}" for name, value in attributes.items()}
+    return [each for each in wanted if each not in facts]
+
+
+def _check_join(state: State, join: TokenRecord, event: JoinAgent) -> None:
+    agent_id = event.agent_id
+    if join.is_expired(event.now_ms) or join.uses_left == 0:
+        raise Unauthenticated("the join token has expired, or has no uses left")
+    if missing := lacking(event.attributes, join.attributes):
+        raise PermissionDenied(f"the join token is for agents with attribute {missing[0]}")
+    if agent_id in state.gone:
+        raise Conflict(f"agent {agent_id} was declared gone, for good; use another id")
+    agent = state.agents.get(agent_id)
+    is_known = agent is not None and agent.is_authenticated
+    if is_known or state.tokens.of_agent(agent_id) is not None:
+        raise Conflict(
+            f"agent {agent_id} has another credential; use that one, or revoke its token"
+        )
+    if state.tokens.get(event.token_id) is not None:
+        raise Conflict(f"there is another token {event.token_id}; make a new one")
+
+
+def _check_token(token: TokenRecord, now_ms: int) -> None:
+    """Check a token before it is stored.
+
+    Raises:
+        InvalidRequest: if it is malformed.
+    """
+    if not _TOKEN_ID.match(token.token_id) or not _HASH.match(token.hash):
+        raise InvalidRequest("a token has an id of 8 and a hash of 64 hexadecimal digits")
+    if token.expires_ms is not None and not now_ms < token.expires_ms < _LAST_MS:
+        raise InvalidRequest("the token's expiry has passed already, or is too late")
+    if len(token.description) > MAX_DESCRIPTION or not token.description.isprintable():
+        raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION} printable characters")
+    if token.kind is TokenKind.JOIN:
+        _check_join_token(token)
+        return
+    kind = PrincipalKind(token.kind.value)
+    if token.uses_left is not None or (token.attributes and kind is not PrincipalKind.AGENT):
+        raise InvalidRequest("only join tokens have uses and attributes")
+    if not check_principal(token.principal).startswith(f"{kind.value}/"):
+        raise InvalidRequest(f"such a token is for a principal {kind.value}/NAME")
+    if kind is PrincipalKind.AGENT and token.expires_ms is not None:
+        raise InvalidRequest("an agent's token does not expire; revoke it and let the agent join")
+    if token.principal == LOCAL_ADMIN:
+        raise InvalidRequest(f"{LOCAL_ADMIN} has its token from --admin-token-file")
+
+
+def _check_join_token(token: TokenRecord) -> None:
+    if token.principal:
+        raise InvalidRequest("a join token has no principal")
+    if token.uses_left is not None and not 1 <= token.uses_left < 2**31:
+        raise InvalidRequest("a join token has at least one use")
+    if len(token.attributes) > MAX_ATTRIBUTES:
+        raise InvalidRequest(f"a join token has at most {MAX_ATTRIBUTES} attributes")
+    for text in token.attributes:
+        if len(parse_attributes(text)) != 1 or lacking(parse_attributes(text), (text,)):
+            raise InvalidRequest(f"{text[:80]!r} is no attribute: NAME:VALUE")
+
+
+def _check_administered(
+    state: State,
+    policy: AccessPolicy,
+    caller: Principal,
+    now_ms: int,
+    without: TokenId | None = None,
+) -> None:
+    """Check that somebody can administer the cluster.
+
+    Credentials that the core does not know, such as certificates, do not count.
+
+    Raises:
+        Conflict: if neither the caller nor the holder of a token other than `without` can.
+    """
+    if not policy.groups[ADMIN]:
+        raise Conflict(f"group {ADMIN!r} would be empty; add another member first")
+    if not policy.is_on:
+        return
+    holders = {
+        token.principal
+        for token in state.tokens
+        if token.principal and token.token_id != without and not token.is_expired(now_ms)
+    }
+    callers = (caller, *(Principal(PrincipalName(name)) for name in sorted(holders)))
+    if not any(decide(policy, each, Action.ADMINISTER, CLUSTER) for each in callers):
+        raise Conflict(
+            "nobody known could administer the cluster any more; do this with another"
+            " administrator's credential, or with the token of the master's --admin-token-file"
+        )
+
+
+def forget_tokens(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
+    """Forget tokens, and end the sessions and streams that were opened with them."""
+    for token_id in token_ids:
+        state.tokens.remove(token_id)
+        yield Save(ForgetToken(token_id))
+    if token_ids:
+        yield AccessChanged(tuple(token_ids))
+
+
+def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
+    """Store a new token, and forget expired ones.
+
+    Raises:
+        Conflict: if there are too many.
+    """
+    expired, count = state.tokens.expired(now_ms), state.tokens.count(token.kind)
+    if token.kind is TokenKind.AGENT:
+        most = state.settings.agent_tokens
+    else:
+        most, count = state.settings.tokens, count - len(expired)
+        spent = state.tokens.spent() if count >= most else None
+        if spent is not None and spent not in expired:
+            expired.append(spent)
+            count -= 1
+    if count >= most:
+        raise Conflict(f"there are {count} tokens; revoke some first")
+    yield from forget_tokens(state, expired)
+    state.tokens.put(token)
+    yield Save(token)
+
+
+AccessCommand = UpdatePolicy | CreateToken | RevokeToken | JoinAgent

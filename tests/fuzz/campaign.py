@@ -1,0 +1,208 @@
+"""A run of the fuzzer: honest peers first alone, then beside all attacks, then the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from croupier.net.address import Address
+from croupier.net.transport import make_channel
+from croupier.v1 import operator_pb2, resources_pb2
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.fuzz import honest, judge
+from tests.fuzz.attack import Attack, Problem
+from tests.fuzz.cases import SUFFIX, corpus
+from tests.fuzz.contract import all_methods
+from tests.fuzz.daemons import Daemon, Honest, start_master
+from tests.fuzz.grpc_attacks import GrpcAttack, make_attack
+from tests.fuzz.judge import Finding
+from tests.harness.eventually import eventually
+
+START_S: Final = 20.0
+MEASURE_S: Final = 0.5
+# Part of the time for the honest peers alone.
+ALONE: Final = 0.15
+# Messages a second, on average, and cases at once.
+RATE: Final = 2_500.0
+AT_ONCE: Final = 4
+# Findings after which a run ends.
+MOST_FINDINGS: Final = 20
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of a run."""
+
+    findings: list[Finding] = field(default_factory=list)
+    sent: Counter[str] = field(default_factory=Counter)
+    answers: dict[str, Counter[str]] = field(default_factory=dict)
+    alone: dict[str, list[float]] = field(default_factory=dict)
+    beside: dict[str, list[float]] = field(default_factory=dict)
+    rss_mib: dict[str, int] = field(default_factory=dict)
+    tasks: int = 0
+    seconds: float = 0.0
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of findings."""
+        return {finding.kind for finding in self.findings}
+
+
+class Campaign:
+    """One run in a folder, which keeps all logs and the cases of findings."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        seconds: float,
+        rate: float = RATE,
+        longest_step_s: float = judge.MOST_STEP_S,
+    ) -> None:
+        """Attack for about `seconds`, with `rate` messages a second."""
+        self._folder, self._seed, self._seconds = folder, seed, seconds
+        self._rate, self._longest_step_s = rate, longest_step_s
+        self._daemons: list[Daemon] = []
+        self._attacks: list[Attack] = []
+        self.report = Report()
+
+    async def run(self, *, judges_latency: bool = True) -> Report:
+        """Start everything, attack, and judge."""
+        began = time.monotonic()
+        master, listen, _http = start_master(self._folder)
+        self._daemons.append(master)
+        peers = None
+        try:
+            await self._until_answered(listen)
+            await _guarantee(listen)
+            peers = Honest(listen, self._folder)
+            await asyncio.to_thread(peers.phase)
+            await asyncio.sleep(max(self._seconds * ALONE, 1.0))
+            self.report.alone = await asyncio.to_thread(peers.phase)
+            self._attacks = [
+                make_attack(method, listen, None, self._seed) for method in all_methods()
+            ]
+            await self._replay_corpus()
+            await self._attack()
+            self.report.beside = await asyncio.to_thread(peers.phase)
+        finally:
+            self._judge()
+            if peers is not None:
+                end = await asyncio.to_thread(peers.end)
+                self.report.tasks = end["tasks"]
+                self.report.findings += judge.of_honest(end)
+            if judges_latency:
+                self.report.findings += judge.of_latencies(self.report.alone, self.report.beside)
+            for attack in self._attacks:
+                if isinstance(attack, GrpcAttack):
+                    await attack.close()
+            for daemon in self._daemons:
+                code = await asyncio.to_thread(daemon.stop)
+                if code:
+                    self._found(Finding("end", f"the {daemon.name} ended with exit code {code}"))
+            self._save_cases()
+            self.report.seconds = time.monotonic() - began
+        return self.report
+
+    async def _until_answered(self, master: Address) -> None:
+        async with make_channel(master) as channel:
+            stub = OperatorServiceStub(channel)
+
+            async def answers() -> bool:
+                assert self._daemons[0].is_alive, self._daemons[0].log.read_text()
+                try:
+                    await stub.GetMaster(operator_pb2.GetMasterRequest(), timeout=1)
+                except grpc.aio.AioRpcError:
+                    return False
+                return True
+
+            await eventually(answers, START_S, "the master answers")
+
+    async def _replay_corpus(self) -> None:
+        for name, case in corpus():
+            for attack in self._attacks:
+                if attack.accepts(case.target):
+                    await self._guarded(attack, attack.replay(case), f"the corpus' {name}")
+
+    async def _attack(self) -> None:
+        """Run cases of all attacks in turn, a few at once, at the given rate."""
+        began = time.monotonic()
+        waiting = list(self._attacks)
+
+        async def work() -> None:
+            while self._goes_on(began):
+                attack = waiting.pop(0)
+                await self._guarded(attack, attack.next(), "a case")
+                waiting.append(attack)
+                ahead_s = self.report.sent.total() / self._rate - (time.monotonic() - began)
+                await asyncio.sleep(max(0.0, ahead_s))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(work())
+            group.create_task(self._measure(began))
+
+    def _goes_on(self, began: float) -> bool:
+        return (
+            time.monotonic() < began + self._seconds * (1 - ALONE)
+            and len(self.report.findings) < MOST_FINDINGS
+            and all(daemon.is_alive for daemon in self._daemons)
+        )
+
+    async def _guarded(self, attack: Attack, running: object, what: str) -> None:
+        try:
+            await running  # type: ignore[misc]
+        except* Problem as problems:
+            for problem in problems.exceptions:
+                self._found(Finding("answer", f"{what} of {attack.name}: {problem}"))
+        self.report.sent[attack.name] = attack.sent
+        self.report.answers[attack.name] = attack.answers
+
+    async def _measure(self, began: float) -> None:
+        while self._goes_on(began):
+            for daemon in self._daemons:
+                daemon.measure()
+                self.report.rss_mib[daemon.name] = daemon.peak_kib // 1024
+            await asyncio.sleep(MEASURE_S)
+
+    def _found(self, finding: Finding) -> None:
+        if finding not in self.report.findings:
+            self.report.findings.append(finding)
+
+    def _judge(self) -> None:
+        for daemon in self._daemons:
+            for finding in judge.of_daemon(daemon, self._longest_step_s):
+                self._found(finding)
+
+    def _save_cases(self) -> None:
+        """Keep the latest cases of each attack beside the findings."""
+        if not self.report.findings:
+            return
+        text = [str(finding) for finding in self.report.findings]
+        (self._folder / "findings.json").write_text(json.dumps(text, indent=1))
+        for attack in self._attacks:
+            for number, case in enumerate(attack.recent):
+                name = attack.name.strip("/").replace("/", "-")
+                case.save(self._folder / f"{name}-{number}{SUFFIX}")
+
+
+async def _guarantee(master: Address) -> None:
+    """Let the honest role be served before all attackers."""
+    guarantee = [
+        resources_pb2.NamedScalar(name="cpus", milli=honest.RESOURCES.cpus_milli),
+        resources_pb2.NamedScalar(name="mem", milli=honest.RESOURCES.mem_milli),
+    ]
+    change = operator_pb2.RoleChange(
+        role=honest.ROLE, settings=operator_pb2.RoleSettings(guarantee=guarantee)
+    )
+    async with make_channel(master) as channel:
+        await OperatorServiceStub(channel).UpdateRoles(
+            operator_pb2.UpdateRolesRequest(changes=[change], force=True), timeout=10
+        )

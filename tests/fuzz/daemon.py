@@ -1,0 +1,61 @@
+"""A real daemon that also notes long steps of its event loop.
+
+    python -m tests.fuzz.daemon STEPS master|agent FLAGS...
+
+Each callback that uses the processor for longer than `LONG_S` is a line of the file STEPS. Time of
+the thread is measured, not of the clock, so a busy machine makes no step long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from asyncio import events
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from croupier.agent import __main__ as agent
+from croupier.master import __main__ as master
+
+LONG_S: Final = 0.02
+_MAIN: Final[dict[str, Callable[[], None]]] = {"master": master.main, "agent": agent.main}
+
+
+def note_steps(path: Path) -> None:
+    """Make every event loop of this process note long steps in a file."""
+    run: Any = events.Handle._run
+    file = path.open("a", buffering=1)
+
+    def timed(handle: Any) -> None:
+        callback = handle._callback
+        began = time.thread_time()
+        run(handle)
+        took_s = time.thread_time() - began
+        if took_s > LONG_S:
+            line = {"at": time.time(), "seconds": round(took_s, 4), "what": _name_of(callback)}
+            file.write(json.dumps(line) + "\n")
+
+    events.Handle._run = timed  # type: ignore[method-assign, assignment]
+
+
+def _name_of(callback: Any) -> str:
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        coroutine: Any = owner.get_coro()
+        return f"{coroutine.__qualname__} {[str(frame) for frame in owner.get_stack(limit=3)]}"
+    return str(getattr(callback, "__qualname__", callback))
+
+
+def main() -> None:
+    """Run a daemon until it ends."""
+    steps, name, *flags = sys.argv[1:]
+    note_steps(Path(steps))
+    sys.argv = [f"croupier-{name}", *flags]
+    _MAIN[name]()
+
+
+if __name__ == "__main__":
+    main()

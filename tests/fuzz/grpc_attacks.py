@@ -1,0 +1,217 @@
+"""Attacks over gRPC on every method of every service of the master."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from croupier.net.address import Address
+from croupier.net.credentials import ClientSecurity
+from croupier.net.transport import TO_SERVER_BYTES, make_channel
+from tests.fuzz.attack import Attack, Problem
+from tests.fuzz.cases import Case
+from tests.fuzz.contract import Method, list_field
+from tests.fuzz.openers import OPENERS
+from tests.fuzz.wire_bytes import damaged
+
+# Requests of one stream, and messages in each.
+MOST_REQUESTS: Final = 30
+MOST_IN_REQUEST: Final = 60
+AT_ONCE: Final = 4
+# Cases after which an attack connects anew.
+CASES_OF_CHANNEL: Final = 40
+ANSWER_S: Final = 20.0
+# How long a stream is read for ids after its last request.
+LISTEN_S: Final = 0.02
+# Statuses that a master never answers: an exception in a handler is UNKNOWN.
+_NEVER: Final = frozenset({grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
+_DAMAGED: Final = 0.02
+_OVERSIZE: Final = 0.0005
+
+Dial = Callable[[], grpc.aio.Channel]
+
+
+class GrpcAttack(Attack):
+    """Requests to one method, as a peer with certain credentials."""
+
+    def __init__(
+        self, method: Method, master: Address, security: ClientSecurity | None, seed: int,
+        name: str = "",
+    ) -> None:  # fmt: skip
+        super().__init__(f"{method.path}{name}", seed)
+        self._method, self._master, self._security = method, master, security
+        self._channel: grpc.aio.Channel | None = None
+        self._cases = 0
+
+    @property
+    def target(self) -> str:
+        """The path of the method."""
+        return self._method.path
+
+    def accepts(self, target: str) -> bool:
+        """Return whether the case is for this method."""
+        return target == self._method.path
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def _connected(self) -> grpc.aio.Channel:
+        self._cases += 1
+        if self._cases % CASES_OF_CHANNEL == 0:
+            await self.close()
+        if self._channel is None:
+            self._channel = make_channel(self._master, self._security)
+        return self._channel
+
+    def _note(self, code: grpc.StatusCode, details: str | None) -> None:
+        self.answers[code.name] += 1
+        if code in _NEVER and "DecodeError" not in str(details):
+            raise Problem(f"{self._method.path} answered {code.name}: {details}")
+
+    def _learn(self, answer: bytes) -> None:
+        message: Any = GetMessageClass(self._method.response)()
+        with suppress(DecodeError):
+            message.ParseFromString(answer)
+            self.words.learn(message)
+
+    def _encoded(self, request: Message) -> bytes:
+        encoded = request.SerializeToString()
+        if self.rng.random() < _OVERSIZE:
+            return encoded + b"\xfa\x3f" + b"\x80\x80\x80\x02" + bytes(TO_SERVER_BYTES)
+        return damaged(encoded, self.rng) if self.rng.random() < _DAMAGED else encoded
+
+
+class UnaryAttack(GrpcAttack):
+    """Requests to a unary method, several at once."""
+
+    async def run(self, case: Case) -> None:
+        """Send requests, and wait for all answers."""
+        for _ in range(AT_ONCE):
+            case.sent.append(self._encoded(self.messages.message(self._method.request)))
+        await self.replay(case)
+
+    async def replay(self, case: Case) -> None:
+        """Send the requests of a case, and wait for all answers."""
+        channel = await self._connected()
+        ask: Any = channel.unary_unary(self._method.path)
+        self.sent += len(case.sent)
+        async with asyncio.TaskGroup() as group:
+            for request in case.sent:
+                group.create_task(self._ask(ask, request))
+
+    async def _ask(self, ask: Any, request: bytes) -> None:
+        try:
+            self._learn(await ask(request, timeout=ANSWER_S))
+        except grpc.aio.AioRpcError as error:
+            self._note(error.code(), error.details())
+        else:
+            self.answers["OK"] += 1
+
+
+class StreamAttack(GrpcAttack):
+    """Streams of requests: a legal beginning, and then anything."""
+
+    async def run(self, case: Case) -> None:
+        """Open a stream, send requests, and end it in one of several ways."""
+        call = await self._open()
+        listening = asyncio.create_task(self._listen(call))
+        try:
+            if self.rng.random() < 0.85:
+                for opener in OPENERS[self._method.path](self.messages, self.values):
+                    await self._send(call, case, opener.SerializeToString(), 1)
+                # Answers name ids that the requests then use.
+                await asyncio.sleep(LISTEN_S)
+            for _ in range(self.rng.randint(1, MOST_REQUESTS)):
+                request, count = self._request()
+                await self._send(call, case, self._encoded(request), count)
+                if self.rng.random() < 0.3:
+                    await asyncio.sleep(0)
+            await self._end(call)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            # The master has ended the stream; its status is read below.
+            pass
+        finally:
+            await self._settle(call, listening)
+
+    async def replay(self, case: Case) -> None:
+        """Send the requests of a case on one stream."""
+        call = await self._open()
+        listening = asyncio.create_task(self._listen(call))
+        try:
+            for request in case.sent:
+                await self._send(call, Case(case.target), request, 1)
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            pass
+        finally:
+            await self._settle(call, listening)
+
+    async def _open(self) -> Any:
+        self._seq = 0
+        return (await self._connected()).stream_stream(self._method.path)()
+
+    async def _send(self, call: Any, case: Case, request: bytes, count: int) -> None:
+        case.sent.append(request)
+        self.sent += count
+        async with asyncio.timeout(ANSWER_S):
+            await call.write(request)
+
+    def _request(self) -> tuple[Message, int]:
+        """Return a request with several messages, and their number."""
+        request: Any = self.messages.message(self._method.request)
+        carried = list_field(self._method.request)
+        if carried is None or carried.message_type is None:
+            return request, 1
+        carrier = getattr(request, carried.name)
+        del carrier[:]
+        count = self.rng.choice((1, 3, 10, MOST_IN_REQUEST))
+        for _ in range(count):
+            message: Any = self.messages.message(carried.message_type)
+            if "seq" in carried.message_type.fields_by_name and self.rng.random() < 0.95:
+                # Calls are numbered without gaps, and others are not read.
+                self._seq += 1
+                message.seq = self._seq
+            carrier.append(message)
+        return request, count
+
+    async def _end(self, call: Any) -> None:
+        way = self.rng.random()
+        if way < 0.6:
+            await call.done_writing()
+        elif way < 0.8:
+            await asyncio.sleep(LISTEN_S)
+
+    async def _listen(self, call: Any) -> None:
+        while (answer := await call.read()) is not grpc.aio.EOF:
+            self._learn(answer)
+
+    async def _settle(self, call: Any, listening: asyncio.Task[None]) -> None:
+        """Read what is left for a moment, and end the stream."""
+        await asyncio.wait([listening], timeout=LISTEN_S)
+        is_ended = call.done()
+        call.cancel()
+        listening.cancel()
+        with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+            await listening
+        if is_ended:
+            self._note(await call.code(), await call.details())
+        else:
+            self.answers["cancelled"] += 1
+
+
+def make_attack(
+    method: Method, master: Address, security: ClientSecurity | None, seed: int, name: str = ""
+) -> GrpcAttack:
+    """Return an attack on a method."""
+    kind = StreamAttack if method.is_stream else UnaryAttack
+    return kind(method, master, security, seed, name)

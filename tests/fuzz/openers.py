@@ -1,0 +1,55 @@
+"""Legal beginnings of streams, so that the requests after them are decided and not refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from google.protobuf.message import Message
+
+from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
+from tests.fuzz.messages import Messages
+from tests.fuzz.values import Values
+
+Opener = Callable[[Messages, Values], Iterator[Message]]
+
+
+def _subscribe(messages: Messages, values: Values) -> Iterator[Message]:
+    call: framework_pb2.Call = framework_pb2.Call()
+    subscribe = call.subscribe
+    if values.rng.random() < 0.3:
+        # With a few of its fields as they come.
+        subscribe.MergeFrom(messages.message(framework_pb2.Subscribe.DESCRIPTOR))  # type: ignore[arg-type]
+    info = subscribe.framework
+    info.name, info.hostname, info.webui_url = "fuzz", "host", ""
+    info.failover_timeout_ms = values.rng.choice((0, 0, 100, 60_000))
+    del info.roles[:], info.labels[:]
+    info.roles.extend(
+        values.rng.sample(("fuzz", "fuzz/a", "fuzz/b", "*"), values.rng.choice((1, 2)))
+    )
+    known = values.known("framework_id")
+    info.framework_id = known if known and values.rng.random() < 0.3 else ""
+    subscribe.client_id = values.rng.choice(("one", "two", "three"))
+    del subscribe.suppressed_roles[:]
+    if values.rng.random() < 0.7:
+        del subscribe.demands[:]
+    yield framework_pb2.FrameworkServiceConnectRequest(calls=[call])
+
+
+def _register(_: Messages, values: Values) -> Iterator[Message]:
+    register = agent_pb2.Register(
+        hostname=values.rng.choice(("fuzz1", "fuzz2", "fuzz3")),
+        resources=resources_pb2.Resources(cpus_milli=4000, mem_milli=8_192_000),
+        boot_id="boot",
+        http_address="127.0.0.1:9",
+    )
+    known = values.known("agent_id")
+    if known and values.rng.random() < 0.7:
+        register.agent_id = known
+    yield agent_pb2.AgentServiceConnectRequest(reports=[agent_pb2.Report(register=register)])
+
+
+OPENERS: Final[dict[str, Opener]] = {
+    "/croupier.v1.FrameworkService/Connect": _subscribe,
+    "/croupier.v1.AgentService/Connect": _register,
+}

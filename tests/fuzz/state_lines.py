@@ -1,0 +1,154 @@
+"""Lines and rows of durable formats, given to their decoders in this process.
+
+A decoder may refuse a document by an error of Croupier's; any other exception is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any, Final
+from zlib import crc32
+
+from croupier.agent import record_lines
+from croupier.agent.core.records import Record as CheckpointRecord
+from croupier.agent.core.recovery import recovered
+from croupier.master.allocator import Allocator, Rules, policies
+from croupier.master.core.records import Registry
+from croupier.master.core.settings import Settings
+from croupier.master.core.state_recovery import recover_state
+from croupier.master.eventlog import codec as event_lines
+from croupier.master.eventlog.lines import FORMAT, LOGGED, Entry
+from croupier.master.eventlog.tags import EVENT_LOG
+from croupier.master.store import records_json
+from croupier.model.errors import CroupierError
+from croupier.model.resources import Resources
+from tests.fuzz.documents import Documents
+from tests.fuzz.values import Values
+from tests.fuzz.wire_bytes import damaged
+from tests.upgrade.tags import FORMATS
+
+# Records of one registry, or lines of one checkpoint.
+MOST_RECORDS: Final = 12
+_TOTAL: Final = Resources.parse("cpus:4;mem:8GB")
+# A probe of each kind of damage: to the JSON document, or to the bytes of its line.
+_TO_DOCUMENT, _TO_BYTES = 0.25, 0.1
+
+# What a case was, for the report of a finding.
+Tried = bytes
+
+
+class StateLines:
+    """A source of cases; each is decoded when it is drawn.
+
+    Attributes:
+        tried: the bytes of the last case.
+    """
+
+    def __init__(self, rng: random.Random, values: Values) -> None:
+        self._rng = rng
+        formats = {name.split()[0]: each for name, each in FORMATS.items()}
+        self._documents = {
+            name: Documents(rng, values, table) for name, (table, _) in formats.items()
+        }
+        self._roots = {name: roots for name, (_, roots) in formats.items()}
+        self._formats: dict[str, Callable[[], int]] = {
+            "store": self._store,
+            "checkpoint": self._checkpoint,
+            "event": self._event_log,
+        }
+        assert self._formats.keys() == formats.keys(), "a durable format has no cases"
+        self.tried: Tried = b""
+
+    def run(self) -> int:
+        """Decode the records of one case; return their number.
+
+        Raises:
+            Exception: whatever a decoder raised besides its refusals.
+        """
+        return self._rng.choice(list(self._formats.values()))()
+
+    def _store(self) -> int:
+        """Decode rows, and begin a term on those that are legal."""
+        registry, rows = Registry(), self._rows()
+        for kind, body in rows:
+            self.tried = f"{kind} {body}".encode(errors="backslashreplace")
+            try:
+                registry.apply(records_json.decode(kind, body))
+            except CroupierError:
+                continue
+        allocator = Allocator(policies.make("drf", 0), Rules(), {})
+        try:
+            recover_state(registry, "fuzz-1", Settings(), allocator, 0.0)
+        except CroupierError:
+            pass
+        except Exception:
+            self.tried = json.dumps(rows).encode(errors="backslashreplace")
+            raise
+        return len(rows)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        kinds = list(records_json.STORE.kinds.items())
+        rows = []
+        for _ in range(self._rng.randint(1, MOST_RECORDS)):
+            kind, cls = self._rng.choice(kinds)
+            rows.append((kind, _json(self._drawn("store", cls))))
+        return rows
+
+    def _checkpoint(self) -> int:
+        """Read a log, and recover an agent from its records."""
+        lines = [record_lines.heading()]
+        for number in range(2, self._rng.randint(3, MOST_RECORDS)):
+            body = _json(self._drawn("checkpoint", CheckpointRecord))
+            lines.append(record_lines.line(number, body.encode(errors="replace")))
+        self.tried = data = self._maybe_damaged(b"".join(lines))
+        for is_lenient in (False, True):
+            try:
+                reading = record_lines.read_lines(data, lenient=is_lenient)
+                records = [found.record for found in reading.found]
+                recovered(records, _TOTAL, incomplete=bool(reading.damaged), lenient=is_lenient)
+            except CroupierError:
+                continue
+        return len(lines) - 1
+
+    def _event_log(self) -> int:
+        cls = self._rng.choice(self._roots["event"])
+        document = self._drawn("event", cls)
+        if cls in LOGGED:
+            line: Any = {"at": self._rng.choice((0, 1.5, 1e300)), "event": document}
+            if isinstance(document, dict):
+                line["event"] = {"kind": EVENT_LOG.tag(cls), **document}
+        else:
+            line = {EVENT_LOG.title(cls): document}
+        self.tried = text = self._maybe_damaged(_sealed(line))
+        try:
+            read = event_lines.read_line(text, self._rng.choice((1, FORMAT)))
+        except CroupierError:
+            return 1
+        if isinstance(read, Entry):
+            event_lines.event_encoder()(read.event)
+        return 1
+
+    def _drawn(self, name: str, hint: Any) -> Any:
+        documents = self._documents[name]
+        document = documents.document(hint)
+        while self._rng.random() < _TO_DOCUMENT:
+            document = documents.damaged(document)
+        return document
+
+    def _maybe_damaged(self, data: bytes) -> bytes:
+        return damaged(data, self._rng) if self._rng.random() < _TO_BYTES else data
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _sealed(line: dict[str, Any]) -> bytes:
+    """Return a line with its checksum, where the format puts it."""
+    if isinstance(line.get("head"), dict):
+        covered, end = _json(line)[:-2].encode(), b"}}"
+    else:
+        covered, end = _json(line)[:-1].encode(), b"}"
+    return b'%s,"crc":"%08x"%s\n' % (covered, crc32(covered), end)

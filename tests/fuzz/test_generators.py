@@ -1,0 +1,63 @@
+"""Every message, method and record of the contracts is fuzzed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from tests.fuzz.contract import Method, all_messages, all_methods
+from tests.fuzz.messages import HARMLESS, Messages
+from tests.fuzz.openers import OPENERS
+from tests.fuzz.state_lines import StateLines
+from tests.fuzz.values import Values, Words
+from tests.fuzz.wire_bytes import damaged
+
+RECORDS = 1_500
+
+
+def source(seed: int) -> tuple[Messages, Values]:
+    rng = random.Random(seed)
+    values = Values(rng, Words())
+    return Messages(rng, values), values
+
+
+@pytest.mark.parametrize("kind", [*all_messages()], ids=lambda kind: kind.full_name)
+def test_a_message_of_every_type_is_made_with_every_field(kind: Descriptor) -> None:
+    messages, _ = source(1)
+    made = set()
+    for _ in range(60):
+        message = messages.message(kind)
+        made |= {field.name for field, _ in message.ListFields()}
+        GetMessageClass(kind).FromString(message.SerializeToString())
+    expected = {field.name for field in kind.fields}
+    assert made == expected or kind.full_name in HARMLESS, expected - made
+
+
+def test_streams_have_legal_beginnings() -> None:
+    streams = {method.path: method for method in all_methods() if method.is_stream}
+    assert streams.keys() == OPENERS.keys()
+    messages, values = source(2)
+    for path, opener in OPENERS.items():
+        for request in opener(messages, values):
+            assert request.DESCRIPTOR is streams[path].request
+
+
+@pytest.mark.parametrize("method", all_methods(), ids=lambda method: method.path)
+def test_requests_follow_from_the_seed(method: Method) -> None:
+    def requests() -> list[bytes]:
+        messages, values = source(3)
+        made = (messages.message(method.request) for _ in range(20))
+        return [damaged(each.SerializeToString(deterministic=True), values.rng) for each in made]
+
+    assert requests() == requests()
+
+
+def test_decoders_of_state_refuse_or_accept() -> None:
+    """`StateLines` covers all durable formats, and raises what no decoder may raise."""
+    _, values = source(4)
+    lines, count = StateLines(values.rng, values), 0
+    while count < RECORDS:
+        count += lines.run()
