@@ -31,13 +31,15 @@ class PemFiles:
 class Authority:
     """A certificate authority with a trust domain."""
 
-    def __init__(self, cluster: str = CLUSTER) -> None:
+    def __init__(
+        self, cluster: str = CLUSTER, valid: tuple[dt.timedelta, dt.timedelta] = (-HOUR, HOUR)
+    ) -> None:
         self.cluster = cluster
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{cluster} CA")])
         self._serials = iter(range(1, 1_000_000))
         san = [x509.UniformResourceIdentifier(f"croupier://{cluster}")] if cluster else []
-        self._certificate = self._sign(self._name, self._key.public_key(), san, is_ca=True)
+        self._certificate = self._sign(self._name, self._key.public_key(), san, valid, is_ca=True)
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(
@@ -62,7 +64,7 @@ class Authority:
         """
         cluster = self.cluster if cluster is None else cluster
         names: list[x509.GeneralName] = [
-            x509.UniformResourceIdentifier(f"croupier://{cluster}/{role}"),
+            x509.UniformResourceIdentifier(f"croupier://{cluster or 'none'}/{role}"),
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
             *map(x509.DNSName, dns),

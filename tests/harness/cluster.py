@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -162,9 +163,9 @@ async def real_cluster(
         await cluster.stop()
 
 
-def fetch(url: str) -> str:
-    """Return the body of a page."""
-    with urllib.request.urlopen(url, timeout=10) as response:
+def fetch(url: str, context: ssl.SSLContext | None = None) -> str:
+    """Return the body of a page; `context` is for HTTPS."""
+    with urllib.request.urlopen(url, timeout=10, context=context) as response:
         body: bytes = response.read()
         return body.decode()
 

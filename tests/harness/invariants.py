@@ -6,6 +6,8 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.state import State
+from croupier.model.access import ADMIN
+from croupier.model.principal import PrincipalName
 from croupier.model.resources import sum_of
 
 
@@ -14,6 +16,7 @@ def check_state(state: State) -> None:
     state.allocator.check()
     state.preemptor.check()
     check_absent(state)
+    check_access(state)
     for agent in state.agents.values():
         _check_agent(state, agent)
     for framework in state.frameworks.values():
@@ -33,6 +36,23 @@ def check_absent(state: State) -> None:
         if agent.is_absent
     }
     assert state.allocator.absent.charged() == charged
+
+
+def check_access(state: State) -> None:
+    """Assert that tokens and the counts of owners agree with the rest of the state."""
+    state.tokens.check()
+    owned: dict[PrincipalName, tuple[int, int]] = {}
+    for framework in state.frameworks.values():
+        frameworks, tasks = owned.get(framework.owner, (0, 0))
+        owned[framework.owner] = (frameworks + 1, tasks + len(framework.tasks))
+    assert state.owned.all() == owned
+    assert state.access.is_on == state.settings.auth
+    assert not state.access.is_on or state.access.groups[ADMIN]
+    for peer in state.peers.values():
+        if isinstance(peer, Agent):
+            assert peer.is_authenticated or not state.access.is_on
+        else:
+            assert peer.owner == peer.principal.name or not state.access.is_on
 
 
 def _check_agent(state: State, agent: Agent) -> None:

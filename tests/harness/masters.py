@@ -14,6 +14,7 @@ from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.session_limits import SessionLimits
 from croupier.net.address import Address
+from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
@@ -62,8 +63,8 @@ async def running_master(**options: Any) -> AsyncIterator[Master]:
 class RawFramework:
     """A framework's stream without the SDK."""
 
-    def __init__(self, address: Address) -> None:
-        self._channel = make_channel(address)
+    def __init__(self, address: Address, security: ClientSecurity | None = None) -> None:
+        self._channel = make_channel(address, security)
         self._stream: Any = FrameworkServiceStub(self._channel).Connect()
         self._events: list[framework_pb2.Event] = []
         self.heard: list[framework_pb2.Event] = []
@@ -133,8 +134,8 @@ class RawFramework:
 class RawAgent:
     """An agent's stream without an agent: it runs no tasks."""
 
-    def __init__(self, address: Address) -> None:
-        self._channel = make_channel(address)
+    def __init__(self, address: Address, security: ClientSecurity | None = None) -> None:
+        self._channel = make_channel(address, security)
         self._stream: Any = AgentServiceStub(self._channel).Connect()
         self._orders: list[agent_pb2.Order] = []
         self.epochs: set[int] = set()

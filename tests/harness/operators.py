@@ -85,6 +85,9 @@ class ScriptedOperator(OperatorServiceServicer):
     async def Explain(self, request: Any, context: Context) -> pb.ExplainResponse:
         return await self._answer(request, context, pb.ExplainResponse)
 
+    async def GetOutputLinks(self, request: Any, context: Context) -> pb.GetOutputLinksResponse:
+        return await self._answer(request, context, pb.GetOutputLinksResponse)
+
     async def _answer(self, request: Any, context: Context, kind: type[T]) -> T:
         self.asked.append(request)
         if self.hangs:

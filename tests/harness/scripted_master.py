@@ -48,6 +48,7 @@ class ScriptedMaster(AgentServiceServicer):
         acknowledges: whether it acknowledges each update at once.
         is_silent: whether it leaves REGISTER unanswered.
         takes_health: whether it announces that it takes health reports.
+        link_key: signs links to output; if it is not empty, the agent must require them.
         heartbeat_ms: announced to agents; the master itself sends heartbeats only on demand.
         sessions: all sessions, oldest first.
         epoch: of this master, in each message.
@@ -59,6 +60,7 @@ class ScriptedMaster(AgentServiceServicer):
         self.acknowledges = True
         self.is_silent = False
         self.takes_health = True
+        self.link_key = b""
         self.heartbeat_ms = 60_000
         self.sessions: list[Session] = []
         self.statuses: list[task_pb2.TaskStatus] = []
@@ -215,6 +217,8 @@ class ScriptedMaster(AgentServiceServicer):
             master_id="M1",
             heartbeat_ms=self.heartbeat_ms,
             takes_health=self.takes_health,
+            link_key=self.link_key,
+            requires_links=bool(self.link_key),
         )
         answers = [pb.Order(registered=registered)]
         for task in register.tasks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -19,6 +19,8 @@ class TaskOutputs:
         breaks: how often to cut the connection, halfway, for a task and stream.
         open_ended: tasks that still run: their streams do not end.
         status: the HTTP status of every answer.
+        secret: the signature that links must have; empty if no link is required.
+        on_asked: called with the path of each request.
         most: the largest number of connections that were open at once.
     """
 
@@ -28,6 +30,8 @@ class TaskOutputs:
         self.open_ended: set[str] = set()
         self.knows_all = True
         self.status = 200
+        self.secret = ""
+        self.on_asked: Callable[[str], None] = lambda _: None
         self.asked: list[str] = []
         self.now = self.most = 0
         self.address = ""
@@ -35,6 +39,7 @@ class TaskOutputs:
     async def get(self, request: web.Request) -> web.StreamResponse:
         key = request.match_info["task"], request.match_info["stream"]
         self.asked.append(request.path_qs)
+        self.on_asked(request.path_qs)
         self.now += 1
         self.most = max(self.most, self.now)
         try:
@@ -45,6 +50,9 @@ class TaskOutputs:
     async def _serve(self, request: web.Request, key: tuple[str, str]) -> web.StreamResponse:
         if self.status != 200:
             return web.Response(status=self.status)
+        signature = request.query.get("signature", "")
+        if self.secret and signature != self.secret:
+            return web.Response(status=403 if signature else 401)
         if key not in self.texts and not self.knows_all:
             return web.Response(status=404)
         offset = int(request.query.get("offset", "0"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,10 @@ import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
+from croupier.agent.app import Agent
+from croupier.agent.cleanup import clean_up
+from croupier.agent.config import AgentConfig
+from croupier.agent.probe import GivenResources
 from croupier.master.app import Master
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
@@ -24,6 +28,7 @@ from croupier.process.tls.flags import TlsFlags
 from croupier.v1.operator_pb2 import GetMasterRequest
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.certificates import HOUR, Authority, PemFiles, authority
+from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, running_master
 
 PAST, FUTURE = (-2 * HOUR, -HOUR), (HOUR, 2 * HOUR)
@@ -244,3 +249,35 @@ def test_flags_that_lack_another_are_refused(own: PemFiles) -> None:
         TlsFlags(tls_cert=own.cert)
     with pytest.raises(CroupierError, match="give --tls-ca"):
         TlsFlags(tls_name="m")
+
+
+async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(
+    own: PemFiles, tmp_path: Path
+) -> None:
+    files = authority().issue(tmp_path / "agent", "agent/a1")
+    async with secured(own) as master, AsyncExitStack() as stack:
+        agent = Agent(
+            AgentConfig(
+                master=(master.address,),
+                http=ANY_PORT,
+                work_dir=tmp_path / "work",
+                resources=GivenResources.parse("cpus:1;mem:1GB;disk:1GB;ports:[31000-31009]"),
+                tls=flags(files),
+            )
+        )
+        stack.push_async_callback(clean_up, tmp_path / "work")
+        stack.push_async_callback(agent.stop)
+        await agent.start()
+        await eventually(lambda: agent.link.is_registered, 10)
+        assert await seen_certificate(agent.http_address, files) == der(files)
+        session = agent.link._number
+        old, new = authority(), Authority()
+        for signer, trusting in ((old, old.pem + new.pem), (new, old.pem + new.pem)):
+            signer.issue(own.cert.parent, "master/m1", trusting=trusting)
+            signer.issue(files.cert.parent, "agent/a1", trusting=trusting)
+            assert master._tls is not None
+            await master._tls.look()
+        assert agent.link.is_registered
+        assert agent.link._number == session
+        agent.link._session.hang_up()
+        await eventually(lambda: agent.link._number > session and agent.link.is_registered, 10)

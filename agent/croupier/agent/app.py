@@ -101,7 +101,9 @@ class Agent:
             CroupierError: if the work dir cannot be used, its records are damaged, or the port is
                 taken.
         """
+        from croupier.agent.http_guards import http_guards
         from croupier.agent.output import OutputRoutes
+        from croupier.agent.output_links import OutputLinks
         from croupier.process.http.server import HttpServer
 
         config = self._config
@@ -117,10 +119,18 @@ class Agent:
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
-        output = OutputRoutes(sandboxes, self.state.is_live)
+        links = OutputLinks(self._clock, are_required=config.has_credentials)
+        output = OutputRoutes(sandboxes, self.state.is_live, links)
         names = (config.hostname, config.http.host, *config.http_names)
+        tls = self._tls(registry)
         http = HttpServer(
-            registry, self._clock, self._waits_for, output.routes(), names, tls=self._tls(registry)
+            registry,
+            self._clock,
+            self._waits_for,
+            output.routes(),
+            names,
+            tls=tls,
+            guards=http_guards(config, links, tls),
         )
         self._opened.push_async_callback(http.stop)
         port = await http.start(config.http)
@@ -132,6 +142,7 @@ class Agent:
             self._rng,
             NewestMaster(self.state.cluster, self.state.master_epoch, self.state.position),
             config.tls.client(),
+            on_registered=links.on_registered,
         )
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)

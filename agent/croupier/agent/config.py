@@ -31,6 +31,7 @@ from croupier.process.tls.flags import TlsFlags
 
 Recovery = Literal["strict", "best-effort", "cleanup"]
 OnStop = Literal["leave", "end"]
+Switch = Literal["on", "off"]
 
 
 def _parse_masters(text: str) -> tuple[Address, ...]:
@@ -100,6 +101,14 @@ class AgentConfig:
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 
+    metrics_auth: Switch | None = None
+    """Whether /metrics needs a credential: the client certificate of a client of this cluster, or
+    the token in --metrics-token-file. Default: on with a certificate or a token, else off."""
+
+    metrics_token_file: Path | None = None
+    """File, readable by the agent's user only, with a token on its first line that may read
+    /metrics."""
+
     insecure: bool = False
     """Allow addresses beyond this machine for --http and --master, without encryption or
     authentication."""
@@ -121,6 +130,18 @@ class AgentConfig:
             check_hostname(self.hostname)
         except InvalidRequest as error:
             raise InvalidRequest(f"--hostname: {error}") from None
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether the agent proves its identity to masters."""
+        return self.tls.client().cert is not None
+
+    @property
+    def protects_metrics(self) -> bool:
+        """Whether /metrics needs a credential."""
+        if self.metrics_auth is None:
+            return self.has_credentials or self.metrics_token_file is not None
+        return self.metrics_auth == "on"
 
     @property
     def is_confined(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc.aio
 
@@ -47,6 +47,8 @@ from croupier.v1 import framework_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.wire.task import status_to_wire
 
+# Called when a master has registered the agent.
+OnRegistered = Callable[[pb.Registered], None]
 _Connect = grpc.aio.StreamStreamMultiCallable[
     pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse
 ]
@@ -88,8 +90,20 @@ class Link:
         rng: random.Random,
         newest: NewestMaster | None = None,
         security: ClientSecurity | None = None,
+        on_registered: OnRegistered = lambda _: None,
     ) -> None:
-        """Feed `inbox`; `newest` is the newest master that the agent's records name."""
+        """Feed `inbox`.
+
+        Args:
+            masters: to try in turn.
+            identity: for REGISTER.
+            inbox: takes the events of sessions.
+            rng: draws waits.
+            newest: the newest master that the agent's records name.
+            security: credentials for masters; None for plain text.
+            on_registered: called with each REGISTERED.
+        """
+        self._on_accepted = on_registered
         self._identity, self._inbox = identity, inbox
         self._newest = newest or NewestMaster()
         self._number = 0
@@ -268,6 +282,7 @@ class Link:
         if self._known_as and agent_id != self._known_as:
             raise ProtocolViolation(f"the master registered agent {self._known_as} as {agent_id}")
         self._takes_health = registered.takes_health
+        self._on_accepted(registered)
         self._inbox.put_now(Registered(agent_id, registered.takes_health))
         heartbeat_s = registered.heartbeat_ms / 1000
         self._session.join(min(max(heartbeat_s, MIN_HEARTBEAT_S), MAX_HEARTBEAT_S))

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from croupier.agent.core.tasks import Key
+from croupier.agent.output_links import OutputLinks
 from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
 from croupier.process.http.connections import RETRY_AFTER_S
+from croupier.process.http.routes import Requirement, Route
 
 CHUNK_BYTES = 64 * 1024
 # Seconds between two reads for a follower.
@@ -23,19 +25,25 @@ MAX_READERS = 256
 # The most readers at one address, so that others can read too.
 READERS_PER_HOST = 192
 MAX_OFFSET = 2**62
+# Seconds for which a reader may follow by one link. It loses access this long after the master
+# stops to sign links for it; other readers continue with a new link.
+FOLLOW_S = 300.0
 
 
 class OutputRoutes:
     """Serves the files stdout and stderr of existing sandboxes."""
 
-    def __init__(self, sandboxes: Sandboxes, is_live: Callable[[Key], bool]) -> None:
+    def __init__(
+        self, sandboxes: Sandboxes, is_live: Callable[[Key], bool], links: OutputLinks
+    ) -> None:
         """`is_live` returns whether a task may still print."""
-        self._sandboxes, self._is_live = sandboxes, is_live
+        self._sandboxes, self._is_live, self._links = sandboxes, is_live, links
         self._readers: Counter[str] = Counter()
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
         """Return the routes for the agent's HTTP server."""
-        return [web.get("/output/{framework_id}/{task_id}/{stream}", self._get)]
+        path = "/output/{framework_id}/{task_id}/{stream}"
+        return [Route(path, self._get, Requirement.OUTPUT_LINK)]
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -90,21 +98,39 @@ class OutputRoutes:
         response = web.StreamResponse(headers=headers)
         response.enable_chunked_encoding()
         await response.prepare(request)
+        if request.method == "HEAD":
+            return response
         try:
-            while _is_connected(request):
-                # Checked before reading: all output until then is still sent.
-                more = follow and self._is_live(key)
-                while chunk := os.pread(fd, CHUNK_BYTES, offset):
-                    offset += len(chunk)
-                    await response.write(chunk)
-                if not more:
-                    await response.write_eof()
-                    break
-                await asyncio.sleep(POLL_S)
+            async with asyncio.timeout(FOLLOW_S if self._links.are_required else None):
+                await self._copy(request, response, key, fd, offset, follow)
+        except TimeoutError:
+            # Without the end of the answer, the reader knows that there is more.
+            if request.transport is not None:
+                request.transport.close()
         except ConnectionError:
             # The reader has disconnected.
             pass
         return response
+
+    async def _copy(
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        key: Key,
+        fd: int,
+        offset: int,
+        follow: bool,
+    ) -> None:
+        while _is_connected(request):
+            # Checked before reading: all output until then is still sent.
+            more = follow and self._is_live(key)
+            while chunk := os.pread(fd, CHUNK_BYTES, offset):
+                offset += len(chunk)
+                await response.write(chunk)
+            if not more:
+                await response.write_eof()
+                break
+            await asyncio.sleep(POLL_S)
 
 
 def _requested(request: web.Request) -> tuple[Key, Stream]:

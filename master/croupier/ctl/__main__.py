@@ -21,9 +21,15 @@ def connection_after_command(argv: Sequence[str]) -> list[str]:
     while rest and rest[0].partition("=")[0] in CONNECTION_FLAGS:
         width = 1 if "=" in rest[0] else 2
         flags, rest = flags + rest[:width], rest[width:]
-    has_two_words = len(rest) > 1 and rest[0] in families and not rest[1].startswith("-")
-    command = 2 if has_two_words else 1
+    command = 1
+    while " ".join(rest[:command]) in families and _is_word(rest[command:]):
+        command += 1
     return [*rest[:command], *flags, *rest[command:]] if rest else list(argv)
+
+
+def _is_word(rest: Sequence[str]) -> bool:
+    """Return whether the first of `rest` is the name of a command, and no flag."""
+    return bool(rest) and not rest[0].startswith("-")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,15 +25,15 @@ app = make_app(
     " 130 Ctrl-C. run and drain have more: see their --help.",
     reads_environment=False,
 )
-# Commands that have commands of their own, such as `weights set`.
+# Words that lead to commands of their own, such as `weights` and `token create`.
 families: set[str] = set()
 
 
-def family(name: str, text: str) -> App:
-    """Add a command that has commands of its own."""
-    families.add(name)
+def family(name: str, text: str, within: App | None = None) -> App:
+    """Add a command that has commands of its own, to `app` or to another family."""
+    families.add(name if within is None else f"{within.name[0]} {name}")
     made = make_app(name, text, reads_environment=False)
-    app.command(made)
+    (within or app).command(made)
     return made
 
 

@@ -19,6 +19,7 @@ from croupier.model.errors import (
 )
 from croupier.net.address import Address
 from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials
+from croupier.net.credentials import ClientSecurity
 from croupier.net.leader_search import LeaderAnswer, LeaderSearch
 from croupier.net.masters import leader_address
 from croupier.net.transport import make_channel
@@ -44,8 +45,10 @@ class Refused(CroupierError):
 class Master:
     """A master that answered; `service` and `access` have the methods that `ask` can call."""
 
-    def __init__(self, address: Address, channel: grpc.aio.Channel) -> None:
-        self.address = address
+    def __init__(
+        self, address: Address, channel: grpc.aio.Channel, security: ClientSecurity | None = None
+    ) -> None:
+        self.address, self.security = address, security
         self.service, self.access = OperatorServiceStub(channel), AccessServiceStub(channel)
 
     async def ask(
@@ -61,7 +64,7 @@ class Master:
             CroupierError: if it refuses.
         """
         try:
-            return await _call(question, request, self.address, timeout_s)
+            return await _call(question, request, self, timeout_s)
         except NoSuchCall:
             # It has answered GetMaster, so it is a master.
             older = f"the master at {self.address} is of an older release, which cannot do this"
@@ -71,12 +74,12 @@ class Master:
 async def _call(
     method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
     request: RequestT,
-    address: Address,
+    master: Master,
     timeout_s: float,
 ) -> ResponseT:
     """Call a master; an InvalidRequest of its own is no error of the command line."""
     try:
-        return await call_master(method, request, address, timeout_s)
+        return await call_master(method, request, master.address, timeout_s, master.security)
     except InvalidRequest as error:
         raise Refused(str(error)) from None
 
@@ -99,9 +102,9 @@ async def connected(target: Target) -> AsyncIterator[Master]:
     async def ask(address: Address, timeout_s: float) -> LeaderAnswer:
         if address not in masters:
             channel = await stack.enter_async_context(make_channel(address, found.security))
-            masters[address] = Master(address, channel)
+            masters[address] = Master(address, channel, found.security)
         question = masters[address].service.GetMaster
-        answer = await _call(question, pb.GetMasterRequest(), address, timeout_s)
+        answer = await _call(question, pb.GetMasterRequest(), masters[address], timeout_s)
         return LeaderAnswer(answer.leader, leader_address(answer.leader_address))
 
     try:

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from croupier.master.driver import Driver
@@ -13,6 +14,8 @@ from croupier.master.gauges import collectors
 from croupier.master.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
 from croupier.master.leadership import Leadership
 from croupier.master.metrics import Metrics
+from croupier.master.security import SECURITY, Security
+from croupier.master.services.access import AccessService
 from croupier.master.services.agent import AgentService
 from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
@@ -29,6 +32,7 @@ from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.tls.metrics import TLS
 from croupier.process.tls.renewal import RenewedTls
+from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from croupier.v1.framework_pb2_grpc import add_FrameworkServiceServicer_to_server
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
@@ -66,11 +70,12 @@ class Master:
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
         self._loop_watch = LoopWatch(self._registry)
-        self._server = make_server()
         self._http: HttpServer | None = None
         self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
         self._tls: RenewedTls | None = None
+        self._server: grpc.aio.Server | None = None
+        self._security: Security | None = None
         self.address = config.listen
         self.http_address = config.http
         self.token_address: Address | None = None
@@ -90,29 +95,44 @@ class Master:
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
+        from croupier.process.http.routes import Requirement, allow_all
         from croupier.process.http.server import HttpServer
 
         self._loop_watch.start()
         box = await asyncio.to_thread(self._config.secret_box)
-        self._listen()
+        self._security = security = Security(
+            self._config,
+            self._clock,
+            lambda: self.leadership.current,
+            lambda: "" if self._tls is None else self._tls.current.trust_domain,
+        )
+        self._registry.register(FamilyCollector(SECURITY, lambda: security))
+        self._server = server = make_server(interceptors=[security.gate])
+        self._listen(server)
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
         self.leadership = leadership = Leadership(self._ha_backend.election, known_at)
-        add_FrameworkServiceServicer_to_server(FrameworkService(leadership), self._server)
-        add_AgentServiceServicer_to_server(AgentService(leadership), self._server)
+        framework = FrameworkService(leadership, security.guards)
+        add_FrameworkServiceServicer_to_server(framework, server)
+        agent = AgentService(leadership, self._clock, security.guards)
+        add_AgentServiceServicer_to_server(agent, server)
+        access = AccessService(leadership, self._clock, is_auth_on=self._config.requires_auth)
+        add_AccessServiceServicer_to_server(access, server)
         operator = OperatorService(leadership, self._clock, croupier_version())
-        add_OperatorServiceServicer_to_server(operator, self._server)
+        add_OperatorServiceServicer_to_server(operator, server)
         own = collectors(leadership, self._clock.wall_ms() / 1000)
         for collector in (*own, *self._ha_backend.collectors):
             self._registry.register(collector)
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)
+        guards = {Requirement.READ_METRICS: allow_all}
         self._http = HttpServer(
             self._registry,
             self._clock,
             leadership.unready_reason,
             names=names,
             tls=None if self._tls is None else self._tls.latest,
+            guards=guards,
         )
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
@@ -129,7 +149,7 @@ class Master:
         if not self._ha_backend.is_shared:
             # Peers that connect meanwhile wait instead of being refused.
             await self.run(terms.first_began)
-        await self._server.start()
+        await server.start()
         _log.info(
             "master_started",
             listen=str(self.address),
@@ -139,7 +159,7 @@ class Master:
             store=str(self._config.store),
         )
 
-    def _listen(self) -> None:
+    def _listen(self, server: grpc.aio.Server) -> None:
         """Bind the addresses of gRPC; with TLS, watch the files of the certificate."""
         config, files = self._config, self._config.tls.files()
         if files is not None:
@@ -149,17 +169,19 @@ class Master:
             self._registry.register(FamilyCollector(TLS, lambda: tls))
             tls.start()
         is_mutual = files is not None and files.ca is not None
-        self.address = self._bind(config.listen, requires_certificate=is_mutual)
+        self.address = self._bind(server, config.listen, requires_certificate=is_mutual)
         if config.token_listen is not None:
-            self.token_address = self._bind(config.token_listen, requires_certificate=False)
+            self.token_address = self._bind(server, config.token_listen, requires_certificate=False)
 
-    def _bind(self, address: Address, *, requires_certificate: bool) -> Address:
+    def _bind(
+        self, server: grpc.aio.Server, address: Address, *, requires_certificate: bool
+    ) -> Address:
         credentials = None
         if self._tls is not None:
             credentials = server_credentials(
                 self._tls.latest, requires_certificate=requires_certificate
             )
-        return Address(address.host, bind(self._server, address, credentials))
+        return Address(address.host, bind(server, address, credentials))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
@@ -186,11 +208,14 @@ class Master:
             await asyncio.gather(self._leading, return_exceptions=True)
         if self._ha_backend is not None:
             await resign(self._ha_backend.election)
-        await self._server.stop(grace=1.0)
+        if self._server is not None:
+            await self._server.stop(grace=1.0)
         if self._http is not None:
             await self._http.stop()
         if self._ha_backend is not None:
             await self._ha_backend.close()
+        if self._security is not None:
+            await asyncio.to_thread(self._security.close)
 
 
 async def run_master(config: MasterConfig, stop: asyncio.Event) -> None:

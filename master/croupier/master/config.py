@@ -14,6 +14,7 @@ from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
 from croupier.master.etcd.target import SCHEME, EtcdFiles, EtcdTarget
+from croupier.master.rate_limits import RateLimits
 from croupier.master.sealing.box import KeyBox
 from croupier.master.sealing.keys import open_keys
 from croupier.master.weights import Weights
@@ -33,6 +34,7 @@ DEFAULT_MAX_LEASE_S = 15.0
 PolicyName = Literal["drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random"]
 AgentOrder = Literal["arrival", "random", "pack", "spread"]
 Recovery = Literal["strict", "old-store", "new-cluster"]
+Switch = Literal["on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,29 @@ class MasterConfig:
     """Command that prints the keys of --secrets-key-file, such as a client of a key management
     service. Runs once when the master starts, for at most 30s."""
 
+    admin_token_file: Path | None = None
+    """File with a token that always administers the cluster (mode 0600), to begin with and to
+    recover access. It is made if there is none. For this master only."""
+
+    calls_per_second: float = 200.0
+    """Unary calls that one principal may make each second, with --auth. Twice as many at once."""
+
+    stream_calls_per_second: float = 25_000.0
+    """Calls on streams that the master reads of one principal each second, with --auth. A call
+    counts as one for each 20 us that it is estimated to take."""
+
+    audit_log: Path | None = None
+    """File for a JSON line about every call that changes something, and every refused call. Older
+    files are kept beside it. Default: with --auth, to the log of the master."""
+
+    metrics_auth: Switch | None = None
+    """Whether /metrics needs a credential: a token or client certificate that may read-metrics, or
+    the token in --metrics-token-file. Default: on with --auth or --metrics-token-file, else off."""
+
+    metrics_token_file: Path | None = None
+    """File, readable by the master's user only, with a token on its first line that may read
+    /metrics. It also serves while this master follows, which then knows no other tokens."""
+
     insecure: bool = False
     """Allow listening on non-loopback addresses without encryption or authentication."""
 
@@ -263,12 +288,20 @@ class MasterConfig:
             raise InvalidRequest("--agent-return-timeout must be between 1 second and a day")
         if not 1 <= self.agent_removals <= 1_000_000:
             raise InvalidRequest("--agent-removals must be between 1 and 1,000,000")
+        self._check_access()
         self._preemption()
 
     @property
     def requires_auth(self) -> bool:
         """Whether every caller is authenticated, and authorised by rules."""
         return self.tls.has_certificate if self.auth is None else self.auth
+
+    @property
+    def protects_metrics(self) -> bool:
+        """Whether /metrics needs a credential."""
+        if self.metrics_auth is None:
+            return self.requires_auth or self.metrics_token_file is not None
+        return self.metrics_auth == "on"
 
     @property
     def longest_lease_s(self) -> float:
@@ -296,7 +329,12 @@ class MasterConfig:
             offer_lease_s=self.offer_lease,
             max_offer_lease_s=self.longest_lease_s,
             preemption=self._preemption(),
+            auth=self.requires_auth,
         )
+
+    def rate_limits(self) -> RateLimits:
+        """Return the limits of each principal."""
+        return RateLimits(self.calls_per_second, self.stream_calls_per_second)
 
     def allocator(self) -> Allocator:
         """Create an empty allocator of this policy."""
@@ -331,6 +369,17 @@ class MasterConfig:
             return
         for address in (self.listen, self.http, self.token_listen or self.listen):
             check_exposed(address, is_encrypted=is_encrypted, is_authenticated=self.requires_auth)
+
+    def _check_access(self) -> None:
+        """Refuse rates out of bounds, and an admin's token that nothing asks for."""
+        for flag, rate in {
+            "--calls-per-second": self.calls_per_second,
+            "--stream-calls-per-second": self.stream_calls_per_second,
+        }.items():
+            if not 1 <= rate <= 1_000_000:
+                raise InvalidRequest(f"{flag} must be between 1 and 1,000,000")
+        if self.admin_token_file is not None and not self.requires_auth:
+            raise InvalidRequest("--admin-token-file is for a master with --auth")
 
     def _check_alone(self) -> None:
         """Refuse flags that only several masters need."""

@@ -12,6 +12,7 @@ class SessionLimits:
     Attributes:
         most: sessions in all.
         most_per_host: sessions from one address, so that one machine cannot lock out others.
+        most_per_principal: sessions of one principal, if callers are authenticated.
         outbox_bytes: messages in all outboxes; beyond it the largest outbox's session is cut off.
         register_bytes: tasks of agents that have not sent REGISTER yet.
         first_call_s: time from the start of a stream to SUBSCRIBE or REGISTER.
@@ -19,6 +20,7 @@ class SessionLimits:
 
     most: int = 20_000
     most_per_host: int = 15_000
+    most_per_principal: int = 2_000
     outbox_bytes: int = 256 * 1024 * 1024
     register_bytes: int = 128 * 1024 * 1024
     first_call_s: float = 10.0

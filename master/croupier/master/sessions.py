@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from heapq import heappop, heappush
 from itertools import count
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, NoReturn, Protocol, TypeVar, cast
 
+from croupier.master.caller import UNKNOWN_CALLER, Caller
+from croupier.master.core.access_records import TokenId
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
 from croupier.master.core.messages import Subscribed, ToAgent, ToFramework
 from croupier.master.core.step import Event
+from croupier.master.link_keys import LinkKeys
 from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable, open_task, seal_task
 from croupier.master.session_limits import SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import KnownAgents, event_to_wire
 from croupier.model.agent_orders import LaunchTask
-from croupier.model.errors import CroupierError, InvalidRequest, TooSlow, Unavailable
+from croupier.model.clock import Clock
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+)
 from croupier.model.ids import FrameworkId
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo
@@ -34,38 +45,55 @@ from croupier.v1 import agent_pb2, framework_pb2
 # Messages; a step in which 100 agents become unreachable sends a framework fewer.
 OUTBOX_LIMIT: Final = 100_000
 BEAT_SLICES: Final = 10
+# Interval between checks for credentials that have expired.
+EXPIRY_S: Final = 0.5
 
 _log = get_logger("croupier.master")
 _Wire = framework_pb2.Event | agent_pb2.Order
 MessageT = TypeVar("MessageT")
 
 
+class StreamObserver(Protocol):
+    """Notes what becomes of the calls on a stream."""
+
+    def sent(self, message: ToFramework | ToAgent, /) -> None:
+        """Note a message to the peer."""
+
+    def ended(self, error: CroupierError | None, /) -> None:
+        """Note the end of the session, and the error if it was closed for one."""
+
+
 class Session(Generic[MessageT]):
     """One stream from a framework or an agent.
 
     Attributes:
-        host: the address that it comes from.
+        caller: the peer, and its credential.
         error: why it was closed, if it was closed for an error.
         is_introduced: whether the peer has sent SUBSCRIBE or REGISTER.
+        is_cut: whether nothing that the peer sends counts any more.
+        observer: notes the answers to its calls; None for none.
     """
 
     def __init__(
         self,
         session_id: SessionId,
-        host: str,
+        caller: Caller,
         budget: Budget | None,
         encode: Callable[[MessageT], _Wire],
         wire: type[_Wire],
     ) -> None:
         """Begin with an empty outbox, which counts toward `budget`."""
-        self.session_id, self.host = session_id, host
-        self.is_introduced = False
+        self.session_id, self.caller = session_id, caller
+        self.is_introduced = self.is_cut = False
+        self.observer: StreamObserver | None = None
         self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
         self.error: CroupierError | None = None
         self._encode, self._wire = encode, wire
 
     def put(self, message: MessageT) -> bool:
         """Queue a message; False if there is no room."""
+        if self.observer is not None:
+            self.observer.sent(cast("ToFramework | ToAgent", message))
         return self.outbox.put(_encoded(self._encode(message)))
 
     def beat(self) -> None:
@@ -76,6 +104,8 @@ class Session(Generic[MessageT]):
         """Write what is queued, then the error, and end; only the first end counts."""
         if not self.outbox.is_closed:
             self.error = error
+            if self.observer is not None:
+                self.observer.ended(error)
             last = _encoded(self._wire(error=error_to_wire(error))) if error else None
             self.outbox.close(last)
 
@@ -90,7 +120,7 @@ class FrameworkSession(Session[ToFramework]):
     def __init__(
         self,
         session_id: SessionId,
-        host: str = "",
+        caller: Caller = UNKNOWN_CALLER,
         budget: Budget | None = None,
         box: SecretBox | None = None,
         *,
@@ -103,7 +133,7 @@ class FrameworkSession(Session[ToFramework]):
         self._box = box or KeyBox()
         super().__init__(
             session_id,
-            host,
+            caller,
             budget,
             lambda message: event_to_wire(message, known),
             framework_pb2.Event,
@@ -130,12 +160,16 @@ class FrameworkSession(Session[ToFramework]):
 
 
 class AgentSession(Session[ToAgent]):
-    """An agent's stream."""
+    """An agent's stream.
+
+    Attributes:
+        links: keys of links to output; None: output needs no links.
+    """
 
     def __init__(
         self,
         session_id: SessionId,
-        host: str = "",
+        caller: Caller = UNKNOWN_CALLER,
         budget: Budget | None = None,
         box: SecretBox | None = None,
         *,
@@ -144,7 +178,8 @@ class AgentSession(Session[ToAgent]):
         """Open secrets with `box`; `is_private`: nobody else can read the stream."""
         self.is_private = is_private
         self._box = box or KeyBox()
-        super().__init__(session_id, host, budget, self._to_wire, agent_pb2.Order)
+        self.links: LinkKeys | None = None
+        super().__init__(session_id, caller, budget, self._to_wire, agent_pb2.Order)
 
     def _to_wire(self, message: ToAgent) -> agent_pb2.Order:
         """Encode a message; secrets are in plain text from here to the agent.
@@ -155,7 +190,7 @@ class AgentSession(Session[ToAgent]):
         if isinstance(message, LaunchTask) and message.task.command.secrets:
             secrets = open_task(self._box, message.framework_id, message.task)
             return order_to_wire(message, secrets)
-        return order_to_wire(message)
+        return order_to_wire(message, links=self.links)
 
 
 SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
@@ -174,16 +209,25 @@ class Sessions:
         self,
         limits: SessionLimits | None = None,
         box: SecretBox | None = None,
+        links: LinkKeys | None = None,
         *,
         accepts_plaintext: bool = False,
     ) -> None:
         """Seal and open secrets with `box`; None has no key.
 
-        With `accepts_plaintext`, secrets may pass unencrypted between machines.
+        Args:
+            limits: of sessions.
+            box: holds the keys of secrets.
+            links: keys of links to output; None: output needs no links.
+            accepts_plaintext: whether secrets may pass unencrypted between machines.
         """
         self._box, self._accepts_plaintext = box or KeyBox(), accepts_plaintext
+        self._links = links
         self.limits = limits or SessionLimits()
         self._hosts: Counter[str] = Counter()
+        self._principals: Counter[str] = Counter()
+        # When each credential that expires does, in milliseconds since the epoch; a heap.
+        self._expiries: list[tuple[int, SessionId]] = []
         self._budget = Budget(self.limits.outbox_bytes)
         self.registering = Budget(self.limits.register_bytes)
         self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
@@ -195,35 +239,48 @@ class Sessions:
         """Report sessions that are cut off to the core through `inbox`."""
         self._inbox = inbox
 
-    def open_framework(self, host: str = "", *, is_private: bool = True) -> FrameworkSession:
-        """Open a session for a framework at this address; `is_private`: encrypted or local.
+    def open_framework(
+        self, caller: Caller = UNKNOWN_CALLER, *, is_private: bool = True
+    ) -> FrameworkSession:
+        """Open a session for a framework; `is_private`: encrypted or local.
 
         Raises:
             Unavailable: if too many are open.
         """
-        return self._open(FrameworkSession, host, is_private)
+        return self._open(FrameworkSession, caller, is_private)
 
-    def open_agent(self, host: str = "", *, is_private: bool = True) -> AgentSession:
-        """Open a session for an agent at this address; `is_private`: encrypted or local.
+    def open_agent(
+        self, caller: Caller = UNKNOWN_CALLER, *, is_private: bool = True
+    ) -> AgentSession:
+        """Open a session for an agent; `is_private`: encrypted or local.
 
         Raises:
             Unavailable: if too many are open.
         """
-        return self._open(AgentSession, host, is_private)
+        session = self._open(AgentSession, caller, is_private)
+        session.links = self._links
+        return session
 
-    def _open(self, kind: type[SessionT], host: str, is_private: bool) -> SessionT:
+    def _open(self, kind: type[SessionT], caller: Caller, is_private: bool) -> SessionT:
+        host, principal = caller.host, caller.principal.name
         number, at_host = len(self._sessions), self._hosts[host]
+        of_it = self._principals[principal]
         if number >= self.limits.most:
             raise Unavailable(f"{number} sessions are open; the master accepts no more")
         if at_host >= self.limits.most_per_host:
             raise Unavailable(
                 f"{at_host} sessions are open from this address; the master accepts no more"
             )
+        if principal and of_it >= self.limits.most_per_principal:
+            raise Unavailable(f"{principal} has {of_it} sessions; the master accepts no more")
         self._hosts[host] += 1
-        number = SessionId(next(self._numbers))
+        self._principals[principal] += 1
+        session_id = SessionId(next(self._numbers))
         is_private |= self._accepts_plaintext
-        session = kind(number, host, self._budget, self._box, is_private=is_private)
-        self._sessions[session.session_id] = session
+        session = kind(session_id, caller, self._budget, self._box, is_private=is_private)
+        self._sessions[session_id] = session
+        if caller.expires_ms is not None:
+            heappush(self._expiries, (caller.expires_ms, session_id))
         return session
 
     def forget(self, session_id: SessionId) -> None:
@@ -231,9 +288,10 @@ class Sessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.outbox.drop()
-            self._hosts[session.host] -= 1
-            if not self._hosts[session.host]:
-                del self._hosts[session.host]
+            if session.observer is not None:
+                session.observer.ended(session.error)
+            _decrement(self._hosts, session.caller.host)
+            _decrement(self._principals, session.caller.principal.name)
 
     def send(self, effect: Send) -> None:
         """Queue a message; cut off a session that does not read."""
@@ -261,6 +319,31 @@ class Sessions:
         session = self._sessions.get(effect.session)
         if session is not None:
             session.end(effect.error)
+
+    def end_revoked(self, token_ids: Collection[TokenId]) -> None:
+        """End all sessions that were opened by these tokens. O(sessions)."""
+        if not token_ids:
+            return
+        error = Unauthenticated("the token of this stream was revoked")
+        for session in list(self._sessions.values()):
+            if session.caller.credential_id in token_ids and session.caller.is_token:
+                self._cut_off(session.session_id, error)
+
+    def end_expired(self, now_ms: int) -> None:
+        """End sessions whose credential has expired; `now_ms`: milliseconds since the epoch.
+
+        The error is not fatal for peers: they connect again, and read a renewed credential.
+        """
+        error = Unavailable("the credential has expired; connect again with a renewed one")
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            _, session_id = heappop(self._expiries)
+            self._cut_off(session_id, error)
+
+    async def watch_expiry(self, clock: Clock) -> NoReturn:
+        """End sessions as their credentials expire, without end."""
+        while True:
+            await asyncio.sleep(EXPIRY_S)
+            self.end_expired(clock.wall_ms())
 
     def end_all(self, error: CroupierError) -> None:
         """Write what is queued and `error` on every session, and end it."""
@@ -318,10 +401,17 @@ class Sessions:
         if session is None or session.outbox.is_closed:
             return
         error = error or TooSlow(f"{len(session.outbox)} messages were left unread")
+        session.is_cut = True
         session.outbox.drop()
         session.end(error)
         if self._inbox is not None:
             self._inbox.put_now(SessionEnded(session_id, str(error)))
+
+
+def _decrement(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _encoded(message: _Wire) -> Encoded:

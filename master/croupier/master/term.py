@@ -20,6 +20,7 @@ from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.lineage import Lineage, Names, next_record, refusal
+from croupier.master.link_keys import LinkKeys
 from croupier.master.recovery import Recovery
 from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
@@ -60,6 +61,8 @@ class Term:
         recorder: keeps the event log, if there is one.
         recovery: the agents that have not re-registered yet.
         began_s: how long it took to begin, in seconds.
+        clock: tells when credentials expire.
+        links: keys of links to output; None if output needs no links.
     """
 
     epoch: int
@@ -71,6 +74,8 @@ class Term:
     recovery: Recovery
     heartbeat_s: float
     began_s: float
+    clock: Clock
+    links: LinkKeys | None = None
 
     async def serve(self) -> None:
         """Decide until cancelled.
@@ -85,6 +90,7 @@ class Term:
             asyncio.create_task(self.driver.run(), name="driver"),
             asyncio.create_task(self.sessions.beat(self.heartbeat_s), name="heartbeats"),
             asyncio.create_task(self._watch_store(), name="store"),
+            asyncio.create_task(self.sessions.watch_expiry(self.clock), name="credentials"),
             recovering,
         }
         try:
@@ -156,17 +162,28 @@ async def begin_term(
     if registry.master is None:
         _log.info("cluster_began", cluster=record.cluster)
     now = clock.now()
-    sessions = Sessions(limits, box, accepts_plaintext=config.insecure)
+    settings = config.settings()
+    links = LinkKeys(record.secret) if settings.auth else None
+    sessions = Sessions(limits, box, links, accepts_plaintext=config.insecure)
     recorder = _open_log(config, registry, record.master_id, clock, now)
     allocator = config.allocator()
     try:
-        state = recover_state(registry, record.master_id, config.settings(), allocator, now)
+        state = recover_state(registry, record.master_id, settings, allocator, now)
     except Exception:
         # The event log must hold the registry that broke the core.
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
         raise
-    driver = Driver(state, store, sessions, observer, clock, recorder, leads)
+    driver = Driver(
+        state,
+        store,
+        sessions,
+        observer,
+        clock,
+        recorder,
+        leads,
+        lambda change: sessions.end_revoked(change.revoked),
+    )
     sessions.report_to(driver.inbox)
     recovery = Recovery(state, clock)
     began_s = clock.now() - started
@@ -190,6 +207,8 @@ async def begin_term(
         recovery,
         config.heartbeat,
         began_s,
+        clock,
+        links,
     )
 
 

@@ -354,6 +354,8 @@ def _check_pattern(text: str) -> ObjectKind:
     is_any = name == (ALL_ROLES if kind is ObjectKind.ROLE else ANY)
     if not is_any:
         Object.parse(text)
+    if not is_any and kind is not ObjectKind.ROLE and ANY in name:
+        raise InvalidRequest(f"{text[:80]!r}: {ANY} stands alone, for every {kind.value}")
     return kind
 
 

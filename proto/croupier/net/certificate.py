@@ -65,7 +65,7 @@ def read_certificates(path: Path) -> tuple[Certificate, ...]:
     return parse_certificates(read_pem(path), path)
 
 
-def parse_certificates(data: bytes, source: Path) -> tuple[Certificate, ...]:
+def parse_certificates(data: bytes, source: Path = Path()) -> tuple[Certificate, ...]:
     """Return the certificates in the PEM text `data`, which `source` held; at least one.
 
     Raises:

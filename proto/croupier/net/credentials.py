@@ -100,11 +100,19 @@ class ClientSecurity:
         """
         if self.name or self.ca is None:
             return self.name
-        domains = trust_domains(_authority_uris(self.ca))
+        domains = self.trust_domains()
         if len(domains) > 1:
             found = ", ".join(sorted(domains))
             raise InvalidRequest(f"{self.ca} is for several clusters ({found}); give --tls-name")
         return "".join(map(master_dns_name, domains))
+
+    def trust_domains(self) -> frozenset[str]:
+        """Return the clusters that the authorities name; none if there are no authorities.
+
+        Raises:
+            InvalidRequest: if `ca` cannot be read.
+        """
+        return frozenset() if self.ca is None else trust_domains(_authority_uris(self.ca))
 
     def metadata(self, address: Address | None = None) -> Metadata:
         """Return what every call to the master at `address` carries: the token, if there is one.

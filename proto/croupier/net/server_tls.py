@@ -85,11 +85,16 @@ class ServerTls:
         """
         for _ in range(_MAX_READS):
             before = files.signature()
-            loaded = cls._read(files)
+            try:
+                loaded = cls._read(files)
+            except InvalidRequest:
+                if files.signature() == before:
+                    raise
+                continue
             if files.signature() == before:
-                break
-        loaded.certificate.check_valid(files.cert, now_s)
-        return loaded
+                loaded.certificate.check_valid(files.cert, now_s)
+                return loaded
+        raise InvalidRequest(f"{files.cert} or {files.key} changes all the time")
 
     @classmethod
     def _read(cls, files: TlsFiles) -> ServerTls:

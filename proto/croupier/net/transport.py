@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 import grpc
@@ -98,13 +99,19 @@ def _secure_channel(
     return grpc.aio.secure_channel(str(address), credentials, options=[*_CHANNEL, *verified])
 
 
-def make_server(most_connections: int | None = None) -> grpc.aio.Server:
+def make_server(
+    most_connections: int | None = None,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+) -> grpc.aio.Server:
     """Return a server to register services on; the caller stops it.
 
     It closes connections beyond `most_connections`; None is the process's share of descriptors.
     """
     most = connection_share() if most_connections is None else most_connections
-    return grpc.aio.server(options=[*_SERVER, ("grpc.max_allowed_incoming_connections", most)])
+    return grpc.aio.server(
+        interceptors=interceptors,
+        options=[*_SERVER, ("grpc.max_allowed_incoming_connections", most)],
+    )
 
 
 def bind(

@@ -1217,17 +1217,21 @@ class GetOutputLinksRequest(_message.Message):
 
         FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
         TASK_ID_FIELD_NUMBER: _builtins.int
+        AGENT_ID_FIELD_NUMBER: _builtins.int
         framework_id: _builtins.str
         task_id: _builtins.str
+        agent_id: _builtins.str
+        """For a task that the master has forgotten: the agent that ran it."""
         def __init__(
             self,
             *,
             framework_id: _builtins.str = ...,
             task_id: _builtins.str = ...,
+            agent_id: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "task_id", b"task_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "task_id", b"task_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1271,7 +1275,7 @@ Global___GetOutputLinksResponse: _TypeAlias = GetOutputLinksResponse  # noqa: Y0
 
 @_typing.final
 class OutputLinks(_message.Message):
-    """Paths with query, to append to the agent's HTTP address."""
+    """Paths with query, to append to the agent's HTTP address: HOST:PORT, or https://HOST:PORT."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1289,6 +1293,7 @@ class OutputLinks(_message.Message):
     stdout: _builtins.str
     stderr: _builtins.str
     valid_for_ms: _builtins.int
+    """0: the links do not expire, because authentication is off."""
     def __init__(
         self,
         *,

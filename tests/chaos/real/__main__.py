@@ -1,12 +1,14 @@
 """Inject faults into real processes, and check the cluster after each round.
 
     python -m tests.chaos.real [--seed N] [--rounds N] [--seconds S] [--masters 1|3|both]
-        [--only KIND] [--keep FOLDER]
+        [--only KIND] [--keep FOLDER] [--tls]
     python -m tests.chaos.real --mutants
 
 The first prints a line for each round and a summary. Half of the rounds run one master on SQLite,
-half run three masters on three etcd members. The second injects known bugs and prints the
-violations that reveal them. The exit code is 1 after any violation, or if a bug was not found.
+half run three masters on three etcd members. With --tls all connections use mutual TLS, and faults
+renew the certificates of all daemons and replace their authority. The second injects known bugs
+and prints the violations that reveal them. The exit code is 1 after any violation, or if a bug was
+not found.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import croupier.net  # noqa: F401 - before gRPC, which it makes silent
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.fault_catalogue import catalogue_of
@@ -112,15 +115,18 @@ def _listed(counts: Counter[str]) -> str:
 async def chaos(folder: Path, options: argparse.Namespace) -> int:
     """Run what the flags ask for; return the number of violations."""
     all_of_it = Chaos(folder, options.seed, options.seconds, options.only)
+    alone_layout, several_layout = (
+        replace(layout, is_secured=options.tls) for layout in (ALONE, SEVERAL)
+    )
     several = {"1": 0, "3": options.rounds, "both": options.rounds // 2}[options.masters]
     if several and (why := no_etcd()):
         all_of_it.skipped["several masters"] = why
         several = 0
     alone = options.rounds - several
     if alone:
-        await all_of_it.run(ALONE, alone)
+        await all_of_it.run(alone_layout, alone)
     if several:
-        await all_of_it.run(SEVERAL, several)
+        await all_of_it.run(several_layout, several)
     all_of_it.sum_up()
     return all_of_it.violations
 
@@ -155,6 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--masters", choices=("1", "3", "both"), default="both")
     parser.add_argument("--only", default="", help="part of the names of faults: no others")
     parser.add_argument("--keep", type=Path, help="an empty folder for logs and journals")
+    parser.add_argument("--tls", action="store_true", help="mutual TLS, and renewed certificates")
     parser.add_argument("--mutants", action="store_true", help="put bugs in, and find them")
     options = parser.parse_args(argv)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="chaos-"))

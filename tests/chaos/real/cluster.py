@@ -22,10 +22,11 @@ from croupier.model.resources import Resources, total_of
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.chaos.real.certificates import ClusterCertificates
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.disks import SmallDisk
 from tests.chaos.real.preload_faults import PreloadFaults
-from tests.harness.cluster import processes_with
+from tests.harness.cluster import fetch, processes_with
 from tests.harness.debian import program
 from tests.harness.eventually import eventually
 from tests.harness.proxy import Proxy
@@ -54,6 +55,7 @@ class Layout:
         most: tasks that each framework keeps running.
         lease_s: lifetime of the leader lease in etcd.
         has: resources of each agent.
+        is_secured: all connections use mutual TLS.
         master, agent: the command that starts one.
     """
 
@@ -64,6 +66,7 @@ class Layout:
     most: int = 8
     lease_s: float = LEASE_S
     has: str = HAS
+    is_secured: bool = False
     master: Sequence[str] = MASTER
     agent: Sequence[str] = AGENT
 
@@ -74,6 +77,7 @@ class Cluster:
     Attributes:
         folder: holds logs, journals, the ledger and the daemons' files.
         preload: slows syncs and shifts clocks of masters and agents; None without a compiler.
+        certificates: of the daemons; None without TLS.
         disks: small disks, by the daemon whose records are there.
     """
 
@@ -87,7 +91,8 @@ class Cluster:
         self.proxies: dict[str, Proxy] = {}
         self.disks: dict[str, SmallDisk] = {}
         self.preload: PreloadFaults | None = None
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self.certificates: ClusterCertificates | None = None
+        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
 
     @property
     def total(self) -> Resources:
@@ -103,6 +108,8 @@ class Cluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "control").write_text("drain")
         self.preload = PreloadFaults.build(self.folder)
+        if self.layout.is_secured:
+            self.certificates = ClusterCertificates(self.folder / "tls")
         self._plan_etcd()
         self._plan_masters()
         self._plan_agents()
@@ -172,6 +179,16 @@ class Cluster:
             return {}
         return {view.agent.hostname: view.agent.http_address for view in listed.agents}
 
+    def fetch(self, address: str, path: str) -> str:
+        """Return the page of an agent at its HTTP address.
+
+        Raises:
+            OSError: if it does not answer.
+        """
+        if self.certificates is None:
+            return fetch(f"http://{address}{path}")
+        return fetch(f"{address}{path}", self.certificates.https())
+
     async def whole(self, timeout_s: float) -> None:
         """Wait until all agents and frameworks are connected to a master.
 
@@ -205,9 +222,13 @@ class Cluster:
         return [pid for pid in processes_with(str(self.folder)) if pid not in ours]
 
     def _operator(self, master: str) -> OperatorServiceStub:
-        if master not in self._channels:
-            self._channels[master] = make_channel(self.proxies[master].server)
-        return OperatorServiceStub(self._channels[master])
+        certificates = self.certificates
+        # A channel keeps the authorities that it was made with.
+        key = (master, 0 if certificates is None else certificates.version)
+        if key not in self._channels:
+            security = None if certificates is None else certificates.operator()
+            self._channels[key] = make_channel(self.proxies[master].server, security)
+        return OperatorServiceStub(self._channels[key])
 
     def _plan_etcd(self) -> None:
         if not self.layout.etcd:
@@ -216,19 +237,20 @@ class Cluster:
         names = [f"etcd{number}" for number in range(1, self.layout.etcd + 1)]
         addresses = free_addresses(3 * len(names))
         peers = dict(zip(names, addresses, strict=False))
-        together = ",".join(f"{name}=http://{peers[name]}" for name in names)
+        http = "http" if self.certificates is None else "https"
+        together = ",".join(f"{name}={http}://{peers[name]}" for name in names)
         for number, name in enumerate(names):
             client, front = addresses[len(names) + number], addresses[2 * len(names) + number]
             self.proxies[name] = Proxy(client, front, self.pids)
             self._add(
                 self.etcd, name,
                 [str(etcd), "--name", name, "--data-dir", str(self.folder / name),
-                 "--listen-client-urls", f"http://{client}",
-                 "--advertise-client-urls", f"http://{client}",
-                 "--listen-peer-urls", f"http://{peers[name]}",
-                 "--initial-advertise-peer-urls", f"http://{peers[name]}",
+                 "--listen-client-urls", f"{http}://{client}",
+                 "--advertise-client-urls", f"{http}://{client}",
+                 "--listen-peer-urls", f"{http}://{peers[name]}",
+                 "--initial-advertise-peer-urls", f"{http}://{peers[name]}",
                  "--initial-cluster", together, "--initial-cluster-state", "new",
-                 "--log-level", "warn"],
+                 "--log-level", "warn", *self._tls_of_etcd(name)],
             )  # fmt: skip
 
     def _plan_masters(self) -> None:
@@ -243,12 +265,14 @@ class Cluster:
             if self.layout.etcd:
                 etcd = ",".join(str(self.proxies[member].address) for member in self.etcd)
                 flags = ["--store", f"etcd://{etcd}/chaos", "--advertise", str(front),
-                         "--lease", f"{self.layout.lease_s:g}"]  # fmt: skip
+                         "--lease", f"{self.layout.lease_s:g}",
+                         *self._tls_for_etcd(name)]  # fmt: skip
             else:
                 self._small(name, store)
             self._add(
                 self.masters, name,
                 [*self.layout.master, "--listen", str(listen), "--http", str(http), *flags,
+                 *self._tls(name, f"master/{name}"),
                  "--heartbeat", str(HEARTBEAT_S), "--agent-timeout", str(AGENT_TIMEOUT_S),
                  "--offer-lease", "3", "--log-format", "json"],
             )  # fmt: skip
@@ -263,6 +287,7 @@ class Cluster:
                 self.agents, name,
                 [*self.layout.agent, "--master", self.fronts(), "--http", "127.0.0.1:0",
                  "--work-dir", str(work_dir), "--resources", self.layout.has, "--hostname", name,
+                 *self._tls(name, f"agent/{name}"),
                  "--log-format", "json"],
             )  # fmt: skip
 
@@ -275,6 +300,22 @@ class Cluster:
                  self.fronts(), str(self._seed), str(self.layout.most)],
             )  # fmt: skip
 
+    def _tls(self, name: str, role: str) -> list[str]:
+        """Make certificates of a master or an agent, and return its flags."""
+        if self.certificates is None:
+            return []
+        self.certificates.add(name, role)
+        return self.certificates.flags(name)
+
+    def _tls_of_etcd(self, name: str) -> Sequence[str]:
+        if self.certificates is None:
+            return ()
+        self.certificates.add(name, "")
+        return self.certificates.of_etcd(name)
+
+    def _tls_for_etcd(self, name: str) -> Sequence[str]:
+        return () if self.certificates is None else self.certificates.for_etcd(name)
+
     def _small(self, name: str, folder: Path) -> None:
         """Give a daemon a small disk, or a plain folder where mounting is not permitted."""
         disk = SmallDisk.mount(folder, SMALL)
@@ -285,6 +326,9 @@ class Cluster:
         paths = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY)]
         environment = {"PYTHONPATH": ":".join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
         ours = daemons is self.masters or daemons is self.agents
+        if self.certificates is not None and daemons is self.frameworks:
+            self.certificates.add(name, "client/admin")
+            environment |= self.certificates.environment(name)
         if self.preload is not None and ours:
             environment |= self.preload.environment(name)
         daemons[name] = Daemon(name, argv, self.folder / f"{name}.log", environment)

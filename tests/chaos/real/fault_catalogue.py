@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import (
+    AuthorityStep,
     ClockJump,
     Fault,
     FullDisk,
@@ -21,6 +22,7 @@ from tests.chaos.real.faults import (
     LostAnswers,
     LostOrders,
     Network,
+    Renewal,
     SlowSync,
     Stop,
     StopShim,
@@ -48,15 +50,20 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class FaultCatalogue:
-    """The kinds of faults, and those not available here with the reason."""
+    """The kinds of faults, and those not available here with the reason.
+
+    Attributes:
+        always: kinds of which each round has one besides.
+    """
 
     kinds: tuple[Kind, ...]
     skipped: Mapping[str, str]
+    always: tuple[Kind, ...] = ()
 
     def only(self, part: str) -> FaultCatalogue:
         """Return the kinds whose name contains `part`."""
         chosen = tuple(kind for kind in self.kinds if part in kind.name)
-        return FaultCatalogue(chosen, self.skipped)
+        return FaultCatalogue(chosen, self.skipped, self.always)
 
 
 def catalogue_of(cluster: Cluster) -> FaultCatalogue:
@@ -82,6 +89,7 @@ def catalogue_of(cluster: Cluster) -> FaultCatalogue:
         ),
         Kind("power cut", 0, 1, lambda c, r, _: Kill(c, r, [*c.masters, *c.agents])),
         *_with_etcd(cluster),
+        *(renewals := _with_tls(cluster)),
     ]
     skipped: dict[str, str] = {}
     if cluster.preload is None:
@@ -93,7 +101,7 @@ def catalogue_of(cluster: Cluster) -> FaultCatalogue:
         kinds.append(Kind("full disk", 0.5, 2, lambda c, r, _: FullDisk(c, r, [_one(c.disks, r)])))
     else:
         skipped["full disk"] = "no tmpfs may be mounted"
-    return FaultCatalogue(tuple(kinds), skipped)
+    return FaultCatalogue(tuple(kinds), skipped, tuple(renewals))
 
 
 def _with_etcd(cluster: Cluster) -> list[Kind]:
@@ -106,6 +114,19 @@ def _with_etcd(cluster: Cluster) -> list[Kind]:
         Kind("stop etcd member", 0.5, 4, lambda c, r, _: Stop(c, r, [_one(c.etcd, r)])),
         Kind("kill etcd quorum", 0.5, 4, lambda c, r, _: Kill(c, r, r.sample([*c.etcd], 2))),
         Kind("stop etcd quorum", 0.5, 5, lambda c, r, _: Stop(c, r, r.sample([*c.etcd], 2))),
+    ]
+
+
+def _with_tls(cluster: Cluster) -> list[Kind]:
+    if cluster.certificates is None:
+        return []
+    # Daemons look at their files once a second, and only then is the next step due.
+    touched = ["certificates"]
+    return [
+        Kind("renew certificates", 2, 3, lambda c, r, _: Renewal(c, r, touched)),
+        Kind(
+            "replace authority of certificates", 2, 3, lambda c, r, _: AuthorityStep(c, r, touched)
+        ),
     ]
 
 

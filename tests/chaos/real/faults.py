@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.chaos.real.certificates import ClusterCertificates
 from tests.chaos.real.checker import Excuse
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.daemon import Daemon
@@ -23,6 +24,9 @@ SLOW_SYNC_MS = (20, 100, 400)
 HOUR_S = 3600
 JUMPS_S = (-20_000 * 24 * HOUR_S, -HOUR_S, -60, 60, HOUR_S, 400 * 24 * HOUR_S)
 LATE_S = (0.05, 0.2, 0.5)
+# Log events of agents, frameworks and masters whose stream or term ended.
+LOST = ("master_lost", "master_unreachable", "term_ended", "certificate_not_renewed",
+        "etcd_credentials_not_renewed")  # fmt: skip
 
 
 class Fault:
@@ -222,6 +226,41 @@ class ClockJump(Fault):
             self.cluster.preload.shift(name, 0)
 
 
+class Renewal(Fault):
+    """New certificates for all daemons.
+
+    Attributes:
+        lost: daemons, each with a line of its log, whose stream ended meanwhile.
+    """
+
+    kind = "renew-certificates"
+
+    def begin(self) -> None:
+        self.lost: list[tuple[str, str]] = []
+        self._began = {name: _size(each.log) for name, each in self.cluster.daemons().items()}
+        assert self.cluster.certificates is not None
+        self._renew(self.cluster.certificates)
+
+    def end(self) -> None:
+        for name, daemon in self.cluster.daemons().items():
+            with daemon.log.open("rb") as log:
+                log.seek(self._began[name])
+                lines = log.read().decode(errors="replace").splitlines()
+            self.lost += [(name, line) for line in lines if any(word in line for word in LOST)]
+
+    def _renew(self, certificates: ClusterCertificates) -> None:
+        certificates.renew()
+
+
+class AuthorityStep(Renewal):
+    """The next step of replacing the authority: trust both, sign by the new one, forget the old."""
+
+    kind = "replace-authority"
+
+    def _renew(self, certificates: ClusterCertificates) -> None:
+        certificates.replace_authority()
+
+
 class KillShim(Fault):
     """Kill a task's shim with SIGKILL."""
 
@@ -252,6 +291,10 @@ class StopShim(Fault):
         for _, pid in self._stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
 
 
 def some_shims(cluster: Cluster, rng: random.Random, most: int) -> list[tuple[str, int]]:

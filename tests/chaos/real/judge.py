@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
 from tests.chaos.real.checker import Excuse, Violation, check_tasks, histories, unsettled
 from tests.chaos.real.cluster import Cluster
-from tests.chaos.real.faults import Fault
+from tests.chaos.real.faults import Fault, Renewal
 from tests.chaos.real.journal import Entry, read_entries
 from tests.chaos.real.ledger import read_ledger
 from tests.chaos.real.leftovers import check_agent
@@ -26,7 +26,6 @@ from tests.chaos.real.master_accounts import (
     read_accounts,
 )
 from tests.chaos.real.work import work_named
-from tests.harness.cluster import fetch
 from tests.harness.eventually import eventually
 
 # Time for daemons to reconnect, tasks to end and acknowledgements to arrive.
@@ -56,7 +55,7 @@ class Judge:
         cluster = self._cluster
         for fault in done:
             self.excuses.update(fault.excuses)
-        found = self._check_daemons(done)
+        found = [*self._check_daemons(done), *lost_streams(done)]
         try:
             await cluster.whole(self._settle_s)
             found += await until_clean(self._check_accounts(check_accounts, is_quiet=False))
@@ -122,7 +121,7 @@ class Judge:
         found = []
         for name, address in (await self._cluster.agent_addresses()).items():
             try:
-                metrics = await asyncio.to_thread(fetch, f"http://{address}/metrics")
+                metrics = await asyncio.to_thread(self._cluster.fetch, address, "/metrics")
             except OSError as error:
                 found.append(Violation("stuck", name, f"no metrics: {error}"))
             else:
@@ -161,6 +160,14 @@ class Judge:
             for history in histories(written).values():
                 ends = history.ends()
                 self.tasks[ends[0].state if ends else "refused"] += 1
+
+
+def lost_streams(done: Sequence[Fault]) -> list[Violation]:
+    """Return the streams that ended although certificates were renewed, and nothing else."""
+    if any(not isinstance(fault, Renewal) for fault in done):
+        return []
+    lost = [line for fault in done if isinstance(fault, Renewal) for line in fault.lost]
+    return [Violation("stream", name, line[:500]) for name, line in lost]
 
 
 async def until_clean(

@@ -71,6 +71,8 @@ class Rounds:
         cycle, place = divmod(number, len(kinds))
         random.Random(f"{self._seed}/cycle/{cycle}").shuffle(kinds)
         chosen = [kinds[place], *rng.choices(kinds, k=rng.randint(0, 3))]
+        if self._menu.always:
+            chosen.append(rng.choice(self._menu.always))
         latest = self._seconds * BEGIN_WITHIN
         return [
             (kind, rng.uniform(0.2, latest), rng.uniform(kind.least_s, kind.most_s))

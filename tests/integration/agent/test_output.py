@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from yarl import URL
 
 from croupier.agent import output
+from croupier.model.ids import AgentId
 from croupier.model.task import TaskState
+from croupier.net.output_links import VALID_S, derive_key, signed_link
 from tests.harness.eventually import eventually
 from tests.harness.promtool import check_metrics
 from tests.harness.scripted_master import F, ScriptedMaster, program, shell
@@ -108,6 +111,9 @@ async def test_one_address_cannot_take_all_readers(
         (f"/output/{F}/t1/secret", 404),
         (f"/output/{F}/t1/stdout?offset=-1", 400),
         (f"/output/{F}/t1/stdout?offset=x", 400),
+        (f"/output/{F}/t1/stdout?offset={2**62}", 200),
+        (f"/output/{F}/t1/stdout?offset={2**62 + 1}", 400),
+        (f"/output/{F}/t1/stdout?offset={'9' * 4000}", 400),
         (f"/output/{F}/%2e%2e/stdout", 400),
         ("/output/..%2f..%2f/t1/stdout", 400),
         (f"/output/{F}/t%0a1/stdout", 400),
@@ -142,6 +148,50 @@ async def test_links_in_place_of_output_are_not_served(
         status, body = await get(client, serving, f"/output/{F}/{path}")
         assert status == 404
         assert "secret" not in body
+
+
+async def test_output_needs_a_link_if_the_master_requires_it(
+    start: Start,
+    master: ScriptedMaster,
+    client: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master.link_key = derive_key("secret", AgentId("A1"))
+    serving = await start()
+    await master.agent()
+    master.launch(shell("t1", "printf hello"), shell("t2", "echo; sleep 60"))
+    await master.state("t1", FINISHED)
+    await master.state("t2", RUNNING)
+    path, expires = f"/output/{F}/t1/stdout", int(time.time()) + VALID_S
+    link = signed_link(master.link_key, path, expires)
+    other = derive_key("secret", AgentId("A2"))
+    for wanted, status in {
+        path: 401,
+        f"{path}?expires={expires}": 403,
+        signed_link(other, path, expires): 403,
+        signed_link(master.link_key, path, expires - 3600): 403,
+        signed_link(master.link_key, path, expires + 3600): 403,
+        link.replace("t1", "t2"): 403,
+        link.replace("stdout", "stderr"): 403,
+        f"{link}&expires={expires + 1}": 403,
+        link + "&offset=2": 200,
+        link: 200,
+    }.items():
+        async with client.get(url(serving, wanted)) as response:
+            assert response.status == status, wanted
+            is_refused = status in (401, 403)
+            assert ("CroupierLink" in response.headers.get("WWW-Authenticate", "")) == is_refused
+    async with client.head(url(serving, link + "&follow=1")) as response:
+        assert (response.status, await response.read()) == (200, b"")
+    for method in ("POST", "PUT", "DELETE"):
+        async with client.request(method, url(serving, link)) as response:
+            assert response.status == 405
+    # A follower continues with a new link.
+    monkeypatch.setattr(output, "FOLLOW_S", 0.1)
+    following = signed_link(master.link_key, f"/output/{F}/t2/stdout", expires) + "&follow=1"
+    async with client.get(url(serving, following)) as response:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
 
 
 async def test_readiness_needs_a_registration(

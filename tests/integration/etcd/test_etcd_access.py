@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -117,6 +118,7 @@ async def test_renewed_credentials_are_used_within_a_term(guarded: Etcd, tmp_pat
             "etcd_credentials_renewed",
         ]
         assert client._endpoints is not before
+        assert (client.certificate_expires_at or 0) > time.time()
         await client.get(b"x")
         assert election.is_won
 

@@ -11,6 +11,7 @@ import pytest
 from croupier.ctl.flags import Target
 from croupier.ctl.run import output
 from croupier.ctl.run.addresses import Addresses
+from croupier.ctl.run.links import Links
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.printer import Printer
 from croupier.net.address import Address
@@ -41,7 +42,8 @@ async def ended_task(agent: TaskOutputs, shown: Shown) -> AsyncIterator[Outputs]
     addresses.learn("a1", agent.address)
     printer = Printer(shown.out, io.BytesIO(), prefixed=False)
     try:
-        async with Outputs(printer, addresses, shown.warnings.append) as outputs:
+        links = Links(Target((Address("127.0.0.1", 9),)))
+        async with Outputs(printer, addresses, links, shown.warnings.append) as outputs:
             outputs.follow(0, "a1", "f", "run-0")
             outputs.on_ended("run-0", has_run=True)
             yield outputs

@@ -64,7 +64,8 @@ def test_daemons_run_on_this_python_with_explicit_flags() -> None:
     assert made.master.argv == (
         sys.executable, "-m", "croupier.master", "--listen", "127.0.0.1:5050",
         "--http", "127.0.0.1:5080", "--store", "sqlite:/w/master.sqlite",
-        "--log-format", "json", "--log-level", "info", "--weights", "ads=2",
+        "--log-format", "json", "--log-level", "info",
+        "--secrets-key-file", "/w/secrets.key", "--weights", "ads=2",
     )  # fmt: skip
     assert made.agents[1].argv == (
         sys.executable, "-m", "croupier.agent", "--master", "127.0.0.1:5050",

@@ -46,6 +46,8 @@ def test_ids_are_checked_before_they_are_sent() -> None:
         ("--master m weights --json", "weights --master m --json"),
         ("--master m quota set ads --limit cpus:4", "quota set --master m ads --limit cpus:4"),
         ("--master m run -- sh -c x", "run --master m -- sh -c x"),
+        ("--master m token create join --uses 2", "token create join --master m --uses 2"),
+        ("--master m token create", "token create --master m"),
         ("weights --master m", "weights --master m"),
         ("--master m", "--master m"),
         ("--master", "--master"),

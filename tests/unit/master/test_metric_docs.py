@@ -14,6 +14,7 @@ from croupier.master.etcd.metrics import ETCD
 from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.log import EVENTS
 from croupier.master.metrics import FACT_COUNTERS, Metrics
+from croupier.master.security import SECURITY
 from croupier.process.metric_families import Family
 from croupier.process.tls.metrics import TLS
 
@@ -25,6 +26,7 @@ FAMILIES: list[Family[Any]] = [
     *gauges.STATE,
     *EVENT_LOG,
     *ETCD,
+    *SECURITY,
     *TLS,
 ]
 

@@ -209,9 +209,9 @@ def test_the_master_ignores_values_that_an_agent_reports() -> None:
 
 
 def test_plain_text_between_machines_needs_insecure() -> None:
-    assert not Sessions().open_framework("ipv4:10.0.0.1", is_private=False).is_private
+    assert not Sessions().open_framework(is_private=False).is_private
     trusting = Sessions(accepts_plaintext=True)
-    assert trusting.open_agent("ipv4:10.0.0.1", is_private=False).is_private
+    assert trusting.open_agent(is_private=False).is_private
 
 
 def test_without_a_key_other_tasks_are_accepted() -> None:

@@ -19,6 +19,7 @@ from croupier.net.address import Address
 from croupier.process.clock import SystemClock
 from croupier.process.http.acceptor import Acceptor
 from croupier.process.http.connections import Connection, HttpLimits
+from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
 from tests.harness.eventually import eventually
 
@@ -32,9 +33,12 @@ class Served:
     """A server with slow and endless routes."""
 
     def __init__(self, limits: HttpLimits) -> None:
-        routes = [web.get("/slow", self.get_slow), web.get("/endless", self.get_endless)]
+        routes = [
+            Route("/slow", self.get_slow, Requirement.PUBLIC),
+            Route("/endless", self.get_endless, Requirement.PUBLIC),
+        ]
         self.server = HttpServer(
-            CollectorRegistry(), SystemClock(), lambda: None, routes, limits=limits
+            CollectorRegistry(), SystemClock(), lambda: None, routes, limits=limits, guards={}
         )
         self.port = 0
         self.streaming = 0

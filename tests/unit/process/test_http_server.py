@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from croupier.model.errors import Unavailable
 from croupier.net.address import Address
+from croupier.process.http.routes import Requirement, Route, allow_all
 from croupier.process.http.server import CACHE_S, HttpServer
 
 
@@ -35,7 +36,11 @@ class Daemon:
         registry = CollectorRegistry()
         self.counter = Counter("deals", "Deals made.", registry=registry)
         self.server = HttpServer(
-            registry, self.clock, lambda: self.waiting, [web.get("/own", self.get_own)]
+            registry,
+            self.clock,
+            lambda: self.waiting,
+            [Route("/own", self.get_own, Requirement.PUBLIC)],
+            guards={Requirement.READ_METRICS: allow_all},
         )
         self.port = 0
 

@@ -125,6 +125,8 @@ def _resources(spec: LocalSpec, machine: Machine, index: int) -> Resources:
 def _master(listen: Address, http: Address, work_dir: Path, spec: LocalSpec) -> Daemon:
     argv = [sys.executable, "-m", "croupier.master", "--listen", str(listen), "--http", str(http)]
     argv += ["--store", f"sqlite:{work_dir / 'master.sqlite'}", *_LOGS]
+    if not any(flag.startswith("--secrets-key-") for flag in spec.master_flags):
+        argv += ["--secrets-key-file", str(work_dir / "secrets.key")]
     argv += ["--weights", spec.weights] if spec.weights else []
     return Daemon("master", (*argv, *spec.master_flags))
 

@@ -16,6 +16,7 @@ from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
 from croupier.ctl.run.limits import TIMED_OUT, Limits, limit_over
+from croupier.ctl.run.links import Links
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.printer import OutputClosed, Printer
 from croupier.ctl.run.progress import SIGNAL_BASE
@@ -53,7 +54,8 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:
         addresses = Addresses(target)
-        async with Outputs(printer, addresses, _print) as outputs:
+        security = target.credentials().security
+        async with Outputs(printer, addresses, Links(target), _print, security) as outputs:
             launcher = Launcher(job, target, outputs, addresses, _print)
             return await Run(job, target, launcher, outputs).to_the_end(limits)
     finally:

@@ -1,8 +1,9 @@
 """Reading the output of tasks from the HTTP servers of their agents.
 
 Rule: every byte is printed once. A broken connection is opened again at the same offset, at the
-agent's new address if it has one. A stream is over when it ended cleanly and the task has ended.
-Output that cannot be read is reported, and changes no exit code.
+agent's new address if it has one, and by a new link if the agent requires one. A stream is over
+when it ended cleanly and the task has ended. Output that cannot be read is reported, and changes no
+exit code.
 """
 
 from __future__ import annotations
@@ -10,16 +11,23 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
+from urllib.parse import quote
 
 import aiohttp
 
 from croupier.ctl.run.addresses import Addresses
+from croupier.ctl.run.links import Links, TaskKey
 from croupier.ctl.run.printer import Printer, Sink, Stream
+from croupier.model.errors import CroupierError
+from croupier.model.ids import AgentId
+from croupier.net.agent_tls import agent_context
 from croupier.net.backoff import Backoff
+from croupier.net.credentials import ClientSecurity
 
 # Connections that are opened at the same time; any number may stay open.
 OPENING: Final = 64
@@ -35,6 +43,8 @@ BUSY_S: Final = 600.0
 # Number of "no such output" answers after the task's end before its output counts as lost.
 LAST_LOOKS: Final = 2
 CHUNK_BYTES: Final = 64 * 1024
+# Bytes of an agent's refusal that are shown.
+MAX_REASON: Final = 300
 
 
 @dataclass(slots=True)
@@ -55,10 +65,14 @@ class FollowedTask:
     until: float = math.inf
     busy_until: float = math.inf
 
-    def url(self, address: str, stream: Stream) -> str:
-        """Return the URL of a stream at the agent's `address`."""
-        root = address if "://" in address else f"http://{address}"
-        return f"{root}/output/{self.framework_id}/{self.task_id}/{stream}"
+    @property
+    def key(self) -> TaskKey:
+        """Ids of framework, task and agent."""
+        return self.framework_id, self.task_id, self.agent_id
+
+    def path(self, stream: Stream) -> str:
+        """Return the path of a stream on the agent, without a link's signature."""
+        return quote(f"/output/{self.framework_id}/{self.task_id}/{stream}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +83,43 @@ class Problem:
         is_broken: the connection broke after it was open.
         is_unknown: the agent has no such output.
         is_busy: the agent has too many readers.
+        needs_link: the agent requires a link, or a new one.
     """
 
     text: str
     is_broken: bool = False
     is_unknown: bool = False
     is_busy: bool = False
+    needs_link: bool = False
 
 
 class Outputs:
     """Readers of the output of all tasks; `async with` stops them."""
 
-    def __init__(self, printer: Printer, addresses: Addresses, warn: Callable[[str], None]) -> None:
-        """Write output to `printer`; call `warn` for output that cannot be read."""
+    def __init__(
+        self,
+        printer: Printer,
+        addresses: Addresses,
+        links: Links,
+        warn: Callable[[str], None],
+        security: ClientSecurity | None = None,
+    ) -> None:
+        """Read from agents.
+
+        Args:
+            printer: writes the output.
+            addresses: of agents.
+            links: for agents that require them.
+            warn: called for output that cannot be read.
+            security: names the authorities of agents with TLS.
+        """
         self._printer, self._addresses, self._warn = printer, addresses, warn
+        self._links, self._security = links, security or ClientSecurity()
         self._opening = asyncio.Semaphore(OPENING)
         self._http: aiohttp.ClientSession | None = None
         self._followed: dict[str, FollowedTask] = {}
         self._reading: set[asyncio.Task[None]] = set()
+        self._contexts: dict[str, ssl.SSLContext] = {}
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
@@ -151,9 +184,15 @@ class Outputs:
         while True:
             looks += ended.is_set()
             before, address = offset, self._addresses.of(followed.agent_id)
-            offset, problem = await self._read_some(followed.url(address, stream), offset, sink)
+            had_link = self._links.are_used
+            offset, problem = await self._read_some(followed, stream, offset, sink)
             if offset > before:
                 backoff.reset()
+            if problem is not None and problem.needs_link:
+                self._links.forget(followed.key)
+                if not had_link:
+                    looks -= ended.is_set()
+                    continue
             if problem is None:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), LAG_S)
@@ -183,15 +222,28 @@ class Outputs:
             followed.until = max(followed.until, min(now + LAST_S, followed.busy_until))
         return self._addresses.is_gone(followed.agent_id) or now >= followed.until
 
-    async def _read_some(self, url: str, offset: int, sink: Sink) -> tuple[int, Problem | None]:
+    async def _read_some(
+        self, followed: FollowedTask, stream: Stream, offset: int, sink: Sink
+    ) -> tuple[int, Problem | None]:
         """Read from `offset`; return the new offset, and the problem if the end was not reached."""
+        address = self._addresses.of(followed.agent_id)
         try:
-            response = await self._open(url, offset)
+            path = await self._path(followed, stream)
+            if path is None:
+                text = "the master gives no link: the task is unknown, or its output not for you"
+                return offset, Problem(text, is_unknown=True)
+            response = await self._open(followed, address, path, offset)
+        except CroupierError as error:
+            return offset, Problem(str(error))
         except (aiohttp.ClientError, OSError) as error:
-            return offset, Problem(f"cannot reach {url.split('/')[2]}: {_reason(error)}")
+            return offset, Problem(f"cannot reach {address}: {_reason(error)}")
         try:
             if response.status == 404:
                 return offset, Problem("the agent knows no such output", is_unknown=True)
+            if response.status in (401, 403):
+                self._links.are_used = True
+                text = (await response.content.read(MAX_REASON)).decode(errors="replace").strip()
+                return offset, Problem(text or "the agent requires a link", needs_link=True)
             if response.status != 200:
                 return offset, Problem(f"HTTP {response.status}", is_busy=response.status == 503)
             while True:
@@ -207,10 +259,27 @@ class Outputs:
         finally:
             response.release() if response.content.at_eof() else response.close()
 
-    async def _open(self, url: str, offset: int) -> aiohttp.ClientResponse:
+    async def _path(self, followed: FollowedTask, stream: Stream) -> str | None:
+        """Return the path to request, with a link's query if agents require links."""
+        if not self._links.are_used:
+            return followed.path(stream)
+        return await self._links.of(followed.key, stream)
+
+    async def _open(
+        self, followed: FollowedTask, address: str, path: str, offset: int
+    ) -> aiohttp.ClientResponse:
         assert self._http is not None
+        root = address if "://" in address else f"http://{address}"
+        query = f"{'&' if '?' in path else '?'}follow=1&offset={offset}"
+        tls = self._context(followed.agent_id) if root.startswith("https:") else True
         async with self._opening:
-            return await self._http.get(url, params={"follow": "1", "offset": str(offset)})
+            return await self._http.get(root + path + query, ssl=tls)
+
+    def _context(self, agent_id: str) -> ssl.SSLContext:
+        """Return the TLS settings for an agent."""
+        if agent_id not in self._contexts:
+            self._contexts[agent_id] = agent_context(self._security, AgentId(agent_id))
+        return self._contexts[agent_id]
 
 
 def _reason(error: Exception) -> str:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NewType
 
 from croupier.model.access import Rule
+from croupier.model.attributes import Attributes, attribute_text
 from croupier.model.ids import AgentId
 from croupier.model.principal import PrincipalKind, PrincipalName
 from croupier.model.tags import recorded
@@ -86,6 +87,11 @@ class TokenRecord:
     def is_expired(self, now_ms: int) -> bool:
         """Return whether it has expired; `now_ms`: milliseconds since the epoch."""
         return self.expires_ms is not None and self.expires_ms <= now_ms
+
+    def missing_in(self, attributes: Attributes) -> list[str]:
+        """Return those of its attributes that are not among `attributes`."""
+        facts = {f"{name}:{attribute_text(value)}" for name, value in attributes.items()}
+        return [each for each in self.attributes if each not in facts]
 
     @property
     def agent_id(self) -> AgentId | None:

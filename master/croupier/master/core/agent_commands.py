@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from croupier.master.core.agent_status import AgentStatus, agent_status
 from croupier.master.core.agents import Agent, Gone
+from croupier.master.core.authorisation import finds_agent, require
 from croupier.master.core.drains import drain_kills, may_be_withdrawn
 from croupier.master.core.effects import Close, Effect, Happened, Save
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
@@ -20,6 +21,8 @@ from croupier.master.core.on_task import kill
 from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
 from croupier.master.core.state import State
+from croupier.master.core.token_commands import forget_tokens
+from croupier.model.access import Action, Permissions, agent_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
 from croupier.model.ids import AgentId
 from croupier.model.principal import ANONYMOUS, Principal
@@ -117,6 +120,9 @@ class MarkGone:
         reason = Reason.GONE_BY_OPERATOR
         yield from remove(state, agent, TaskState.GONE_BY_OPERATOR, reason, message, now)
         yield Save(AgentRecord(agent.agent_id, agent.hostname, gone=True))
+        token = state.tokens.of_agent(agent.agent_id)
+        if token is not None:
+            yield from forget_tokens(state, [token.token_id])
         forgotten = state.remember_gone(agent.agent_id)
         if forgotten is not None:
             yield Save(ForgetAgent(forgotten))
@@ -144,8 +150,16 @@ class OperateAgent(OperatorCommand[AgentStatus]):
     caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, AgentStatus]:
-        """Apply the action and return the agent's new status."""
-        agent = self._find(state)
+        """Apply the action and return the agent's new status.
+
+        Raises:
+            NotFound: if there is no such agent, or the caller may not view it.
+            PermissionDenied: if the caller may not operate it.
+            Conflict, InvalidRequest: as by the action, or if the name is ambiguous.
+        """
+        permissions = state.permissions(self.caller)
+        agent = self._find(state, permissions)
+        require(permissions, Action.OPERATE_AGENTS, agent_object(agent.agent_id))
         before = (agent.record(), agent.agent_id in state.gone)
         yield from self.action.apply(state, agent, now)
         if (agent.record(), agent.agent_id in state.gone) != before:
@@ -153,7 +167,7 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             yield Happened(AgentOperated(agent.agent_id, agent.hostname, name, self.operator))
         return agent_status(state, agent, now)
 
-    def _find(self, state: State) -> Agent:
+    def _find(self, state: State, permissions: Permissions) -> Agent:
         """Return the agent of this id or, if exactly one has it, of this hostname.
 
         Raises:
@@ -161,14 +175,19 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             NotFound: if there is none.
             InvalidRequest: if there are several.
         """
+
+        def finds(agent_id: AgentId) -> bool:
+            return finds_agent(permissions, Action.OPERATE_AGENTS, agent_id)
+
         agent = state.agents.get(AgentId(self.agent))
-        if agent is not None:
+        if agent is not None and finds(agent.agent_id):
             return agent
-        if self.agent in state.gone:
+        if self.agent in state.gone and finds(AgentId(self.agent)):
             if isinstance(self.action, MarkGone):
                 return Agent(AgentId(self.agent), "", Gone())
             raise Conflict(f"agent {self.agent} was declared gone, for good")
-        alike = [each for each in state.agents.values() if each.hostname == self.agent]
+        same = (each for each in state.agents.values() if each.hostname == self.agent)
+        alike = [each for each in same if finds(each.agent_id)]
         if not alike or not self.agent:
             raise NotFound(f"no agent has the id or hostname {self.agent!r}")
         if len(alike) > 1:

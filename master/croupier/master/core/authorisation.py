@@ -20,7 +20,7 @@ from croupier.model.access import (
     agent_object,
     role_object,
 )
-from croupier.model.errors import NotFound, PermissionDenied
+from croupier.model.errors import PermissionDenied
 from croupier.model.ids import AgentId, Role
 from croupier.model.principal import Principal
 
@@ -32,13 +32,30 @@ def may_on_role(permissions: Permissions, action: Action, role: Role, owner: str
 
 def may_view_framework(permissions: Permissions, framework: Framework) -> bool:
     """Return whether the principal may see the framework: its owner, or a viewer of a role."""
-    owner = framework.owner
-    return any(may_on_role(permissions, Action.VIEW, each, owner) for each in framework.roles)
+    return _may_on_any_role(permissions, Action.VIEW, framework)
 
 
 def may_view_agent(permissions: Permissions, agent_id: AgentId) -> bool:
     """Return whether the principal may see the agent."""
     return bool(permissions.decide(Action.VIEW, agent_object(agent_id)))
+
+
+def finds_in_role(permissions: Permissions, action: Action, role: Role, owner: str = "") -> bool:
+    """Return whether a role, or what `owner` has in it, exists for who wants to do `action`."""
+    viewed = may_on_role(permissions, Action.VIEW, role, owner)
+    return bool(viewed or may_on_role(permissions, action, role, owner))
+
+
+def finds_framework(permissions: Permissions, action: Action, framework: Framework) -> bool:
+    """Return whether a framework exists for a principal that wants to do `action` on it."""
+    viewed = may_view_framework(permissions, framework)
+    return viewed or _may_on_any_role(permissions, action, framework)
+
+
+def finds_agent(permissions: Permissions, action: Action, agent_id: AgentId) -> bool:
+    """Return whether an agent exists for a principal that wants to do `action` on it."""
+    target = agent_object(agent_id)
+    return bool(permissions.decide(Action.VIEW, target) or permissions.decide(action, target))
 
 
 def require_administer(state: State, caller: Principal) -> None:
@@ -47,25 +64,29 @@ def require_administer(state: State, caller: Principal) -> None:
     Raises:
         PermissionDenied: if it may not.
     """
-    require(state.permissions(caller), Action.ADMINISTER, (CLUSTER,))
+    require(state.permissions(caller), Action.ADMINISTER, CLUSTER)
 
 
-def require(permissions: Permissions, action: Action, targets: Iterable[Object]) -> None:
-    """Check that the principal may do `action` on all of `targets`.
+def require(permissions: Permissions, action: Action, target: Object, owner: str = "") -> None:
+    """Check that the principal may do `action` on `target`, or on what `owner` has in it.
 
     Raises:
         PermissionDenied: if it may not.
     """
-    for target in targets:
-        if not permissions.decide(action, target):
-            raise PermissionDenied(f"{permissions.principal} may not {action.value} {target}")
+    if not permissions.owns(owner) and not permissions.decide(action, target):
+        raise PermissionDenied(f"{permissions.principal} may not {action.value} {target}")
 
 
-def require_visible(permissions: Permissions, is_visible: bool, missing: str) -> None:
-    """Check that the principal may view an object.
+def require_registered(permissions: Permissions, roles: Iterable[Role]) -> None:
+    """Check that the principal may have frameworks in all of these roles.
 
     Raises:
-        NotFound: if it may not; the text is that for an object that does not exist.
+        PermissionDenied: if it may not.
     """
-    if permissions.is_on and not is_visible:
-        raise NotFound(missing)
+    for role in roles:
+        require(permissions, Action.REGISTER, role_object(role))
+
+
+def _may_on_any_role(permissions: Permissions, action: Action, framework: Framework) -> bool:
+    owner = framework.owner
+    return any(may_on_role(permissions, action, each, owner) for each in framework.roles)

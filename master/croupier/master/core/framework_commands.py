@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from croupier.master.core.authorisation import finds_framework, require
 from croupier.master.core.effects import Close, Effect, Happened
 from croupier.master.core.facts import FrameworkTornDown
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_framework import remove
 from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.state import State
+from croupier.model.access import Action, role_object
 from croupier.model.errors import NotFound, Removed
 from croupier.model.ids import FrameworkId
 from croupier.model.principal import ANONYMOUS, Principal
@@ -45,13 +47,24 @@ class TeardownFramework(OperatorCommand[TornDown]):
     caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, TornDown]:
-        """Remove the framework; its tasks are killed."""
-        framework_id = self.framework_id
+        """Remove the framework; its tasks are killed.
+
+        Raises:
+            NotFound: if there is no such framework, or the caller may not view it.
+            PermissionDenied: if the caller may not tear down the frameworks of all its roles.
+        """
+        framework_id, permissions = self.framework_id, state.permissions(self.caller)
         framework = state.frameworks.get(framework_id)
         if framework is None:
-            if framework_id not in state.removed:
+            # Its owner is not known any more.
+            may_know = any(map(permissions.allows_somewhere, (Action.TEARDOWN, Action.REGISTER)))
+            if framework_id not in state.removed or not may_know:
                 raise NotFound(f"no framework {framework_id!r}")
             return TornDown(framework_id, "", 0)
+        if not finds_framework(permissions, Action.TEARDOWN, framework):
+            raise NotFound(f"no framework {framework_id!r}")
+        for role in framework.roles:
+            require(permissions, Action.TEARDOWN, role_object(role), framework.owner)
         if not framework.is_removed:
             message = "an operator has torn it down"
             if framework.session is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from croupier.master.core import calls
+from croupier.master.core.authorisation import require
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
@@ -17,8 +18,16 @@ from croupier.master.core.on_allocation import end_offer, return_offer
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
+from croupier.model.access import Action, role_object, user_object
 from croupier.model.agent_orders import LaunchTask
-from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    shortened,
+)
 from croupier.model.ids import OfferId, TaskId
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources
@@ -38,6 +47,7 @@ def accept(
 
     Raises:
         InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
+        PermissionDenied: if the framework may not be in the role of the offers any more.
     """
     refuse_s = checked_refusal(state, call.refuse_s)
     listed = call.all_tasks
@@ -48,6 +58,9 @@ def accept(
         error = InvalidRequest("the offers are of several agents")
     if error is None and len({offer.role for offer in offers}) > 1:
         error = InvalidRequest("the offers are in several roles")
+    permissions = state.permissions(framework.principal)
+    if error is None and not permissions.decide(Action.REGISTER, role_object(offers[0].role)):
+        error = PermissionDenied(f"{framework.principal} may not register in {offers[0].role}")
     if error is not None:
         for offer in offers:
             yield from return_offer(state, offer, "rescinded", str(error), now)
@@ -145,6 +158,8 @@ def _check(
 ) -> None:
     """Check that a task can be launched on the remainder of the offers."""
     task.check()
+    user = user_object(task.command.user)
+    require(state.permissions(framework.principal), Action.RUN_AS, user)
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
     if not task.resources <= left:
@@ -154,6 +169,8 @@ def _check(
             f"{framework.ended} tasks of the framework have ended and wait for its"
             " acknowledgement; nothing more is launched before"
         )
+    if framework.owner and state.owned.tasks(framework.owner) >= state.settings.owner_tasks:
+        raise Conflict(f"{framework.owner} has {state.settings.owner_tasks} tasks; end some first")
     if state.descriptions.is_full_for(framework.framework_id):
         raise Conflict("the framework's tasks have too much text together; wait until some end")
     if state.descriptions.is_over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from croupier.master.core.agents import Agent, Connected, Disconnected, Gone, Suspect, Unreachable
@@ -33,8 +34,10 @@ from croupier.model.errors import (
     FailedOver,
     InvalidRequest,
     NotLeader,
+    PermissionDenied,
     ProtocolViolation,
     Removed,
+    Unauthenticated,
 )
 from croupier.model.health import problems_text
 from croupier.model.ids import MAX_ID_BYTES, AgentId, check_hostname, check_id
@@ -44,6 +47,14 @@ from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Connect an agent: new, reconnected, or replacing an older session."""
+    try:
+        # First: what else an impostor says has no effect.
+        event = _identified(state, event)
+    except CroupierError as refusal:
+        yield Close(event.session, refusal)
+        agent_id = AgentId(event.agent_id[:MAX_ID_BYTES])
+        yield Happened(AgentRefused(agent_id, event.hostname[:MAX_ID_BYTES], str(refusal)))
+        return
     if event.claim is Claim.NEWER:
         yield Close(event.session, NotLeader(event.objection))
         yield Deposed(event.objection)
@@ -229,6 +240,26 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
         yield Save(ForgetAgent(forgotten))
 
 
+def _identified(state: State, event: Register) -> Register:
+    """Return `event` with the id that the agent has proven.
+
+    Raises:
+        Unauthenticated: if it has no credential.
+        PermissionDenied: if it has proven another id, or lacks an attribute of its join token.
+    """
+    if not state.access.is_on:
+        return event
+    agent_id = event.principal.agent_id
+    if event.principal.is_anonymous:
+        raise Unauthenticated("an agent needs a certificate, or a token by a join token")
+    if agent_id is None or event.agent_id not in ("", agent_id):
+        raise PermissionDenied(f"{event.principal} is not agent {event.agent_id[:80]!r}")
+    token = state.tokens.of_agent(agent_id)
+    if token is not None and (missing := token.missing_in(event.attributes)):
+        raise PermissionDenied(f"agent {agent_id} has joined as one with attribute {missing[0]}")
+    return replace(event, agent_id=agent_id)
+
+
 def _check(state: State, event: Register) -> Iterator[Pause]:
     """Check a registration before anything is changed. O(tasks)."""
     if event.agent_id:
@@ -283,6 +314,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
         _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address)
     agent.last_received, agent.takes_secrets = now, event.takes_secrets
+    agent.is_authenticated |= state.access.is_on
     agent.move(Connected(event.session, event.problems))
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.master.core import frameworks
+from croupier.master.core.authorisation import require_registered
 from croupier.master.core.deadlines import FailoverTimeout, ResendTerminalUpdates, SessionSilence
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send
 from croupier.master.core.events import Subscribe
@@ -23,6 +24,7 @@ from croupier.master.core.on_task import (
 )
 from croupier.master.core.records import ForgetFramework
 from croupier.master.core.state import State
+from croupier.model.access import Action, role_object
 from croupier.model.agent_orders import ResendUpdates
 from croupier.model.demand import check_demands
 from croupier.model.errors import (
@@ -30,8 +32,10 @@ from croupier.model.errors import (
     CroupierError,
     FailedOver,
     InvalidRequest,
+    NotFound,
     ProtocolViolation,
     Removed,
+    Unauthenticated,
     Unavailable,
 )
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
@@ -144,6 +148,7 @@ def own_roles(named: tuple[Role, ...], roles: tuple[Role, ...]) -> tuple[Role, .
 def _check(state: State, event: Subscribe) -> None:
     if event.framework_id:
         check_id("framework", event.framework_id)
+        _check_owner(state, event)
         known = state.frameworks.get(event.framework_id)
         if state.removed.refuses(event.framework_id) if known is None else known.is_removed:
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
@@ -153,6 +158,7 @@ def _check(state: State, event: Subscribe) -> None:
     if not event.name or len(event.name) > MAX_NAME:
         raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
     check_roles(event.roles)
+    _check_permission(state, event)
     _check_levels(state, event)
     if not event.framework_id and len(state.frameworks) >= state.settings.frameworks:
         raise Unavailable(f"{len(state.frameworks)} frameworks are known; no more are admitted")
@@ -162,6 +168,42 @@ def _check(state: State, event: Subscribe) -> None:
         raise InvalidRequest("the failover timeout must be between 0 and 365 days")
     if event.offer_lease_s < 0:
         raise InvalidRequest("an offer's lease must not be negative")
+
+
+def _check_owner(state: State, event: Subscribe) -> None:
+    """Check that the framework is the caller's, or that the caller may claim it.
+
+    Raises:
+        NotFound: if it is another's. The error is the same if it has no owner.
+    """
+    framework, permissions = (
+        state.frameworks.get(event.framework_id),
+        state.permissions(event.principal),
+    )
+    if not state.access.is_on or framework is None or permissions.owns(framework.owner):
+        return
+    roles = {*framework.roles, *(task.role for task in framework.tasks.values())}
+    is_free = not framework.owner and not event.principal.is_anonymous
+    if not is_free or not all(permissions.decide(Action.REGISTER, role_object(r)) for r in roles):
+        raise NotFound(f"no framework {event.framework_id}")
+
+
+def _check_permission(state: State, event: Subscribe) -> None:
+    """Check that the caller may have a framework in these roles.
+
+    Raises:
+        Unauthenticated: if it has no credential.
+        PermissionDenied: if it may not.
+        Unavailable: if it has too many frameworks.
+    """
+    if not state.access.is_on:
+        return
+    if event.principal.is_anonymous:
+        raise Unauthenticated("a framework needs a credential")
+    require_registered(state.permissions(event.principal), event.roles)
+    owned = state.owned.frameworks(event.principal.name)
+    if event.framework_id not in state.frameworks and owned >= state.settings.owner_frameworks:
+        raise Unavailable(f"{event.principal} has {owned} frameworks; no more are admitted")
 
 
 def _check_levels(state: State, event: Subscribe) -> None:
@@ -186,6 +228,9 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
         framework.roles = event.roles
         state.allocator.set_demand(framework.framework_id, ())
         state.allocator.set_roles(framework.framework_id, event.roles)
+    framework.principal = event.principal
+    if state.access.is_on and not framework.owner:
+        state.set_owner(framework, event.principal.name)
     framework.name, framework.failover_timeout_s = event.name, event.failover_timeout_s
     framework.hostname, framework.webui_url = event.hostname, event.webui_url
     framework.takes_reconciled = event.takes_reconciled

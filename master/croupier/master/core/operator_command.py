@@ -1,7 +1,7 @@
 """Operator commands: each is a frozen dataclass that executes itself.
 
-A new command is one class in the module of its noun (`agent_commands`, `framework_commands`,
-`role_commands`, `task_commands`), listed in the union at the end of that module.
+A new command is one class in the module of its noun, such as `agent_commands`, listed in the union
+at the end of that module.
 """
 
 from __future__ import annotations

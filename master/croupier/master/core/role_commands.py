@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from croupier.master.allocator.what_if import WhatIf
+from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
@@ -21,6 +22,8 @@ from croupier.master.core.roles import (
     is_set,
 )
 from croupier.master.core.state import State
+from croupier.model.access import Action, Permissions, role_object
+from croupier.model.errors import NotFound
 from croupier.model.ids import Role
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.roles import RoleSettings, is_within
@@ -64,10 +67,20 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
     caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, RolesMoved]:
-        """Change the roles; return the affected roles before and after."""
+        """Change the roles; return those affected roles before and after that the caller may view.
+
+        Raises:
+            NotFound: if the caller may neither view nor change a role.
+            PermissionDenied: if the caller may not change a role.
+            InvalidRequest, Conflict: if the changes contradict each other or the cluster.
+        """
+        permissions = state.permissions(self.caller)
+        for change in self.changes:
+            _check_caller(permissions, change.role)
         wanted = _checked(state, self)
         what_if = state.allocator.queries.what_if(wanted)
-        others = [role for role in what_if.moved() if role not in wanted]
+        moved = (role for role in what_if.moved() if role not in wanted)
+        others = [each for each in moved if permissions.decide(Action.VIEW, role_object(each))]
         shown = [*wanted, *nsmallest(MAX_OTHERS, others)]
         tasks = count_tasks(state)
         before = [role_status(state, role, tasks[role]) for role in shown]
@@ -82,6 +95,12 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         pairs, named = tuple(zip(before, after, strict=True)), len(wanted)
         omitted = named + len(others) - len(shown)
         return RolesMoved(pairs[:named], pairs[named:], omitted)
+
+
+def _check_caller(permissions: Permissions, role: Role) -> None:
+    if not finds_in_role(permissions, Action.CHANGE_ROLES, role):
+        raise NotFound(f"no role {role[:80]!r}")
+    require(permissions, Action.CHANGE_ROLES, role_object(role))
 
 
 def _predicted(

@@ -122,7 +122,7 @@ class State:
         """Add a framework that is not connected yet."""
         framework = Framework(framework_id, name, roles, failover_timeout_s, owner=owner)
         self.frameworks[framework_id] = framework
-        self.allocator.add_framework(framework_id, roles)
+        self.allocator.add_framework(framework_id, roles, owner)
         self.owned.add(owner, frameworks=1)
         return framework
 
@@ -139,6 +139,7 @@ class State:
         assert not framework.owner
         self.owned.add(framework.owner, frameworks=-1, tasks=-len(framework.tasks))
         framework.owner = owner
+        self.allocator.set_owner(framework.framework_id, owner)
         self.owned.add(owner, frameworks=1, tasks=len(framework.tasks))
 
     def set_access(self, access: AccessPolicy) -> None:

@@ -14,7 +14,6 @@ from croupier.master.core import (
     on_preemption,
     on_time,
 )
-from croupier.master.core.access_commands import AccessCommand
 from croupier.master.core.agent_commands import AgentCommand
 from croupier.master.core.effects import Answer, Effect, Pause, Step
 from croupier.master.core.events import (
@@ -36,12 +35,14 @@ from croupier.master.core.framework_commands import FrameworkCommand
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_task import forget_all
 from croupier.master.core.operator_command import OperatorCommand, on_operator_command
+from croupier.master.core.policy_commands import PolicyCommand
 from croupier.master.core.role_commands import RoleCommand
 from croupier.master.core.state import State
 from croupier.master.core.task_commands import TaskCommand
+from croupier.master.core.token_commands import TokenCommand
 from croupier.model.errors import CroupierError
 
-Command = TaskCommand | AgentCommand | FrameworkCommand | RoleCommand | AccessCommand
+Command = TaskCommand | AgentCommand | FrameworkCommand | RoleCommand | PolicyCommand | TokenCommand
 Event = PeerEvent | Command | Read | TimePassed | AllocationDue
 
 

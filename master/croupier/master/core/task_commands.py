@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect
 from croupier.master.core.on_task import kill
 from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.model.access import Action, Permissions, role_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.tags import recorded
 from croupier.model.task import Reason, check_grace
@@ -33,20 +35,35 @@ class OperatorKill(OperatorCommand[TaskSnapshot]):
     caller: Principal = ANONYMOUS
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, TaskSnapshot]:
-        """Order the kill and return the task."""
+        """Order the kill and return the task.
+
+        Raises:
+            NotFound: if there is no such task, or the caller may not view it.
+            PermissionDenied: if the caller may not kill it.
+            Conflict: if it has ended.
+        """
         check_grace(self.grace_ms or 0)
-        task = self._find(state)
+        permissions = state.permissions(self.caller)
+        task = self._find(state, permissions)
+        owner = state.frameworks[task.framework_id].owner
+        require(permissions, Action.KILL, role_object(task.role), owner)
         yield from kill(state, task, self.grace_ms, Reason.KILLED_BY_OPERATOR, now)
         return task.snapshot()
 
-    def _find(self, state: State) -> Task:
+    def _find(self, state: State, permissions: Permissions) -> Task:
         """Return the task if exactly one matches and has not ended."""
         task_id = self.task_id
+
+        def finds(role: Role, owner: str) -> bool:
+            return finds_in_role(permissions, Action.KILL, role, owner)
+
         frameworks = (self.framework_id,) if self.framework_id else tuple(state.frameworks)
         found = [
             framework.tasks[task_id]
             for framework in map(state.frameworks.get, frameworks)
-            if framework is not None and task_id in framework.tasks
+            if framework is not None
+            and task_id in framework.tasks
+            and finds(framework.tasks[task_id].role, framework.owner)
         ]
         if len(found) > 1:
             raise InvalidRequest(f"several frameworks have a task {task_id!r}; name one")
@@ -55,7 +72,9 @@ class OperatorKill(OperatorCommand[TaskSnapshot]):
         ended = [task.status for task in found] or [
             task.status
             for task in state.ended
-            if task.info.task_id == task_id and self.framework_id in ("", task.framework_id)
+            if task.info.task_id == task_id
+            and self.framework_id in ("", task.framework_id)
+            and finds(task.role, task.owner)
         ]
         if ended:
             raise Conflict(f"task {task_id} has ended: {ended[-1].state.name}")

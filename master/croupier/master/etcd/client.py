@@ -80,6 +80,11 @@ class EtcdClient:
         return sum(endpoint.is_failing for endpoint in self._endpoints)
 
     @property
+    def certificate_expires_at(self) -> float | None:
+        """Return the Unix time at which the certificate for etcd expires; None without one."""
+        return self._access.certificate_expires_at
+
+    @property
     def silent_s(self) -> float:
         """Return the seconds since the latest answer."""
         return self._clock.now() - self.answered_at

@@ -19,6 +19,12 @@ ETCD: Final[tuple[Family[EtcdClient], ...]] = (
         lambda client: client.failing,
     ),
     Family(
+        "etcd_certificate_expiry_time_seconds",
+        "Time at which this master's certificate for etcd expires, in seconds since the Unix"
+        " epoch.",
+        lambda client: client.certificate_expires_at,
+    ),
+    Family(
         "etcd_requests",
         "Requests to members of etcd by outcome: answered or failed.",
         lambda client: {"answered": client.answers, "failed": client.failures},

@@ -94,6 +94,17 @@ class EtcdAccess:
         """Return whether connections use TLS."""
         return self.ca is not None or self.cert is not None
 
+    @property
+    def certificate_expires_at(self) -> float | None:
+        """Return the Unix time, in seconds, at which `cert` expires; None without one."""
+        from croupier.net.certificate import parse_certificates
+
+        try:
+            return None if self.cert is None else parse_certificates(self.cert)[0].expires_at
+        except InvalidRequest:
+            # etcd refuses it with a reason.
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class EtcdFiles:

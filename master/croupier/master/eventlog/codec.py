@@ -4,9 +4,9 @@ Each line ends with the CRC32 of its preceding bytes: `..., "crc": "XXXXXXXX"}`.
 of a file the CRC is inside the head, so that older releases find the number of the format.
 Lines of format 1 have no CRC.
 
-Of a legal command only the size and the names of its secrets are written: decisions depend on
-nothing else of it, and commands and environments may hold secrets. It is read as a legal command of
-that size.
+Of a legal command only the size, the user and the names of its secrets are written: decisions
+depend on nothing else of it, and commands and environments may hold secrets. It is read as a legal
+command of that size.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _ENTRY: Final = {"at": "at", "event": "event", "did": "outcomes", "decided": "di
 
 
 def _size_of_command(command: Command) -> Any:
-    """Write size and secrets' names of a legal command, and an illegal command in full."""
+    """Write size, secrets' names and user of a legal command, and an illegal command in full."""
     illegal = _without_command(command)
     if illegal is not None:
         return illegal
-    return [command.size, *command.secrets] if command.secrets else command.size
+    size = [command.size, *command.secrets] if command.secrets else command.size
+    return {"size": size, "user": command.user} if command.user else size
 
 
 def _without_command(command: Command) -> Any:
@@ -52,35 +53,39 @@ def _without_command(command: Command) -> Any:
 
 def _decode_command(document: Any) -> Command:
     # The first releases did not write sizes.
-    size = 1 if document is None else document
+    size, user = 1 if document is None else document, ""
+    if type(size) is dict and size.keys() == {"size", "user"}:
+        size, user = size["size"], _text(size["user"])
     if type(size) is int:
-        return _stand_in(size)
+        return _stand_in(size, user=user)
     if type(size) is list:
-        return _stand_in(_whole(size[0] if size else None), _secret_names(size[1:]))
+        return _stand_in(_whole(size[0] if size else None), _secret_names(size[1:]), user)
     command: Command = _EXACT.decoder(Command)(document)
     return command
 
 
 @lru_cache(maxsize=64)
-def _stand_in(size: int, names: tuple[str, ...] = ()) -> Command:
-    """Return a legal command of that size, with secrets of these names."""
+def _stand_in(size: int, names: tuple[str, ...] = (), user: str = "") -> Command:
+    """Return a legal command of that size and user, with secrets of these names."""
     check_secret_names(names)
     rest = size - sum(map(len, names))
     sealed = min(MAX_SEALED, max(0, rest - 1)) if names else 0
     rest -= sealed
     if not 1 <= rest <= MAX_COMMAND_BYTES + MAX_ENVIRONMENT_BYTES:
         raise Undecodable("not the size of a legal command")
-    variable = max(0, rest - MAX_COMMAND_BYTES)
+    variable = max(0, rest - MAX_COMMAND_BYTES + len(user.encode(errors="replace")))
     environment = {"-": "-" * (variable - 1)} if variable else {}
     secrets = dict.fromkeys(names, WITHHELD)
     if names:
         secrets[names[0]] = SealedValue("", "-" * sealed)
-    return Command(("-" * (rest - variable),), environment=environment, secrets=secrets)
+    words = ("-" * (rest - variable),)
+    return Command(words, environment=environment, user=user, secrets=secrets)
 
 
 _EXACT: Final = Codec(EVENT_LOG)
 _whole: Final = _EXACT.decoder(int)
 _secret_names: Final = _EXACT.decoder(tuple[str, ...])
+_text: Final = _EXACT.decoder(str)
 CODEC: Final = Codec(EVENT_LOG, {Command: Form(_size_of_command, _decode_command)})
 # Digests leave out sizes, so that digests of logs without sizes stay valid.
 DIGESTED: Final = Codec(EVENT_LOG, {Command: Form(_without_command, _decode_command)})

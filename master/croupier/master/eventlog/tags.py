@@ -12,7 +12,6 @@ from croupier.master.allocator import Rules
 from croupier.master.allocator.agent_pool import Useful
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import (
-    access_commands,
     access_records,
     agent_commands,
     calls,
@@ -21,6 +20,7 @@ from croupier.master.core import (
     facts,
     messages,
     policy_changes,
+    policy_commands,
     records,
     roles,
     settings,
@@ -179,7 +179,7 @@ EVENT_LOG: Final = Table(_KINDS)
 _ANSWERS: Final[dict[type, str]] = {
     AgentStatus: "Agent",
     TaskSnapshot: "Task",
-    access_commands.PolicyAnswer: "Policy",
+    policy_commands.PolicyAnswer: "Policy",
 }
 
 

@@ -5,29 +5,38 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from croupier.master.caller import CredentialKind, current_call
+from croupier.master.core.access_records import TokenId
 from croupier.master.core.events import Register
+from croupier.master.core.token_commands import JoinAgent
 from croupier.master.leadership import Leadership
 from croupier.master.services.privacy import is_private
+from croupier.master.services.redirection import as_redirected
 from croupier.master.services.registration import Registration
 from croupier.master.services.stream import Context, refuse, serve_stream
-from croupier.master.session_limits import host_of
+from croupier.master.services.stream_guard import StreamGuard, StreamGuards
+from croupier.master.services.unary import unary
 from croupier.master.sessions import AgentSession
 from croupier.master.term import Term
 from croupier.master.wire.from_agent import report_from_wire, with_claim
 from croupier.master.wire.to_agent import response_to_wire
-from croupier.model.errors import Unavailable
+from croupier.model.clock import Clock
+from croupier.model.errors import PermissionDenied, Unavailable
+from croupier.model.ids import AgentId
 from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Encoded
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceServicer
+from croupier.wire.resources import attributes_from_wire
 
 
 class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
+    def __init__(self, leadership: Leadership, clock: Clock, guards: StreamGuards) -> None:
+        """Serve the term of `leadership`; `guards` limit and audit the calls."""
+        self._leadership, self._clock, self._guards = leadership, clock, guards
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
     async def Connect(  # type: ignore[override]
@@ -36,18 +45,38 @@ class AgentService(AgentServiceServicer):
         context: Context,
     ) -> None:
         """Serve one agent's session, or redirect it to the leader."""
+        call = current_call()
         try:
             term = self._leadership.term()
-            session = term.sessions.open_agent(
-                host_of(context.peer()), is_private=is_private(context)
-            )
-        except Unavailable as refusal:
+            session = term.sessions.open_agent(call.caller, is_private=is_private(context))
+        except Unavailable as error:
+            refusal = as_redirected(error, call.caller)
             order = pb.Order(error=error_to_wire(refusal))
             await refuse(context, pb.AgentServiceConnectResponse(orders=[order]), refusal)
+        guard = session.observer = self._guards.of(call)
         try:
-            await _serve(term, session, request_iterator, context)
+            await _serve(term, session, request_iterator, context, guard)
         finally:
             term.sessions.forget(session.session_id)
+
+    @unary
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
+        """Give an agent a token of its own."""
+        caller = current_call().caller
+        if caller.kind is not CredentialKind.JOIN:
+            raise PermissionDenied("agents join with a join token, while authentication is on")
+        await self._leadership.ask(
+            lambda number: JoinAgent(
+                number,
+                TokenId(caller.credential_id),
+                AgentId(request.agent_id),
+                TokenId(request.token_id),
+                request.token_hash.hex(),
+                attributes_from_wire(request.attributes),
+                self._clock.wall_ms(),
+            )
+        )
+        return pb.JoinResponse()
 
 
 async def _serve(
@@ -55,6 +84,7 @@ async def _serve(
     session: AgentSession,
     requests: AsyncIterator[pb.AgentServiceConnectRequest],
     context: Context,
+    guard: StreamGuard,
 ) -> None:
     inbox, first_call_s = term.driver.inbox, term.sessions.limits.first_call_s
     lineage = term.lineage
@@ -75,7 +105,8 @@ async def _serve(
                 event = with_claim(event, report.register, lineage)
                 event = replace(event, takes_secrets=event.takes_secrets and session.is_private)
                 event = registration.complete(event, report.register.pages)
-            await inbox.put(event)
+                event = replace(event, principal=session.caller.principal)
+            await guard.put(inbox, event, report)
 
     async def write(orders: list[Encoded]) -> None:
         await context.write(response_to_wire(orders, term.epoch, lineage))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import NoReturn
 
-from croupier.master.core.events import Received
+from croupier.master.caller import current_call
+from croupier.master.core.events import Received, Subscribe
 from croupier.master.core.step import Event
 from croupier.master.leadership import Leadership
 from croupier.master.services.privacy import is_private
+from croupier.master.services.redirection import as_redirected
 from croupier.master.services.stream import Context, refuse, serve_stream
-from croupier.master.session_limits import host_of
+from croupier.master.services.stream_guard import NO_GUARD, StreamGuard, StreamGuards
 from croupier.master.sessions import FrameworkSession
 from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
@@ -25,8 +28,9 @@ from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 class FrameworkService(FrameworkServiceServicer):
     """Translates between frameworks' streams and the core."""
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
+    def __init__(self, leadership: Leadership, guards: StreamGuards) -> None:
+        """Serve the term of `leadership`; `guards` limit and audit the calls."""
+        self._leadership, self._guards = leadership, guards
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
     async def Connect(  # type: ignore[override]
@@ -35,17 +39,17 @@ class FrameworkService(FrameworkServiceServicer):
         context: Context,
     ) -> None:
         """Serve one framework's session, or redirect it to the leader."""
+        call = current_call()
         try:
             term = self._leadership.term()
-            session = term.sessions.open_framework(
-                host_of(context.peer()), is_private=is_private(context)
-            )
+            session = term.sessions.open_framework(call.caller, is_private=is_private(context))
         except Unavailable as refusal:
-            await refuse_framework(context, refusal)
+            await refuse_framework(context, as_redirected(refusal, call.caller))
         first_call_s = term.sessions.limits.first_call_s
+        guard = session.observer = self._guards.of(call)
         try:
             await serve_framework(
-                session, term.driver.inbox, first_call_s, request_iterator, context
+                session, term.driver.inbox, first_call_s, request_iterator, context, guard
             )
         finally:
             term.sessions.forget(session.session_id)
@@ -63,12 +67,13 @@ async def serve_framework(
     first_call_s: float,
     requests: AsyncIterator[pb.FrameworkServiceConnectRequest],
     context: Context,
+    guard: StreamGuard = NO_GUARD,
 ) -> None:
     """Serve a framework's session until its stream ends or the core closes it."""
 
     async def handle(request: pb.FrameworkServiceConnectRequest) -> None:
         session.is_introduced |= any(call.HasField("subscribe") for call in request.calls)
-        await _put(inbox, session, request)
+        await _put(inbox, session, request, guard)
 
     async def write(events: list[Encoded]) -> None:
         await context.write(pb.FrameworkServiceConnectResponse.FromString(joined(events)))
@@ -77,7 +82,10 @@ async def serve_framework(
 
 
 async def _put(
-    inbox: Inbox[Event], session: FrameworkSession, request: pb.FrameworkServiceConnectRequest
+    inbox: Inbox[Event],
+    session: FrameworkSession,
+    request: pb.FrameworkServiceConnectRequest,
+    guard: StreamGuard,
 ) -> None:
     session_id = session.session_id
     await inbox.put(Received(session_id, request.verdicts_seen))
@@ -89,8 +97,15 @@ async def _put(
             case "heartbeat":
                 pass
             case "subscribe":
-                await inbox.put(subscribe_from_wire(session_id, call.subscribe))
+                event = subscribe_from_wire(session_id, call.subscribe)
+                await guard.put(inbox, _by_caller(event, session), call)
             case _:
-                event = await call_from_wire(session_id, call, session.seal)
-                for part in split_call(event):
-                    await inbox.put(part)
+                called = await call_from_wire(session_id, call, session.seal)
+                for part in split_call(called):
+                    await guard.put(inbox, part, call)
+
+
+def _by_caller(event: Subscribe, session: FrameworkSession) -> Subscribe:
+    """Return SUBSCRIBE with the principal of the session."""
+    principal = session.caller.principal
+    return event if principal.is_anonymous else replace(event, principal=principal)

@@ -10,15 +10,20 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from croupier.master.core.access_records import TokenId
 from croupier.master.core.agent_status import agent_status
+from croupier.master.core.authorisation import require_administer
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.role_status import known_roles, role_status, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.services import agent_views, views
 from croupier.master.services.paging import Listed, Read
+from croupier.master.wire.access import token_to_wire
 from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.principal import Principal
+from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
 
 # Tasks counted at once: a few ms of work.
@@ -94,6 +99,21 @@ def tasks_of(framework_id: FrameworkId, *, with_commands: bool) -> Listed[pb.Tas
         return None if task is None else views.view_task(task, with_command=with_commands)
 
     return Listed(f"tasks/{framework_id}", keys, view)
+
+
+def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
+    """List tokens for an administrator."""
+
+    def keys(state: State) -> list[str]:
+        require_administer(state, caller)
+        return [token.token_id for token in state.tokens]
+
+    def view(state: State, key: str) -> access_pb2.Token | None:
+        require_administer(state, caller)
+        token = state.tokens.get(TokenId(key))
+        return None if token is None else token_to_wire(token)
+
+    return Listed("tokens", keys, view)
 
 
 async def count_tasks(read: Read) -> Counter[Role]:

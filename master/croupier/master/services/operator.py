@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import wraps
-from typing import TypeVar
 
-from grpc import StatusCode
-
+from croupier.master.caller import current_caller
 from croupier.master.core.agent_commands import (
     AgentAction,
     Deactivate,
@@ -21,34 +17,16 @@ from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
+from croupier.master.services.output_links import view_links
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
+from croupier.master.services.unary import unary
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.clock import Clock
-from croupier.model.errors import CroupierError, NotLeader, shortened
+from croupier.model.errors import NotLeader
 from croupier.model.ids import AgentId, FrameworkId, TaskId
-from croupier.net.errors import STATUS
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
-
-RequestT = TypeVar("RequestT")
-ResponseT = TypeVar("ResponseT")
-Handler = Callable[["OperatorService", RequestT, Context], Awaitable[ResponseT]]
-
-
-def _unary(handler: Handler[RequestT, ResponseT]) -> Handler[RequestT, ResponseT]:
-    """Abort the call with the status of a CroupierError that `handler` raises."""
-
-    @wraps(handler)
-    async def handle(self: OperatorService, request: RequestT, context: Context) -> ResponseT:
-        try:
-            return await handler(self, request, context)
-        except CroupierError as error:
-            # The text may quote all of the request.
-            text = str(shortened(error))
-            return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), text)
-
-    return handle
 
 
 class OperatorService(OperatorServiceServicer):
@@ -58,7 +36,7 @@ class OperatorService(OperatorServiceServicer):
         self._leadership, self._clock, self._version = leadership, clock, version
         self._pages = Pages(leadership.read, clock)
 
-    @_unary
+    @unary
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
     ) -> pb.GetMasterResponse:
@@ -70,7 +48,7 @@ class OperatorService(OperatorServiceServicer):
         wire.version = self._version
         return wire
 
-    @_unary
+    @unary
     async def ListAgents(
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
@@ -78,7 +56,7 @@ class OperatorService(OperatorServiceServicer):
         found, token = await self._pages.page(lists.all_agents(self._clock), request)
         return pb.ListAgentsResponse(agents=found, next_page_token=token)
 
-    @_unary
+    @unary
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
@@ -86,7 +64,7 @@ class OperatorService(OperatorServiceServicer):
         found, token = await self._pages.page(lists.all_frameworks(self._clock), request)
         return pb.ListFrameworksResponse(frameworks=found, next_page_token=token)
 
-    @_unary
+    @unary
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
@@ -95,7 +73,7 @@ class OperatorService(OperatorServiceServicer):
         found, token = await self._pages.page(lists.all_roles(tasks), request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
 
-    @_unary
+    @unary
     async def ListOffers(
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
@@ -103,7 +81,7 @@ class OperatorService(OperatorServiceServicer):
         found, token = await self._pages.page(lists.all_offers(self._clock), request)
         return pb.ListOffersResponse(offers=found, next_page_token=token)
 
-    @_unary
+    @unary
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
@@ -113,28 +91,32 @@ class OperatorService(OperatorServiceServicer):
         found, token = await self._pages.page(listed, request)
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
-    @_unary
+    @unary
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
         """Kill a task."""
         grace = request.kill_policy.grace_ms if request.HasField("kill_policy") else None
         task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
+        caller = current_caller().principal
         task = await self._leadership.ask(
-            lambda number: OperatorKill(number, task_id, framework_id, grace)
+            lambda number: OperatorKill(number, task_id, framework_id, grace, caller)
         )
         return pb.KillTaskResponse(task=views.view_task(task))
 
-    @_unary
+    @unary
     async def UpdateRoles(
         self, request: pb.UpdateRolesRequest, context: Context
     ) -> pb.UpdateRolesResponse:
         """Change settings of roles: all of them, or none."""
         changes, peer = changes_from_wire(request.changes), context.peer()
+        caller = current_caller().principal
         moved = await self._leadership.ask(
-            lambda number: UpdateRoles(number, changes, request.dry_run, request.force, peer)
+            lambda number: UpdateRoles(
+                number, changes, request.dry_run, request.force, peer, caller
+            )
         )
         return views.view_moved(moved, dry_run=request.dry_run)
 
-    @_unary
+    @unary
     async def DrainAgent(
         self, request: pb.DrainAgentRequest, context: Context
     ) -> pb.DrainAgentResponse:
@@ -142,7 +124,7 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, drain_from_wire(request), context)
         return pb.DrainAgentResponse(agent=view)
 
-    @_unary
+    @unary
     async def DeactivateAgent(
         self, request: pb.DeactivateAgentRequest, context: Context
     ) -> pb.DeactivateAgentResponse:
@@ -150,7 +132,7 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, Deactivate(), context)
         return pb.DeactivateAgentResponse(agent=view)
 
-    @_unary
+    @unary
     async def ReactivateAgent(
         self, request: pb.ReactivateAgentRequest, context: Context
     ) -> pb.ReactivateAgentResponse:
@@ -158,7 +140,7 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, Reactivate(), context)
         return pb.ReactivateAgentResponse(agent=view)
 
-    @_unary
+    @unary
     async def MarkAgentGone(
         self, request: pb.MarkAgentGoneRequest, context: Context
     ) -> pb.MarkAgentGoneResponse:
@@ -166,18 +148,19 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, MarkGone(), context)
         return pb.MarkAgentGoneResponse(agent=view)
 
-    @_unary
+    @unary
     async def TeardownFramework(
         self, request: pb.TeardownFrameworkRequest, context: Context
     ) -> pb.TeardownFrameworkResponse:
         """End a framework and its tasks for good."""
         framework_id, peer = FrameworkId(request.framework_id), context.peer()
+        caller = current_caller().principal
         torn = await self._leadership.ask(
-            lambda number: TeardownFramework(number, framework_id, peer)
+            lambda number: TeardownFramework(number, framework_id, peer, caller)
         )
         return pb.TeardownFrameworkResponse(tasks=torn.tasks)
 
-    @_unary
+    @unary
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain why a framework gets no more offers."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
@@ -185,9 +168,20 @@ class OperatorService(OperatorServiceServicer):
             lambda state: views.view_reasons(state, framework_id, agent_id, self._clock.now())
         )
 
+    @unary
+    async def GetOutputLinks(
+        self, request: pb.GetOutputLinksRequest, context: Context
+    ) -> pb.GetOutputLinksResponse:
+        """Return links to the output of tasks that the caller may read."""
+        keys, now_s = self._leadership.term().links, self._clock.wall_ms() / 1000
+        caller = current_caller().principal
+        return await self._leadership.read(
+            lambda state: view_links(state, request, state.permissions(caller), keys, now_s)
+        )
+
     async def _operate(self, named: str, action: AgentAction, context: Context) -> pb.AgentView:
-        peer = context.peer()
+        peer, caller = context.peer(), current_caller().principal
         status = await self._leadership.ask(
-            lambda number: OperateAgent(number, named, action, peer)
+            lambda number: OperateAgent(number, named, action, peer, caller)
         )
         return agent_views.view_agent(status)

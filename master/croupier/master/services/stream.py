@@ -93,6 +93,8 @@ async def _read(
     error: CroupierError | None = None
     try:
         async for request in requests:
+            if session.is_cut:
+                return
             await handle(request)
     except CroupierError as refusal:
         error = refusal

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.lineage import Lineage
+from croupier.master.link_keys import LinkKeys
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.net.outbox import Encoded, joined
@@ -30,8 +31,16 @@ def response_to_wire(
     return response
 
 
-def order_to_wire(message: ToAgent, secrets: SecretValues = NO_SECRETS) -> pb.Order:
-    """Return the order for `message`; a launch delivers `secrets`."""
+def order_to_wire(
+    message: ToAgent, secrets: SecretValues = NO_SECRETS, links: LinkKeys | None = None
+) -> pb.Order:
+    """Return the order for `message`.
+
+    Args:
+        message: to encode.
+        secrets: that a launch delivers.
+        links: the keys of links to output; None: output needs no links.
+    """
     match message:
         case LaunchTask(framework_id, task, role, framework_epoch):
             launch = pb.LaunchTask(
@@ -66,6 +75,8 @@ def order_to_wire(message: ToAgent, secrets: SecretValues = NO_SECRETS) -> pb.Or
                     master_id=master_id,
                     heartbeat_ms=round(heartbeat_s * 1000),
                     takes_health=True,
+                    link_key=b"" if links is None else links.key_of(agent_id),
+                    requires_links=links is not None,
                 )
             )
         case Heartbeat():

@@ -1,23 +1,26 @@
 """The HTTP server of each daemon: metrics, health, and the daemon's own routes.
 
-Its connections are bounded (`connections`), and a request must name this machine (`hosts`).
+Its connections are bounded (`connections`), a request must name this machine (`hosts`), and meet
+what its route requires (`routes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from croupier.model.clock import Clock
-from croupier.model.errors import Unavailable
+from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls
 from croupier.process.http.connections import Connection, HttpConnections, HttpLimits
+from croupier.process.http.credentials import IN_URL, has_credential_in_url, refusal
 from croupier.process.http.errors import error_logger
 from croupier.process.http.hosts import HttpHosts
+from croupier.process.http.routes import Guard, Handler, Requirement, Route, Routes
 
 # The creation time of a series has no use here, and costs as much as the series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -30,21 +33,25 @@ LINGERING_S = 2.0
 MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
 NOT_A_PATH = "the request's target must be a path\n"
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 class HttpServer:
-    """Serves `/metrics`, `/healthz`, `/readyz` and a daemon's own routes."""
+    """Serves `/metrics`, `/healthz`, `/readyz` and a daemon's own routes.
+
+    Attributes:
+        routes: what each route requires.
+    """
 
     def __init__(
         self,
         registry: CollectorRegistry,
         clock: Clock,
         ready: Callable[[], str | None],
-        routes: Iterable[web.AbstractRouteDef] = (),
+        routes: Iterable[Route] = (),
         names: Iterable[str] = (),
         limits: HttpLimits | None = None,
+        *,
         tls: Callable[[], ServerTls] | None = None,
+        guards: Mapping[Requirement, Guard],
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -56,23 +63,24 @@ class HttpServer:
             names: further names of this machine that requests may use.
             limits: of connections; None for the defaults.
             tls: returns the present certificate; None for plain text.
+            guards: of each requirement; routes whose requirement has none deny all requests.
         """
         self._hosts, self._limits = HttpHosts(names), limits or HttpLimits()
         self._tls = None if tls is None else lambda: tls().http
         self._connections: HttpConnections | None = None
         self._registry, self._clock, self._ready = registry, clock, ready
         self._rendered, self._rendered_at = b"", float("-inf")
-        app = web.Application(middlewares=[self._guard])
-        app.add_routes(
-            [
-                web.get("/metrics", self._get_metrics),
-                web.get("/healthz", self._get_healthz),
-                web.get("/readyz", self._get_readyz),
-                *routes,
-            ]
+        self._app = web.Application(middlewares=[self._guard])
+        self.routes = Routes(guards)
+        self.routes.add_to(
+            self._app,
+            Route("/metrics", self._get_metrics, Requirement.READ_METRICS),
+            Route("/healthz", self._get_healthz, Requirement.PUBLIC),
+            Route("/readyz", self._get_readyz, Requirement.PUBLIC),
+            *routes,
         )
         self._runner = web.AppRunner(
-            app,
+            self._app,
             access_log=None,
             handle_signals=False,
             shutdown_timeout=SHUTDOWN_S,
@@ -119,6 +127,12 @@ class HttpServer:
                 return web.Response(text=NOT_A_PATH, status=400)
             if not self._hosts.allows(request.headers.get("Host")):
                 return web.Response(text=MISDIRECTED, status=421)
+            if has_credential_in_url(request):
+                return web.Response(text=IN_URL, status=400)
+            try:
+                await self.routes.check(request)
+            except CroupierError as error:
+                return refusal(error, self.routes.requirement_of(request))
             return await handler(request)
         finally:
             if connection is not None:

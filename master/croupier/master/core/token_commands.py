@@ -1,7 +1,7 @@
-"""Commands for groups, rules and tokens.
+"""Commands for tokens: made, revoked, and given to agents that join.
 
-Rule: after each of them somebody can still change the policy: the caller, or the holder of a token.
-The core has no clock, so each command that needs the time brings it along.
+Rule: the core gets the hash of a secret, never the secret. It has no clock, so each command brings
+the time along.
 """
 
 from __future__ import annotations
@@ -11,25 +11,20 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 
 from croupier.master.core.access_records import ForgetToken, TokenId, TokenKind, TokenRecord
+from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require_administer
-from croupier.master.core.effects import AccessChanged, Effect, Save
+from croupier.master.core.effects import AccessChanged, Close, Effect, Save
+from croupier.master.core.on_agent import disconnect
 from croupier.master.core.operator_command import OperatorCommand
-from croupier.master.core.policy_changes import (
-    Draft,
-    PolicyChange,
-    changed_records,
-    check_draft,
-)
+from croupier.master.core.policy_commands import check_administered
 from croupier.master.core.state import State
 from croupier.model.access import (
-    ADMIN,
     CLUSTER,
     LOCAL_ADMIN,
-    AccessPolicy,
     Action,
     decide,
 )
-from croupier.model.attributes import MAX_ATTRIBUTES, Attributes, attribute_text, parse_attributes
+from croupier.model.attributes import MAX_ATTRIBUTES, Attributes, parse_attributes
 from croupier.model.errors import (
     Conflict,
     InvalidRequest,
@@ -42,66 +37,16 @@ from croupier.model.principal import (
     ANONYMOUS,
     Principal,
     PrincipalKind,
-    PrincipalName,
     check_principal,
     principal_name,
 )
 from croupier.model.tags import recorded
 
-MAX_CHANGES = 100
 MAX_DESCRIPTION = 256
 _TOKEN_ID = re.compile(r"[0-9a-f]{8}\Z", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
 # The year 2286; later times do not fit everywhere.
 _LAST_MS = 10**13
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyAnswer:
-    """The answer to UpdatePolicy: the policy after the changes."""
-
-    policy: AccessPolicy
-
-
-@recorded("UpdatePolicy", "request changes now_ms dry_run caller")
-@dataclass(frozen=True, slots=True)
-class UpdatePolicy(OperatorCommand[PolicyAnswer]):
-    """Change groups and rules: all changes are made, or none.
-
-    Attributes:
-        now_ms: milliseconds since the epoch.
-        dry_run: change nothing, and answer what the changes would make.
-    """
-
-    changes: tuple[PolicyChange, ...]
-    now_ms: int
-    dry_run: bool = False
-    caller: Principal = ANONYMOUS
-
-    def execute(self, state: State, _now: float) -> Generator[Effect, None, PolicyAnswer]:
-        """Apply the changes in order.
-
-        Raises:
-            PermissionDenied: if the caller may not administer the cluster.
-            InvalidRequest, NotFound: if a change is malformed, or names what does not exist.
-            Conflict: if the policy would be too large, or nobody could change it any more.
-        """
-        require_administer(state, self.caller)
-        if not 1 <= len(self.changes) <= MAX_CHANGES:
-            raise InvalidRequest(f"a call makes 1 to {MAX_CHANGES} changes")
-        draft = Draft.of(state.access)
-        for change in self.changes:
-            change.apply(draft)
-        check_draft(draft, state.settings)
-        policy = AccessPolicy(state.access.is_on, draft.groups, draft.rules)
-        _check_administered(state, policy, self.caller, self.now_ms)
-        records = list(changed_records(state.access, draft))
-        if records and not self.dry_run:
-            for record in records:
-                yield Save(record)
-            state.set_access(policy)
-            yield AccessChanged()
-        return PolicyAnswer(policy)
 
 
 @recorded("CreateToken", "request token now_ms caller")
@@ -156,7 +101,7 @@ class RevokeToken(OperatorCommand[TokenRecord]):
     caller: Principal = ANONYMOUS
     credential: TokenId = TokenId("")  # noqa: RUF009
 
-    def execute(self, state: State, _now: float) -> Generator[Effect, None, TokenRecord]:
+    def execute(self, state: State, now: float) -> Generator[Effect, None, TokenRecord]:
         """Revoke the token.
 
         Raises:
@@ -171,13 +116,11 @@ class RevokeToken(OperatorCommand[TokenRecord]):
             raise NotFound(f"no token {self.token_id[:80]!r}")
         if decide(state.access, Principal(token.principal), Action.ADMINISTER, CLUSTER):
             proven = ANONYMOUS if self.credential == self.token_id else self.caller
-            _check_administered(state, state.access, proven, self.now_ms, self.token_id)
+            check_administered(state, state.access, proven, self.now_ms, self.token_id)
         yield from forget_tokens(state, [self.token_id])
         agent = state.agents.get(token.agent_id) if token.agent_id is not None else None
-        if agent is not None and agent.is_authenticated:
-            # The agent may join again.
-            agent.is_authenticated = False
-            yield Save(agent.record())
+        if agent is not None:
+            yield from _dismiss(state, agent, now)
         return token
 
 
@@ -234,17 +177,21 @@ class JoinAgent(OperatorCommand[TokenRecord]):
         return token
 
 
-def lacking(attributes: Attributes, wanted: tuple[str, ...]) -> list[str]:
-    """Return those of `wanted`, each `NAME:VALUE`, that are not among the attributes."""
-    facts = {f"{name}:{attribute_text(value)}" for name, value in attributes.items()}
-    return [each for each in wanted if each not in facts]
+def _dismiss(state: State, agent: Agent, now: float) -> Iterator[Effect]:
+    """End the session of an agent without its token, and let it join again."""
+    if agent.session is not None:
+        yield Close(agent.session, Unauthenticated("the agent's token was revoked"))
+        yield from disconnect(state, agent, "its token was revoked", now)
+    if agent.is_authenticated:
+        agent.is_authenticated = False
+        yield Save(agent.record())
 
 
 def _check_join(state: State, join: TokenRecord, event: JoinAgent) -> None:
     agent_id = event.agent_id
     if join.is_expired(event.now_ms) or join.uses_left == 0:
         raise Unauthenticated("the join token has expired, or has no uses left")
-    if missing := lacking(event.attributes, join.attributes):
+    if missing := join.missing_in(event.attributes):
         raise PermissionDenied(f"the join token is for agents with attribute {missing[0]}")
     if agent_id in state.gone:
         raise Conflict(f"agent {agent_id} was declared gone, for good; use another id")
@@ -292,39 +239,8 @@ def _check_join_token(token: TokenRecord) -> None:
     if len(token.attributes) > MAX_ATTRIBUTES:
         raise InvalidRequest(f"a join token has at most {MAX_ATTRIBUTES} attributes")
     for text in token.attributes:
-        if len(parse_attributes(text)) != 1 or lacking(parse_attributes(text), (text,)):
+        if len(parsed := parse_attributes(text)) != 1 or text in token.missing_in(parsed):
             raise InvalidRequest(f"{text[:80]!r} is no attribute: NAME:VALUE")
-
-
-def _check_administered(
-    state: State,
-    policy: AccessPolicy,
-    caller: Principal,
-    now_ms: int,
-    without: TokenId | None = None,
-) -> None:
-    """Check that somebody can administer the cluster.
-
-    Credentials that the core does not know, such as certificates, do not count.
-
-    Raises:
-        Conflict: if neither the caller nor the holder of a token other than `without` can.
-    """
-    if not policy.groups[ADMIN]:
-        raise Conflict(f"group {ADMIN!r} would be empty; add another member first")
-    if not policy.is_on:
-        return
-    holders = {
-        token.principal
-        for token in state.tokens
-        if token.principal and token.token_id != without and not token.is_expired(now_ms)
-    }
-    callers = (caller, *(Principal(PrincipalName(name)) for name in sorted(holders)))
-    if not any(decide(policy, each, Action.ADMINISTER, CLUSTER) for each in callers):
-        raise Conflict(
-            "nobody known could administer the cluster any more; do this with another"
-            " administrator's credential, or with the token of the master's --admin-token-file"
-        )
 
 
 def forget_tokens(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
@@ -358,4 +274,4 @@ def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
     yield Save(token)
 
 
-AccessCommand = UpdatePolicy | CreateToken | RevokeToken | JoinAgent
+TokenCommand = CreateToken | RevokeToken | JoinAgent

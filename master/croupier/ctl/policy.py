@@ -1,0 +1,193 @@
+"""Who may do what: showing, explaining and changing the access policy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from croupier.ctl.connection import Master, run
+from croupier.ctl.flags import Target
+from croupier.ctl.operation import print_result
+from croupier.ctl.table import print_table
+from croupier.ctl.terminal import print_lines
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.policy import GROUPS, RULES, difference_lines, policy_view
+from croupier.ctl.views.token import time_text
+from croupier.model.access import (
+    Object,
+    Rule,
+    check_action,
+    check_member,
+    check_rule,
+    parse_action,
+)
+from croupier.model.ids import check_id
+from croupier.model.principal import check_principal
+from croupier.v1 import access_pb2 as pb
+
+DENIED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """Flags of commands that change the policy."""
+
+    dry_run: bool = False
+    as_json: bool = False
+
+
+def show_policy(target: Target, *, only_groups: bool = False, as_json: bool) -> None:
+    """Print groups and rules; raises as `run`."""
+    view = policy_view(run(target, _policy))
+    if as_json:
+        print(json.dumps(view["groups"] if only_groups else view, indent=2))
+        return
+    print_table(GROUPS, view["groups"], sys.stdout)
+    if not only_groups:
+        print()
+        print_table(RULES, view["rules"], sys.stdout)
+
+
+def show_caller(target: Target, *, as_json: bool) -> None:
+    """Print whom the master takes the caller for; raises as `run`."""
+
+    async def asked(master: Master) -> View:
+        answer = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
+        return caller_view(answer) | {"master": str(master.address)}
+
+    view = run(target, asked)
+    print_result(view, *caller_lines(view, target), as_json=as_json)
+
+
+def caller_view(answer: pb.WhoAmIResponse) -> View:
+    """Return whom the master takes the caller for."""
+    return {
+        "principal": answer.principal,
+        "groups": list(answer.groups),
+        "credential": answer.credential,
+        "expires": time_text(answer.expires_ms) if answer.HasField("expires_ms") else None,
+        "is_auth_on": answer.is_auth_on,
+    }
+
+
+def caller_lines(view: View, target: Target) -> list[str]:
+    """Return lines about the caller."""
+    if not view["is_auth_on"]:
+        return [f"authentication is off at {view['master']}: everybody may do everything"]
+    expires = f"; it expires {view['expires']}" if view["expires"] else ""
+    return [
+        view["principal"] or "nobody",
+        f"  groups      {', '.join(view['groups']) or 'none'}",
+        f"  credential  {view['credential']}: {target.credentials().text}{expires}",
+        f"  master      {view['master']}",
+    ]
+
+
+def check_access(
+    target: Target,
+    principal: str,
+    action: str,
+    on: str,
+    groups: Sequence[str],
+    *,
+    as_json: bool,
+) -> int:
+    """Print whether a principal may do something and why; return exit code 0, or 3 if denied.
+
+    Raises:
+        InvalidRequest: if an argument is malformed.
+        CroupierError: as `run`.
+    """
+    if principal:
+        check_principal(principal)
+    check_action(parse_action(action), Object.parse(on))
+    request = pb.CheckAccessRequest(principal=principal, groups=groups, action=action, object=on)
+    answer = run(target, lambda master: master.ask(master.access.CheckAccess, request))
+    view = {"allowed": answer.allowed, "rule": answer.rule, "reason": answer.reason}
+    by = f" by {answer.rule}" if answer.rule else ""
+    why = f": {answer.reason}" if answer.reason else ""
+    line = f"allowed{by}{why}" if answer.allowed else f"denied{why or ': no rule allows it'}"
+    print_result(view, line, as_json=as_json)
+    return 0 if answer.allowed else DENIED
+
+
+def grant(target: Target, rule: Rule, options: PolicyOptions) -> None:
+    """Add or replace a rule.
+
+    Raises:
+        InvalidRequest: if it is malformed.
+        CroupierError: as `run`.
+    """
+    check_rule(rule)
+    wire = pb.Rule(
+        name=rule.name,
+        subject=rule.subject,
+        actions=[action.value for action in rule.actions],
+        object=rule.object,
+    )
+    _change(target, lambda _: [pb.PolicyChange(set_rule=wire)], options)
+
+
+def revoke(target: Target, rule: str, options: PolicyOptions) -> None:
+    """Remove a rule; raises as `grant`."""
+    check_id("rule", rule)
+    _change(target, lambda _: [pb.PolicyChange(remove_rule=rule)], options)
+
+
+def add_members(target: Target, group: str, members: Sequence[str], options: PolicyOptions) -> None:
+    """Add principals to a group, which is made if there is none; raises as `grant`."""
+    check_id("group", group)
+    asked = [check_member(member) for member in members]
+
+    def changes(policy: pb.GetPolicyResponse) -> list[pb.PolicyChange]:
+        if all(each.name != group for each in policy.groups):
+            return [pb.PolicyChange(set_group=pb.Group(name=group, members=asked))]
+        added = [pb.Membership(group=group, member=member) for member in asked]
+        return [pb.PolicyChange(add_member=each) for each in added]
+
+    _change(target, changes, options)
+
+
+def remove_members(
+    target: Target, group: str, members: Sequence[str], options: PolicyOptions
+) -> None:
+    """Remove principals from a group, or without any the whole group; raises as `grant`."""
+    check_id("group", group)
+    asked = [check_member(member) for member in members]
+
+    def changes(_: pb.GetPolicyResponse) -> list[pb.PolicyChange]:
+        if not asked:
+            return [pb.PolicyChange(remove_group=group)]
+        removed = [pb.Membership(group=group, member=member) for member in asked]
+        return [pb.PolicyChange(remove_member=each) for each in removed]
+
+    _change(target, changes, options)
+
+
+async def _policy(master: Master) -> pb.GetPolicyResponse:
+    return await master.ask(master.access.GetPolicy, pb.GetPolicyRequest())
+
+
+def _change(
+    target: Target,
+    changes: Callable[[pb.GetPolicyResponse], list[pb.PolicyChange]],
+    options: PolicyOptions,
+) -> None:
+    """Change the policy, or only check that with `dry_run`, and print the differences."""
+
+    async def changed(master: Master) -> tuple[View, View]:
+        before = await _policy(master)
+        request = pb.UpdatePolicyRequest(changes=changes(before), dry_run=options.dry_run)
+        answer = await master.ask(master.access.UpdatePolicy, request)
+        return policy_view(before), policy_view(answer.policy)
+
+    before, after = run(target, changed)
+    lines = list(difference_lines(before, after))
+    if options.as_json:
+        print(json.dumps({"dry_run": options.dry_run, "changes": lines, **after}, indent=2))
+        return
+    if options.dry_run:
+        print("nothing was changed; this is what would be:")
+    print_lines(*lines)

@@ -1,0 +1,111 @@
+"""Groups and rules, as commands show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.ctl.table import Column, Table, text
+from croupier.ctl.views.amounts import View
+from croupier.model.access import BUILTIN_GROUPS, BUILTIN_RULES
+from croupier.v1 import access_pb2 as pb
+
+_BUILTIN_NAMES = frozenset(rule.name for rule in BUILTIN_RULES)
+
+
+def group_view(group: pb.Group) -> View:
+    """Return one group."""
+    return {
+        "name": group.name,
+        "members": sorted(group.members),
+        "is_builtin": group.is_builtin or group.name in BUILTIN_GROUPS,
+    }
+
+
+def rule_view(rule: pb.Rule) -> View:
+    """Return one rule."""
+    return {
+        "name": rule.name,
+        "subject": rule.subject,
+        "actions": list(rule.actions),
+        "object": rule.object,
+        "is_builtin": rule.name in _BUILTIN_NAMES,
+    }
+
+
+def policy_view(policy: pb.GetPolicyResponse) -> View:
+    """Return all groups and rules, the built-in ones first."""
+    builtin = [
+        rule_view(
+            pb.Rule(
+                name=rule.name,
+                subject=rule.subject,
+                actions=[action.value for action in rule.actions],
+                object=rule.object,
+            )
+        )
+        for rule in BUILTIN_RULES
+    ]
+    own = [rule_view(rule) for rule in policy.rules if rule.name not in _BUILTIN_NAMES]
+    return {
+        "groups": [group_view(group) for group in policy.groups],
+        "rules": [*builtin, *sorted(own, key=lambda view: str(view["name"]))],
+    }
+
+
+def rule_text(rule: View) -> str:
+    """Return a rule as a sentence."""
+    return f"{rule['subject']} may {', '.join(rule['actions'])} on {rule['object']}"
+
+
+def difference_lines(before: View, after: View) -> Iterator[str]:
+    """Yield a line for each change of a policy; one line if there is none."""
+    lines = [*_group_lines(before, after), *_rule_lines(before, after)]
+    yield from lines or ["nothing is different"]
+
+
+def _group_lines(before: View, after: View) -> Iterator[str]:
+    old, new = (
+        {group["name"]: set(group["members"]) for group in policy["groups"]}
+        for policy in (before, after)
+    )
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            yield f"group {name} is removed"
+        elif name not in old and not new[name]:
+            yield f"group {name} is added"
+        for member in sorted(new.get(name, set()) - old.get(name, set())):
+            yield f"group {name}: {member} is added"
+        for member in sorted(old.get(name, set()) - new.get(name, set())):
+            yield f"group {name}: {member} is removed"
+
+
+def _rule_lines(before: View, after: View) -> Iterator[str]:
+    old, new = ({rule["name"]: rule for rule in policy["rules"]} for policy in (before, after))
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            yield f"rule {name} is removed: {rule_text(old[name])}"
+        elif name not in old:
+            yield f"rule {name} is added: {rule_text(new[name])}"
+        elif old[name] != new[name]:
+            yield f"rule {name} was: {rule_text(old[name])}"
+            yield f"rule {name} is now: {rule_text(new[name])}"
+
+
+GROUPS = Table(
+    (
+        text("group", "name", is_id=True),
+        Column("built in", lambda view: "yes" if view["is_builtin"] else "", rank=1),
+        Column("members", lambda view: ", ".join(view["members"])),
+    ),
+    "no groups",
+)
+RULES = Table(
+    (
+        text("rule", "name", is_id=True),
+        text("subject", "subject"),
+        Column("actions", lambda view: ", ".join(view["actions"])),
+        text("object", "object"),
+        Column("built in", lambda view: "yes" if view["is_builtin"] else "", rank=1),
+    ),
+    "no rules",
+)

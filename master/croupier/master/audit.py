@@ -1,0 +1,149 @@
+"""The audit log: one JSON line for every call that changes something, and every refused call.
+
+Rule: a line says who did what to what, and what was decided, by which rule. It holds no secrets
+and no bodies of requests. docs/security.md documents the fields; a change of their meaning raises
+`VERSION`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final, Protocol
+
+from croupier.master.rate_limits import Bucket
+from croupier.model.clock import Clock
+from croupier.process.logging import get_logger
+
+VERSION: Final = 1
+MAX_OBJECT: Final = 512
+# Lines of refused calls of one address without a credential, so that they cannot displace others.
+REFUSALS_PER_S, REFUSALS_BURST = 5.0, 50.0
+MOST_ADDRESSES: Final = 1_000
+
+_log = get_logger("croupier.audit")
+
+
+class Outcome(Enum):
+    """The decision about a call. UNDECIDED: its object does not exist, or is not visible."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """One line.
+
+    Attributes:
+        time_ms: milliseconds since the epoch.
+        principal: empty if the caller is not authenticated.
+        credential: its kind, such as "token".
+        credential_id: no secret; empty without a credential.
+        peer: the caller's address, without the port.
+        method: such as `OperatorService/KillTask`; calls on a stream are named
+            `FrameworkService/ACCEPT`.
+        object: such as `agent:a1`; empty if the call is about none.
+        rule: the rule that allowed it; empty if none was needed or none allows it.
+        result: `OK`, or the name of the gRPC status or error.
+        size: bytes of the request.
+        is_routine: whether it is one of many in normal operation: only an own file has it.
+    """
+
+    time_ms: int
+    principal: str
+    credential: str
+    credential_id: str
+    peer: str
+    method: str
+    object: str
+    outcome: Outcome
+    rule: str
+    result: str
+    size: int
+    is_routine: bool = False
+
+    def fields(self) -> dict[str, str | int]:
+        """Return the fields of the line."""
+        at = datetime.fromtimestamp(self.time_ms / 1000, UTC)
+        return {
+            "version": VERSION,
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "principal": self.principal,
+            "credential": self.credential,
+            "credential_id": self.credential_id,
+            "peer": self.peer,
+            "method": self.method,
+            "object": self.object[:MAX_OBJECT],
+            "decision": self.outcome.value,
+            "rule": self.rule,
+            "result": self.result,
+            "bytes": self.size,
+        }
+
+    def encoded(self) -> bytes:
+        """Return the line as JSON in ASCII, with its line break."""
+        return json.dumps(self.fields(), separators=(",", ":")).encode() + b"\n"
+
+
+class AuditSink(Protocol):
+    """Where lines go. `put` never waits and never raises."""
+
+    def put(self, line: AuditLine) -> None:
+        """Write a line, or count it as lost."""
+        ...
+
+
+class MasterLogSink:
+    """Writes lines as events to the master's own log."""
+
+    def put(self, line: AuditLine) -> None:
+        """Log a line; routine ones are left out."""
+        if not line.is_routine:
+            fields = line.fields()
+            del fields["time"]
+            _log.info("audit", **fields)
+
+
+class Audit:
+    """Decides which lines are written.
+
+    Attributes:
+        is_on: whether calls are audited.
+        suppressed: lines of refused calls without a credential that were left out.
+    """
+
+    def __init__(self, sink: AuditSink | None, clock: Clock) -> None:
+        """Write to `sink`; None: write nothing."""
+        self.is_on = sink is not None
+        self.suppressed = 0
+        self._sink, self._clock = sink, clock
+        self._refusals: OrderedDict[str, Bucket] = OrderedDict()
+
+    def write(self, make: Callable[[int], AuditLine]) -> None:
+        """Write the line that `make` returns for a time in milliseconds since the epoch."""
+        if self._sink is None:
+            return
+        line = make(self._clock.wall_ms())
+        if not line.credential and line.outcome is Outcome.DENY and not self._is_due(line.peer):
+            self.suppressed += 1
+            return
+        self._sink.put(line)
+
+    def _is_due(self, address: str) -> bool:
+        now = self._clock.now()
+        bucket = self._refusals.pop(address, None)
+        if bucket is None:
+            bucket = Bucket(REFUSALS_PER_S, REFUSALS_BURST, now)
+        self._refusals[address] = bucket
+        if len(self._refusals) > MOST_ADDRESSES:
+            self._refusals.popitem(last=False)
+        if bucket.debt_s(now) > 0:
+            return False
+        bucket.take(1, now)
+        return True

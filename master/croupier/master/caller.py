@@ -1,0 +1,104 @@
+"""Callers: whom each call comes from, by which credential.
+
+The interceptor sets the current call in a context variable. A handler and the tasks that it
+starts see the same call. Without an interceptor, as in a framework's tests, callers are anonymous.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from croupier.model.principal import ANONYMOUS, Principal
+
+
+class CredentialKind(Enum):
+    """How a caller proved who it is.
+
+    JOIN is a token that gives no principal: it lets an agent get a token of its own. UNCHECKED is
+    a token that came to a follower, which cannot check it.
+    """
+
+    NONE = ""
+    CERTIFICATE = "certificate"
+    TOKEN = "token"  # noqa: S105 - no password
+    JOIN = "join-token"
+    OIDC = "oidc"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of a call.
+
+    Attributes:
+        principal: ANONYMOUS while authentication is off, and for JOIN and UNCHECKED.
+        credential_id: the token's id, or the beginning of the certificate's fingerprint; no secret.
+        expires_ms: when the credential expires, in milliseconds since the epoch; None if never.
+        host: the address that the call comes from, without the port.
+        is_redirected: whether the address that masters advertise is one that the caller can use.
+    """
+
+    principal: Principal = ANONYMOUS
+    kind: CredentialKind = CredentialKind.NONE
+    credential_id: str = ""
+    expires_ms: int | None = None
+    host: str = ""
+    is_redirected: bool = True
+
+    @property
+    def rate_key(self) -> str:
+        """The name under which calls are counted: the principal, or else the address."""
+        return self.principal.name or self.host
+
+    @property
+    def is_token(self) -> bool:
+        """Whether the credential is a token that the master stores."""
+        return self.kind in (CredentialKind.TOKEN, CredentialKind.JOIN)
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Return whether the credential has expired; `now_ms`: milliseconds since the epoch."""
+        return self.expires_ms is not None and self.expires_ms <= now_ms
+
+
+UNKNOWN_CALLER: Final = Caller()
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call in progress.
+
+    Attributes:
+        method: its full name, such as `/croupier.v1.OperatorService/KillTask`.
+        size: bytes of the request.
+        object: what the call is about, for the audit log.
+        rule: the rule that allowed it; empty if none was needed or none allows it.
+    """
+
+    method: str = ""
+    caller: Caller = field(default_factory=Caller)
+    size: int = 0
+    object: str = ""
+    rule: str = ""
+
+
+_current: ContextVar[Call] = ContextVar("croupier_call")
+
+
+def begin_call(call: Call) -> None:
+    """Make `call` the current one of this task, and of tasks that it starts."""
+    _current.set(call)
+
+
+def current_call() -> Call:
+    """Return the current call; one of an anonymous caller if there is none."""
+    found = _current.get(None)
+    return Call() if found is None else found
+
+
+def current_caller() -> Caller:
+    """Return the caller of the current call."""
+    found = _current.get(None)
+    return UNKNOWN_CALLER if found is None else found.caller

@@ -1,0 +1,110 @@
+"""Commands for groups and rules.
+
+Rule: after each command somebody can still administer the cluster: the caller, or the holder of a
+token. The core has no clock, so commands that need the time bring it along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from croupier.master.core.access_records import TokenId
+from croupier.master.core.authorisation import require_administer
+from croupier.master.core.effects import AccessChanged, Effect, Save
+from croupier.master.core.operator_command import OperatorCommand
+from croupier.master.core.policy_changes import (
+    Draft,
+    PolicyChange,
+    changed_records,
+    check_draft,
+)
+from croupier.master.core.state import State
+from croupier.model.access import ADMIN, CLUSTER, AccessPolicy, Action, decide
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.principal import ANONYMOUS, Principal
+from croupier.model.tags import recorded
+
+MAX_CHANGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """The answer to UpdatePolicy: the policy after the changes."""
+
+    policy: AccessPolicy
+
+
+@recorded("UpdatePolicy", "request changes now_ms dry_run caller")
+@dataclass(frozen=True, slots=True)
+class UpdatePolicy(OperatorCommand[PolicyAnswer]):
+    """Change groups and rules: all changes are made, or none.
+
+    Attributes:
+        now_ms: milliseconds since the epoch.
+        dry_run: change nothing, and answer what the changes would make.
+    """
+
+    changes: tuple[PolicyChange, ...]
+    now_ms: int
+    dry_run: bool = False
+    caller: Principal = ANONYMOUS
+
+    def execute(self, state: State, _now: float) -> Generator[Effect, None, PolicyAnswer]:
+        """Apply the changes in order.
+
+        Raises:
+            PermissionDenied: if the caller may not administer the cluster.
+            InvalidRequest, NotFound: if a change is malformed, or names what does not exist.
+            Conflict: if the policy would be too large, or nobody could change it any more.
+        """
+        require_administer(state, self.caller)
+        if not 1 <= len(self.changes) <= MAX_CHANGES:
+            raise InvalidRequest(f"a call makes 1 to {MAX_CHANGES} changes")
+        draft = Draft.of(state.access)
+        for change in self.changes:
+            change.apply(draft)
+        check_draft(draft, state.settings)
+        policy = AccessPolicy(state.access.is_on, draft.groups, draft.rules)
+        check_administered(state, policy, self.caller, self.now_ms)
+        records = list(changed_records(state.access, draft))
+        if records and not self.dry_run:
+            for record in records:
+                yield Save(record)
+            state.set_access(policy)
+            yield AccessChanged()
+        return PolicyAnswer(policy)
+
+
+def check_administered(
+    state: State,
+    policy: AccessPolicy,
+    caller: Principal,
+    now_ms: int,
+    without: TokenId | None = None,
+) -> None:
+    """Check that somebody can administer the cluster.
+
+    Credentials that the core does not know, such as certificates, do not count.
+
+    Raises:
+        Conflict: if neither the caller nor the holder of a token other than `without` can.
+    """
+    if not policy.groups[ADMIN]:
+        raise Conflict(f"group {ADMIN!r} would be empty; add another member first")
+    if not policy.is_on:
+        return
+    holders = {
+        token.principal
+        for token in state.tokens
+        if token.principal and token.token_id != without and not token.is_expired(now_ms)
+    }
+    callers = (caller, *(Principal(name) for name in sorted(holders)))
+    if not any(decide(policy, each, Action.ADMINISTER, CLUSTER) for each in callers):
+        raise Conflict(
+            "nobody known could administer the cluster any more; do this with another"
+            " administrator's credential, or with the token of the master's --admin-token-file"
+        )
+
+
+PolicyCommand = UpdatePolicy

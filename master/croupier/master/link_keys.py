@@ -1,0 +1,33 @@
+"""The keys with which a master signs links to output."""
+
+from __future__ import annotations
+
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.net.output_links import VALID_S, derive_key, output_path, signed_link
+
+
+class LinkKeys:
+    """The keys of all agents, derived from the secret of the cluster.
+
+    Only shells hold it: neither the core nor the event log learns a key.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def key_of(self, agent_id: AgentId) -> bytes:
+        """Return the key of an agent."""
+        return derive_key(self._secret, agent_id)
+
+    def links_of(
+        self,
+        agent_id: AgentId,
+        framework_id: FrameworkId,
+        task_id: TaskId,
+        streams: tuple[str, ...],
+        now_s: float,
+    ) -> list[str]:
+        """Return a link to each stream of a task, valid from `now_s`, in Unix seconds."""
+        key, expires = self.key_of(agent_id), int(now_s) + VALID_S
+        paths = (output_path(framework_id, task_id, stream) for stream in streams)
+        return [signed_link(key, path, expires) for path in paths]

@@ -1,0 +1,140 @@
+"""What stands between peers and the services of a master, over all of its terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from croupier.master.audit import Audit, MasterLogSink
+from croupier.master.audit_file import AuditFile
+from croupier.master.rate_limits import RateLimiter
+from croupier.master.services.authentication import Authenticator
+from croupier.master.services.gate import Gate
+from croupier.master.services.stream_guard import StreamGuards
+from croupier.model.access import Permissions
+from croupier.model.clock import Clock
+from croupier.model.errors import InvalidRequest
+from croupier.model.principal import Principal
+from croupier.model.token import BearerToken
+from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.process.logging import get_logger
+from croupier.process.metric_families import Family
+
+if TYPE_CHECKING:  # cyclopts, and the services
+    from croupier.master.config import MasterConfig
+    from croupier.master.term import Term
+
+_log = get_logger("croupier.master")
+
+
+class Security:
+    """Authentication, permission, limits and audit of calls.
+
+    Attributes:
+        authenticator: authenticates callers; HTTP may use it, too.
+        gate: the interceptor of gRPC.
+        guards: of streams.
+    """
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        clock: Clock,
+        term: Callable[[], Term | None],
+        trust_domain: Callable[[], str],
+    ) -> None:
+        """Guard the terms that `term` returns; None while this master follows.
+
+        Raises:
+            InvalidRequest: if the file of the admin's token cannot be used.
+            Unavailable: if the audit log cannot be opened.
+        """
+        is_on = config.requires_auth
+        self._term = term
+        self.file = None if config.audit_log is None else _open(config.audit_log)
+        sink = self.file or (MasterLogSink() if is_on else None)
+        self.audit = Audit(sink, clock)
+        self.limiter = RateLimiter(config.rate_limits(), clock)
+        self.authenticator = Authenticator(
+            clock,
+            lambda: None if (now := term()) is None else now.driver.state.tokens,
+            is_on=is_on,
+            trust_domain=trust_domain,
+            admin_token=_admin_token(config.admin_token_file) if is_on else None,
+            is_mutual=config.tls.tls_ca is not None,
+        )
+        self.gate = Gate(self.authenticator, self._permissions, self.limiter, self.audit)
+        self.guards = StreamGuards(self.limiter, self.audit, is_limited=is_on)
+
+    def close(self) -> None:
+        """Write what is left of the audit log; block for at most 5 s."""
+        if self.file is not None:
+            self.file.close()
+
+    def _permissions(self, principal: Principal) -> Permissions | None:
+        term = self._term()
+        return None if term is None else term.driver.state.permissions(principal)
+
+
+def _open(path: Path) -> AuditFile:
+    return AuditFile(path.expanduser())
+
+
+def _admin_token(path: Path | None) -> BearerToken | None:
+    """Return the token in the file, which is made if there is none.
+
+    Raises:
+        InvalidRequest: if it cannot be read or made.
+    """
+    if path is None:
+        return None
+    path = path.expanduser()
+    try:
+        create_token_file(path, make_token())
+        _log.info("admin_token_made", path=str(path))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise InvalidRequest(f"--admin-token-file {path}: {error.strerror or error}") from None
+    return read_token_file(path)
+
+
+SECURITY: Final[tuple[Family[Security], ...]] = (
+    Family(
+        "authentication_failures",
+        "Calls without a valid credential by reason: missing, malformed, unknown, expired,"
+        " certificate or provider.",
+        lambda security: security.gate.refusals.unauthenticated,
+        ("reason",),
+        is_counter=True,
+    ),
+    Family(
+        "calls_denied",
+        "Unary calls and streams that no rule allows, by method.",
+        lambda security: security.gate.refusals.denied,
+        ("method",),
+        is_counter=True,
+    ),
+    Family(
+        "rate_limited",
+        "Unary calls refused, and pauses in reading streams, for the rate of their principal.",
+        lambda security: {
+            "refused": security.limiter.refused,
+            "delayed": security.limiter.delayed,
+        },
+        ("outcome",),
+        is_counter=True,
+    ),
+    Family(
+        "audit_lines_lost",
+        "Audit lines that were not written: the disk failed (failed), or one address sent too many"
+        " calls without a credential (suppressed).",
+        lambda security: {
+            "failed": 0 if security.file is None else security.file.lost,
+            "suppressed": security.audit.suppressed,
+        },
+        ("why",),
+        is_counter=True,
+    ),
+)

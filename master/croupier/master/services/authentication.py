@@ -1,0 +1,267 @@
+"""Authentication: from what a call presents to its caller.
+
+Rule: a bearer token in the metadata `authorization`, if there is one, decides; else the client
+certificate does. A credential that is presented must be valid. Nothing here reads other metadata.
+An error never quotes a credential.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import unquote
+
+from croupier.master.caller import Caller, CredentialKind
+from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
+from croupier.model.access import LOCAL_ADMIN
+from croupier.model.clock import Clock
+from croupier.model.errors import InvalidRequest, Unauthenticated
+from croupier.model.principal import Principal, PrincipalKind, check_principal
+from croupier.model.token import BearerToken
+from croupier.net.certificate import parse_certificates
+from croupier.net.credentials import BEARER, MAX_TOKEN_BYTES
+from croupier.net.trust_domain import split_uri
+
+# Certificates whose names and expiry are remembered.
+MOST_CERTIFICATES: Final = 10_000
+# Hexadecimal digits of a certificate's SHA-256 fingerprint that name it.
+FINGERPRINT: Final = 16
+_NO_HASH: Final = "0" * 64
+
+
+class Tokens(Protocol):
+    """The tokens of a term."""
+
+    def get(self, token_id: TokenId, /) -> TokenRecord | None:
+        """Return the token of that id, which may have expired."""
+        ...
+
+
+class AuthenticationFailed(Unauthenticated):
+    """No valid credential.
+
+    Attributes:
+        reason: for metrics: missing, malformed, unknown, expired, certificate or provider.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What a call presents.
+
+    Attributes:
+        authorization: the values of the metadata or header `authorization`.
+        names: the subject alternative names of a client certificate that TLS has verified.
+        certificate: that certificate in PEM.
+    """
+
+    host: str = ""
+    authorization: Sequence[str] = ()
+    names: Sequence[bytes] = ()
+    certificate: bytes = b""
+
+
+class Verifier(Protocol):
+    """Verifies bearer tokens of another kind, such as those of an identity provider."""
+
+    def takes(self, token: str) -> bool:
+        """Return whether it has the form of such a token."""
+        ...
+
+    async def verify(self, token: str) -> Caller:
+        """Return the caller, without its host.
+
+        Raises:
+            Unauthenticated: if the token is not valid.
+            Unavailable: if that cannot be checked now.
+        """
+        ...
+
+
+class Authenticator:
+    """Authenticates calls.
+
+    Attributes:
+        verifier: verifies tokens that are not Croupier's; None refuses them.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        tokens: Callable[[], Tokens | None],
+        *,
+        is_on: bool,
+        trust_domain: Callable[[], str] = lambda: "",
+        admin_token: BearerToken | None = None,
+        is_mutual: bool = False,
+        verifier: Verifier | None = None,
+    ) -> None:
+        """Authenticate by `tokens`, which returns None while this master follows.
+
+        Args:
+            clock: its wall clock decides whether a token has expired.
+            tokens: returns the tokens by id.
+            is_on: False: all callers are anonymous.
+            trust_domain: returns that of this master's own certificate; empty accepts none.
+            admin_token: the token of `LOCAL_ADMIN`.
+            is_mutual: whether the listener whose address masters advertise requires certificates.
+            verifier: verifies tokens that are not Croupier's.
+        """
+        self.is_on, self.verifier = is_on, verifier
+        self._clock, self._tokens, self._trust_domain = clock, tokens, trust_domain
+        self._admin, self._is_mutual = admin_token, is_mutual
+        self._certificates: OrderedDict[bytes, tuple[str, Caller]] = OrderedDict()
+
+    async def authenticate(self, presented: Presented) -> Caller:
+        """Return the caller.
+
+        Raises:
+            AuthenticationFailed: if there is no valid credential.
+            Unavailable: if an identity provider is needed and cannot be reached.
+        """
+        if not self.is_on:
+            return Caller(host=presented.host)
+        has_certificate = bool(presented.names or presented.certificate)
+        if presented.authorization:
+            found = await self._of_token(_bearer(presented.authorization))
+        elif has_certificate:
+            found = self._of_certificate(presented)
+        else:
+            raise AuthenticationFailed(
+                "the call has no credential: give a bearer token or a client certificate",
+                "missing",
+            )
+        if found.is_expired(self._clock.wall_ms()):
+            raise AuthenticationFailed("the credential has expired", "expired")
+        return Caller(
+            found.principal,
+            found.kind,
+            found.credential_id,
+            found.expires_ms,
+            presented.host,
+            has_certificate or not self._is_mutual,
+        )
+
+    def is_valid(self, caller: Caller) -> bool:
+        """Return whether the credential of an open stream has neither expired nor been revoked."""
+        if caller.is_expired(self._clock.wall_ms()):
+            return False
+        tokens = self._tokens()
+        if caller.kind is not CredentialKind.TOKEN or tokens is None:
+            return True
+        is_admin = self._admin is not None and caller.credential_id == self._admin.token_id
+        return is_admin or tokens.get(TokenId(caller.credential_id)) is not None
+
+    async def _of_token(self, text: str) -> Caller:
+        try:
+            token = BearerToken.parse(text)
+        except InvalidRequest:
+            if self.verifier is not None and self.verifier.takes(text):
+                return await _verified(self.verifier, text)
+            raise AuthenticationFailed(
+                "the bearer token is malformed: a token has the form crp_ID_SECRET", "malformed"
+            ) from None
+        digest = token.hash.hex()
+        if self._admin is not None and token.token_id == self._admin.token_id:
+            _compare(digest, self._admin.hash.hex())
+            return Caller(Principal(LOCAL_ADMIN), CredentialKind.TOKEN, token.token_id)
+        tokens = self._tokens()
+        if tokens is None:
+            return Caller(kind=CredentialKind.UNCHECKED, credential_id=token.token_id)
+        record = tokens.get(TokenId(token.token_id))
+        # Without a record the comparison fails, and takes as long.
+        _compare(digest, _NO_HASH if record is None else record.hash)
+        assert record is not None
+        kind = CredentialKind.JOIN if record.kind is TokenKind.JOIN else CredentialKind.TOKEN
+        return Caller(Principal(record.principal), kind, record.token_id, record.expires_ms)
+
+    def _of_certificate(self, presented: Presented) -> Caller:
+        known = self._certificates.get(presented.certificate)
+        if known is None:
+            known = _read_certificate(presented)
+            self._certificates[presented.certificate] = known
+            if len(self._certificates) > MOST_CERTIFICATES:
+                self._certificates.popitem(last=False)
+        domain, caller = known
+        own = self._trust_domain()
+        if not own or domain != own:
+            raise AuthenticationFailed(
+                f"the client certificate is of the cluster {domain!r}, not of this one",
+                "certificate",
+            )
+        return caller
+
+
+def _read_certificate(presented: Presented) -> tuple[str, Caller]:
+    """Return the trust domain and the holder of a certificate.
+
+    Raises:
+        AuthenticationFailed: if it does not name exactly one principal.
+    """
+    names = [each.decode("utf-8", "replace") for each in presented.names]
+    found = [each for each in map(split_uri, names) if each is not None]
+    if len(found) != 1:
+        raise AuthenticationFailed(
+            "the client certificate names no principal: it needs exactly one SAN URI"
+            " croupier://CLUSTER/KIND/NAME",
+            "certificate",
+        )
+    domain, name = found[0]
+    try:
+        principal = check_principal(unquote(name))
+        certificate = parse_certificates(presented.certificate, Path("the client certificate"))[0]
+        der = ssl.PEM_cert_to_DER_cert(presented.certificate.decode("ascii"))
+    except (InvalidRequest, ValueError) as error:
+        raise AuthenticationFailed(f"the client certificate: {error}", "certificate") from None
+    if principal.partition("/")[0] == PrincipalKind.OIDC.value:
+        raise AuthenticationFailed(
+            "a certificate names no subject of an identity provider", "certificate"
+        )
+    return domain, Caller(
+        Principal(principal),
+        CredentialKind.CERTIFICATE,
+        sha256(der).hexdigest()[:FINGERPRINT],
+        round(certificate.expires_at * 1000),
+    )
+
+
+async def _verified(verifier: Verifier, token: str) -> Caller:
+    try:
+        return await verifier.verify(token)
+    except Unauthenticated as error:
+        raise AuthenticationFailed(str(error), "provider") from None
+
+
+def _bearer(values: Sequence[str]) -> str:
+    """Return the token in the metadata `authorization`.
+
+    Raises:
+        AuthenticationFailed: if there are several values, or it has another form.
+    """
+    value = values[0]
+    is_bearer = value[: len(BEARER)].lower() == BEARER.lower()
+    if len(values) > 1 or not is_bearer or len(value) > MAX_TOKEN_BYTES:
+        raise AuthenticationFailed(
+            "malformed metadata: give one `authorization: Bearer TOKEN`", "malformed"
+        )
+    return value[len(BEARER) :].strip()
+
+
+def _compare(digest: str, known: str) -> None:
+    """Compare hashes in constant time.
+
+    Raises:
+        AuthenticationFailed: if they differ.
+    """
+    if not hmac.compare_digest(digest, known):
+        raise AuthenticationFailed("the token is unknown: it was revoked, or never made", "unknown")

@@ -1,0 +1,242 @@
+"""The gate: every call passes it before its handler, in one order.
+
+1. authenticate the caller; 2. check its rate; 3. parse the request; 4. check what the call
+requires; 5. run the handler; 6. write the audit line.
+
+The gate parses requests itself, so that a peer without a credential costs no parsing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from croupier.master.audit import Audit, Outcome
+from croupier.master.caller import Call, Caller, begin_call
+from croupier.master.rate_limits import RateExceeded, RateLimiter
+from croupier.master.services.audit_lines import line_of, outcome_of, short_name
+from croupier.master.services.authentication import (
+    AuthenticationFailed,
+    Authenticator,
+    Presented,
+)
+from croupier.master.services.requirements import REQUIREMENTS, Need, Requirement
+from croupier.master.services.stream import Context
+from croupier.master.session_limits import host_of
+from croupier.model.access import Permissions
+from croupier.model.errors import CroupierError, InvalidRequest, PermissionDenied, shortened
+from croupier.model.principal import Principal
+from croupier.net.credentials import AUTHORIZATION
+from croupier.net.errors import STATUS
+
+_STATUS = grpc.StatusCode
+Parse = Callable[[bytes], Any]
+MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class Refusals:
+    """Counts of refused calls, for metrics.
+
+    Attributes:
+        unauthenticated: calls without a valid credential, by reason.
+        denied: calls that no rule allows, by method.
+    """
+
+    def __init__(self) -> None:
+        self.unauthenticated: Counter[str] = Counter()
+        self.denied: Counter[str] = Counter()
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """Guards the handlers of all services.
+
+    Attributes:
+        refusals: counts of refused calls.
+    """
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        permissions: Callable[[Principal], Permissions | None],
+        limiter: RateLimiter,
+        audit: Audit,
+    ) -> None:
+        """Guard by `permissions`, which returns None while this master follows."""
+        self.refusals = Refusals()
+        self._authenticator, self._permissions = authenticator, permissions
+        self._limiter, self._audit = limiter, audit
+        self._guarded: dict[str, MethodHandler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[MethodHandler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> MethodHandler | None:
+        """Return the guarded handler of a method; None if there is no such method."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        guarded = self._guarded.get(method)
+        if guarded is None:
+            guarded = self._guarded[method] = self._guard(method, handler)
+        return guarded
+
+    def _guard(self, method: str, handler: MethodHandler) -> MethodHandler:
+        requirement = REQUIREMENTS.get(method)
+        parse: Any = handler.request_deserializer
+        encode: Any = handler.response_serializer
+        inner: Any = handler.stream_stream or handler.unary_unary
+
+        async def serve_stream(requests: AsyncIterator[bytes], context: Context) -> None:
+            call = Call(method)
+            with self._audited(call, requirement, context):
+                try:
+                    await self._authenticate(call, requirement, context)
+                    self._check(call, requirement, None)
+                    begin_call(call)
+                except CroupierError as error:
+                    await _abort(context, error)
+                await inner(self._paced(call, parse, requests), context)
+
+        async def serve_unary(data: bytes, context: Context) -> bytes:
+            call = Call(method, size=len(data))
+            with self._audited(call, requirement, context):
+                try:
+                    await self._authenticate(call, requirement, context)
+                    usage = None
+                    if self._authenticator.is_on:
+                        usage = await self._limiter.admit(call.caller.rate_key)
+                    request = _parsed(parse, data)
+                    self._check(call, requirement, request)
+                    begin_call(call)
+                    answer = bytes(encode(await inner(request, context)))
+                except CroupierError as error:
+                    await _abort(context, error)
+                    raise
+                if usage is not None:
+                    self._limiter.answered(usage, len(answer))
+                return answer
+
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(serve_stream, None, encode)
+        return grpc.unary_unary_rpc_method_handler(serve_unary)
+
+    async def _paced(
+        self, call: Call, parse: Parse, requests: AsyncIterator[bytes]
+    ) -> AsyncIterator[Any]:
+        """Yield the parsed requests of a stream, at the rate of its principal.
+
+        Raises:
+            InvalidRequest: if one cannot be parsed.
+        """
+        usage = self._limiter.usage(call.caller.rate_key) if self._authenticator.is_on else None
+        async for data in requests:
+            if usage is not None:
+                await self._limiter.received(usage, len(data))
+            yield _parsed(parse, data)
+
+    async def _authenticate(
+        self, call: Call, requirement: Requirement | None, context: Context
+    ) -> None:
+        """Set the caller of the call.
+
+        Raises:
+            CroupierError: if the call needs a credential and has no valid one.
+        """
+        host = host_of(context.peer())
+        call.caller = Caller(host=host)
+        is_public = requirement is not None and requirement.need is Need.PUBLIC
+        if self._authenticator.is_on and not is_public:
+            try:
+                call.caller = await self._authenticator.authenticate(_presented(context, host))
+            except AuthenticationFailed as error:
+                self.refusals.unauthenticated[error.reason] += 1
+                raise
+
+    def _check(self, call: Call, requirement: Requirement | None, request: Any) -> None:
+        """Check what the call requires; a stream has no request yet.
+
+        Raises:
+            PermissionDenied: if the caller may not make it.
+        """
+        if requirement is not None and request is not None:
+            call.object = requirement.object_of(request)
+        if requirement is None:
+            raise PermissionDenied(f"no rule of this master covers {short_name(call.method)}")
+        permissions = self._permissions(call.caller.principal)
+        if permissions is not None:
+            requirement.check(call, request, permissions)
+
+    @contextmanager
+    def _audited(
+        self, call: Call, requirement: Requirement | None, context: Context
+    ) -> Iterator[None]:
+        """Count the call if it is refused, and write its audit line if it needs one."""
+        result = _STATUS.UNKNOWN.name
+        try:
+            yield
+            result = _STATUS.OK.name
+        except grpc.aio.AbortError:
+            code: Any = context.code()
+            result = code.name
+            raise
+        except asyncio.CancelledError:
+            result = _STATUS.CANCELLED.name
+            raise
+        finally:
+            if result == _STATUS.PERMISSION_DENIED.name:
+                self.refusals.denied[short_name(call.method)] += 1
+            self._write(call, requirement, result)
+
+    def _write(self, call: Call, requirement: Requirement | None, result: str) -> None:
+        if not self._audit.is_on:
+            return
+        outcome = outcome_of(result)
+        is_change = requirement is not None and requirement.is_change
+        # A follower decides nothing but who is not authenticated.
+        leads = self._permissions(call.caller.principal) is not None
+        if (leads or outcome is Outcome.DENY) and (is_change or outcome is not Outcome.ALLOW):
+            self._audit.write(partial(line_of, call, outcome, result))
+
+
+async def _abort(context: Context, error: CroupierError) -> None:
+    """End the call with the status of `error`."""
+    # The text may quote all of the request.
+    await context.abort(_status_of(error), str(shortened(error)))
+
+
+def _status_of(error: CroupierError) -> grpc.StatusCode:
+    if isinstance(error, AuthenticationFailed):
+        return _STATUS.UNAUTHENTICATED
+    if isinstance(error, RateExceeded):
+        return _STATUS.RESOURCE_EXHAUSTED
+    return STATUS.get(type(error), _STATUS.INTERNAL)
+
+
+def _parsed(parse: Parse, data: bytes) -> Any:
+    """Parse a request.
+
+    Raises:
+        InvalidRequest: if it is malformed.
+    """
+    try:
+        return parse(data)
+    except DecodeError:
+        raise InvalidRequest("the request cannot be parsed") from None
+
+
+def _presented(context: Context, host: str) -> Presented:
+    metadata = context.invocation_metadata() or ()
+    found = tuple(str(value) for key, value in metadata if key == AUTHORIZATION)
+    tls: Any = context.auth_context()
+    names = tls.get("x509_subject_alternative_name", ())
+    return Presented(host, found, names, b"".join(tls.get("x509_pem_cert", ())))

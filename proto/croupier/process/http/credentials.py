@@ -1,0 +1,109 @@
+"""What an HTTP request presents to prove who sends it, and answers to requests that fail to.
+
+Rule: credentials come in the header Authorization or in a client certificate, never in a URL: URLs
+end up in logs and histories of browsers. No answer and no log line quotes a credential.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
+from croupier.net.credentials import BEARER, read_token
+from croupier.net.trust_domain import split_uri
+from croupier.process.http.connections import RETRY_AFTER_S
+from croupier.process.http.routes import Requirement
+
+MAX_HEADER: Final = 8192
+TOKEN_PREFIX: Final = "crp_"  # noqa: S105 - the beginning of every token
+# Names under which clients of other services put credentials into a query.
+_NAMES: Final = frozenset(
+    {
+        "access_token", "api_key", "apikey", "auth", "authorization", "bearer", "id_token", "jwt",
+        "password", "secret", "token", "x-api-key",
+    }
+)  # fmt: skip
+IN_URL: Final = (
+    "a credential in a URL ends up in logs; send it in the header Authorization: Bearer TOKEN\n"
+)
+_STATUS: Final[tuple[tuple[type[CroupierError], int], ...]] = (
+    (InvalidRequest, 400),
+    (Unauthenticated, 401),
+    (PermissionDenied, 403),
+    (Unavailable, 503),
+)
+
+
+def has_credential_in_url(request: web.Request) -> bool:
+    """Return whether the request's URL holds something that looks like a credential."""
+    if TOKEN_PREFIX in unquote(request.raw_path):
+        return True
+    return any(name.lower() in _NAMES for name in request.query)
+
+
+def bearer_of(request: web.Request) -> str | None:
+    """Return the bearer token of a request; None if it has none.
+
+    Raises:
+        Unauthenticated: if the header is malformed, or of another scheme.
+    """
+    values = request.headers.getall("Authorization", [])
+    if not values:
+        return None
+    value = values[0]
+    is_bearer = value[: len(BEARER)].lower() == BEARER.lower()
+    if len(values) > 1 or not is_bearer or len(value) > MAX_HEADER:
+        raise Unauthenticated("give one header Authorization: Bearer TOKEN")
+    return value[len(BEARER) :].strip()
+
+
+def certificate_uris(request: web.Request) -> tuple[str, ...]:
+    """Return the SAN URIs of the client certificate that TLS has verified; none without one."""
+    transport = request.transport
+    certificate: dict[str, Any] | None = (
+        None if transport is None else transport.get_extra_info("peercert")
+    )
+    names: Iterable[tuple[str, str]] = (certificate or {}).get("subjectAltName", ())
+    return tuple(value for kind, value in names if kind == "URI")
+
+
+def identities_in(uris: Iterable[str], trust_domain: str) -> tuple[str, ...]:
+    """Return the principals that SAN URIs of the trust domain name, such as `client/prometheus`."""
+    found = (split_uri(uri) for uri in uris)
+    return tuple(unquote(each[1]) for each in found if each and each[0] == trust_domain)
+
+
+def is_token_of_file(token: str, path: Path) -> bool:
+    """Return whether `token` is the one on the first line of a file, which is read now.
+
+    Raises:
+        Unavailable: if the file cannot be read.
+    """
+    try:
+        expected = read_token(path)
+    except InvalidRequest as error:
+        raise Unavailable(str(error)) from None
+    return hmac.compare_digest(token.encode(errors="replace"), expected.encode())
+
+
+def refusal(error: CroupierError, requirement: Requirement | None) -> web.Response:
+    """Return the answer to a request that does not meet the requirement of its route."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 403)
+    headers: dict[str, str] = {}
+    if status in (401, 403) and requirement is not None:
+        headers["WWW-Authenticate"] = requirement.challenge
+    if status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    return web.Response(text=f"{error}\n", status=status, headers=headers)

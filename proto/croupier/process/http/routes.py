@@ -1,0 +1,89 @@
+"""Routes of an HTTP server, each with what it requires of a request.
+
+Rule: a route without a requirement does not exist, and a requirement without a guard is never met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from aiohttp import web
+
+from croupier.model.errors import PermissionDenied
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# Returns if a request meets a requirement, and raises a CroupierError if not.
+Guard = Callable[[web.Request], Awaitable[None]]
+
+
+class Requirement(Enum):
+    """What a route requires of a request.
+
+    Attributes:
+        PUBLIC: nothing.
+        READ_METRICS: the credential of a principal that may read metrics.
+        OUTPUT_LINK: a link that a master has signed.
+    """
+
+    PUBLIC = "public"
+    READ_METRICS = "read-metrics"
+    OUTPUT_LINK = "output-link"
+
+    @property
+    def challenge(self) -> str:
+        """The value of WWW-Authenticate in refusals, which names the scheme of the credential."""
+        scheme = "CroupierLink" if self is Requirement.OUTPUT_LINK else "Bearer"
+        return f'{scheme} realm="croupier"'
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path that GET and HEAD may request."""
+
+    path: str
+    handler: Handler
+    requirement: Requirement
+
+
+async def allow_all(_: web.Request) -> None:
+    """Permit every request: the guard of a requirement that is switched off."""
+
+
+class Routes:
+    """The routes of one server, and the guards of their requirements.
+
+    Attributes:
+        requirements: what each route requires, by its path.
+    """
+
+    def __init__(self, guards: Mapping[Requirement, Guard]) -> None:
+        self._guards = {Requirement.PUBLIC: allow_all, **guards}
+        self.requirements: dict[str, Requirement] = {}
+
+    def add_to(self, app: web.Application, *routes: Route) -> None:
+        """Add routes to an application."""
+        for route in routes:
+            self.requirements[route.path] = route.requirement
+            app.router.add_get(route.path, route.handler)
+
+    def requirement_of(self, request: web.Request) -> Requirement | None:
+        """Return what the route of a request requires; None if it was not added here."""
+        resource = request.match_info.route.resource
+        if resource is None:
+            # There is no such route, and 404 or 405 tells nothing.
+            return Requirement.PUBLIC
+        return self.requirements.get(resource.canonical)
+
+    async def check(self, request: web.Request) -> None:
+        """Check a request against the requirement of its route.
+
+        Raises:
+            CroupierError: if it does not meet it.
+        """
+        requirement = self.requirement_of(request)
+        guard = None if requirement is None else self._guards.get(requirement)
+        if guard is None:
+            raise PermissionDenied("nobody may request this")
+        await guard(request)

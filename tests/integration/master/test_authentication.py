@@ -1,0 +1,232 @@
+"""Authenticated callers over real gRPC: streams, revocation, joining, followers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from croupier.master.core.access_records import TokenKind
+from croupier.model.access import Action
+from croupier.model.token import BearerToken
+from croupier.net.credentials import ClientSecurity
+from croupier.net.token_file import make_token
+from croupier.net.transport import make_channel
+from croupier.v1 import access_pb2, agent_pb2, operator_pb2
+from croupier.v1.access_pb2_grpc import AccessServiceStub
+from croupier.v1.agent_pb2_grpc import AgentServiceStub
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.eventually import eventually
+from tests.harness.masters import RawAgent, RawFramework, StreamEnded
+from tests.harness.secured import SecuredMaster, bearing, secured_master
+
+_STATUS = grpc.StatusCode
+
+
+async def call(
+    secured: SecuredMaster, security: ClientSecurity | None, stub: Any, method: str, request: Any
+) -> Any:
+    """Return the answer, or the status of a refusal."""
+    async with make_channel(secured.master.address, security) as channel:
+        try:
+            return await getattr(stub(channel), method)(request, timeout=5)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+
+
+async def who(secured: SecuredMaster, token: BearerToken) -> Any:
+    request = access_pb2.WhoAmIRequest()
+    return await call(secured, bearing(token), AccessServiceStub, "WhoAmI", request)
+
+
+async def test_a_revoked_token_ends_its_live_streams_within_a_second(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        secured.allow("client/f", [Action.REGISTER], "role:**")
+        revoked, kept = secured.token_for("client/f"), secured.token_for("client/f")
+        async with (
+            RawFramework(secured.master.address, bearing(revoked)) as framework,
+            RawFramework(secured.master.address, bearing(kept)) as other,
+            RawAgent(
+                secured.master.address, bearing(secured.token_for("agent/a1", TokenKind.AGENT))
+            ) as agent,
+        ):
+            await framework.subscribe()
+            await other.subscribe()
+            await agent.register(agent_id="a1")
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            answer = await call(
+                secured,
+                bearing(secured.admin),
+                AccessServiceStub,
+                "RevokeToken",
+                access_pb2.RevokeTokenRequest(token_id=revoked.token_id),
+            )
+            assert answer.token.token_id == revoked.token_id
+            await framework.next("error")
+            status, text = await framework.ended()
+            assert (status, loop.time() - started < 1) == (_STATUS.UNAUTHENTICATED, True)
+            assert "revoked" in text
+            # The others continue.
+            assert (await other.call(suppress={})).seq == 1
+        assert await who(secured, revoked) is _STATUS.UNAUTHENTICATED
+
+
+async def test_an_expired_token_ends_its_live_stream_but_is_not_fatal(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        secured.allow("client/f", [Action.REGISTER], "role:**")
+        now_ms = secured.master._clock.wall_ms()
+        token = secured.token_for("client/f", expires_ms=now_ms + 300)
+        async with RawFramework(secured.master.address, bearing(token)) as framework:
+            await framework.subscribe()
+            await framework.next("error")
+            status, text = await framework.ended()
+        assert (status, "expired" in text) == (_STATUS.UNAVAILABLE, True)
+        assert await who(secured, token) is _STATUS.UNAUTHENTICATED
+
+
+async def test_an_agent_joins_once_and_then_is_itself(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        join = secured.token_for("", TokenKind.JOIN, uses_left=1)
+        own = make_token()
+        request = agent_pb2.JoinRequest(agent_id="a1", token_id=own.token_id, token_hash=own.hash)
+        for _ in range(2):
+            answer = await call(secured, bearing(join), AgentServiceStub, "Join", request)
+            assert answer == agent_pb2.JoinResponse()
+        assert (await who(secured, own)).principal == "agent/a1"
+        other = make_token()
+        request = agent_pb2.JoinRequest(
+            agent_id="a1", token_id=other.token_id, token_hash=other.hash
+        )
+        again = secured.token_for("", TokenKind.JOIN)
+        refusal = await call(secured, bearing(again), AgentServiceStub, "Join", request)
+        assert refusal is _STATUS.FAILED_PRECONDITION
+        async with RawAgent(secured.master.address, bearing(own)) as agent:
+            assert await agent.register(agent_id="a1") == "a1"
+
+
+async def test_a_join_token_is_good_for_nothing_else(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        join = secured.token_for("", TokenKind.JOIN)
+        assert await who(secured, join) is _STATUS.PERMISSION_DENIED
+        async with RawAgent(secured.master.address, bearing(join)) as agent:
+            with pytest.raises(StreamEnded, match="PERMISSION_DENIED"):
+                await agent.register(agent_id="a1")
+
+
+async def test_whoami_and_check_access_explain_the_rule(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        secured.join("viewer", "client/v")
+        token = secured.token_for("client/v")
+        found = await who(secured, token)
+        assert (found.principal, list(found.groups), found.credential, found.is_auth_on) == (
+            "client/v",
+            ["viewer"],
+            "token",
+            True,
+        )
+        request = access_pb2.CheckAccessRequest(action="view", object="role:ads")
+        answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
+        assert (answer.allowed, answer.rule) == (True, "viewer")
+        request = access_pb2.CheckAccessRequest(action="kill", object="role:ads")
+        answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
+        assert (answer.allowed, answer.rule) == (False, "")
+        assert answer.reason == "no rule allows client/v (in viewer) to kill role:ads"
+        # Only an administrator asks about others.
+        request.principal = "client/other"
+        answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
+        assert answer is _STATUS.PERMISSION_DENIED
+
+
+async def test_the_policy_is_changed_and_tokens_are_listed(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        admin = bearing(secured.admin)
+        rule = access_pb2.Rule(
+            name="ads", subject="client/bob", actions=["register"], object="role:ads"
+        )
+        request = access_pb2.UpdatePolicyRequest(
+            changes=[access_pb2.PolicyChange(set_rule=rule)], dry_run=True
+        )
+        answer = await call(secured, admin, AccessServiceStub, "UpdatePolicy", request)
+        assert list(answer.policy.rules) == [rule]
+        empty = access_pb2.GetPolicyRequest()
+        assert not (await call(secured, admin, AccessServiceStub, "GetPolicy", empty)).rules
+        request.dry_run = False
+        await call(secured, admin, AccessServiceStub, "UpdatePolicy", request)
+        known = await call(secured, admin, AccessServiceStub, "GetPolicy", empty)
+        assert list(known.rules) == [rule]
+        assert [each.name for each in known.groups] == ["admin", "operator", "viewer"]
+        token = make_token()
+        wire = access_pb2.Token(
+            token_id=token.token_id, kind=access_pb2.TOKEN_KIND_CLIENT, principal="client/bob"
+        )
+        create = access_pb2.CreateTokenRequest(token=wire, token_hash=token.hash)
+        await call(secured, admin, AccessServiceStub, "CreateToken", create)
+        listed = await call(
+            secured, admin, AccessServiceStub, "ListTokens", access_pb2.ListTokensRequest()
+        )
+        assert [each.principal for each in listed.tokens] == ["client/bob"]
+        assert listed.tokens[0].created_by == "client/local-admin"
+        assert token.secret not in str(listed)
+
+
+async def test_a_malformed_request_is_refused_after_authentication(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        for security, status in (
+            (bearing(secured.admin), _STATUS.INVALID_ARGUMENT),
+            (None, _STATUS.UNAUTHENTICATED),
+        ):
+            async with make_channel(secured.master.address, security) as channel:
+                method: Any = channel.unary_unary("/croupier.v1.OperatorService/KillTask")
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await method(b"\xff\xff\xff", timeout=5)
+                assert caught.value.code() is status
+
+
+async def test_refused_and_changing_calls_are_audited(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    async with secured_master(tmp_path, audit_log=log) as secured:
+        secured.allow("client/f", [Action.REGISTER], "role:**")
+        token = secured.token_for("client/f")
+        gone = operator_pb2.MarkAgentGoneRequest(agent="a1")
+        await call(secured, bearing(token), OperatorServiceStub, "MarkAgentGone", gone)
+        await call(secured, None, OperatorServiceStub, "MarkAgentGone", gone)
+        await call(secured, bearing(secured.admin), OperatorServiceStub, "MarkAgentGone", gone)
+        async with RawFramework(secured.master.address, bearing(token)) as framework:
+            await framework.subscribe()
+            await framework.call(kill={"task_id": "t1"})
+            await framework.call(suppress={})
+
+        def lines() -> list[dict[str, Any]]:
+            return [json.loads(line) for line in log.read_text().splitlines()]
+
+        await eventually(lambda: len(lines()) == 5)
+    assert log.stat().st_mode & 0o777 == 0o600
+    found = [
+        (line["principal"], line["method"], line["object"], line["decision"], line["result"])
+        for line in lines()
+    ]
+    agent = "OperatorService/MarkAgentGone", "agent:a1"
+    framework_id = framework.framework_id
+    assert found == [
+        ("client/f", *agent, "deny", "PERMISSION_DENIED"),
+        ("", *agent[:1], "", "deny", "UNAUTHENTICATED"),
+        ("client/local-admin", *agent, "undecided", "NOT_FOUND"),
+        (
+            "client/f",
+            "FrameworkService/SUBSCRIBE",
+            f"framework:{framework_id},role:*",
+            "allow",
+            "OK",
+        ),
+        ("client/f", "FrameworkService/KILL", "task:t1", "undecided", "NOT_FOUND"),
+    ]
+    assert lines()[2]["rule"] == "admin"
+    text = log.read_text()
+    assert token.secret not in text
+    assert secured.admin.secret not in text
