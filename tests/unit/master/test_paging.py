@@ -79,7 +79,7 @@ class Lister:
             self.shown += 1
             return listed.view(state, key)
 
-        return Listed(listed.name, keys, view)
+        return replace(listed, keys=keys, view=view)
 
 
 def with_agents(number: int) -> Lister:
@@ -264,3 +264,23 @@ async def test_roles_are_listed_in_tree_order_over_pages() -> None:
     assert [view.role for view in views] == ["a", "a/b", "a/c", "a/c/d", "a-b", "b"]
     assert [view.frameworks for view in views] == [3, 2, 1, 1, 1, 1]
     assert [view.tasks for view in views] == [1, 1, 0, 0, 0, 0]
+
+
+async def test_pages_are_for_the_principal_that_asked_for_them() -> None:
+    lister = with_agents(7)
+
+    def listed(name: str) -> Listed[pb.AgentView]:
+        return replace(all_agents(lister.clock), caller=name)
+
+    _, token = await lister.page(listed("client/alice"), size=1)
+    for other in ("client/bob", ""):
+        with pytest.raises(InvalidRequest, match="page_token"):
+            await lister.page(listed(other), token, size=1)
+    # The id of another's listing in a token of one's own.
+    name, listing_id, last = base64.urlsafe_b64decode(token).decode().split("\n")
+    forged = "\n".join((name.replace("alice", "bob"), listing_id, last))
+    kept = dict(lister.pages._listings)
+    _, fresh = await lister.page(
+        listed("client/bob"), base64.urlsafe_b64encode(forged.encode()).decode(), size=1
+    )
+    assert base64.urlsafe_b64decode(fresh).decode().split("\n")[1] not in kept

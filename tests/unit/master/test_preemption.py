@@ -16,12 +16,13 @@ from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import AgentRecord, MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
-from croupier.master.services.views import view_reasons
+from croupier.master.services.explanations import view_reasons
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
+from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import World, make_task
 
 HURRY = Settings(preemption=PreemptionRules(True, fair_timeout_s=5.0, grace_s=10.0))
@@ -123,6 +124,21 @@ def test_check_is_bounded_when_many_starve_without_victims() -> None:
             made = 0
             pass_time(world, 1.0)
             assert made < 10 * EFFORT
+
+
+@pytest.mark.parametrize("views_all", [False, True])
+def test_a_victim_learns_for_whom_only_if_it_may_view_that(views_all: bool) -> None:
+    world = SecuredWorld(settings=HURRY)
+    world.allow("bob client/bob register,run-as *", "anna client/anna register,run-as *")
+    world.member("viewer", *(["anna"] if views_all else []))
+    world.secured_agent("a1")
+    early = world.owned("anna", "ads", demand="cpus:1;mem:1MB")
+    world.accept(early, *(make_task(f"t{n}", "cpus:1;mem:1MB") for n in range(4)))
+    late = world.framework_id(world.owned("bob", "web", demand="cpus:1;mem:1MB"))
+    pass_time(world, 7.0)
+    reasons = {each.reason for each in asked(world)}
+    assert reasons
+    assert all((late in reason) == views_all for reason in reasons)
 
 
 def preemption_reasons(world: World, name: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, Plan
+from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.deadlines import PreemptionGrace, StarvationCheck
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
@@ -18,7 +19,9 @@ from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_task import kill
 from croupier.master.core.state import State
+from croupier.model.access import Action
 from croupier.model.ids import FrameworkId, OfferId, TaskId
+from croupier.model.principal import Principal
 from croupier.model.task import Reason
 
 CHECK_INTERVAL_S = 1.0
@@ -91,16 +94,26 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
 
 def _begin(state: State, plan: Plan, now: float) -> Iterator[Effect]:
     starving = plan.starving.leaf
-    reason = (
-        f"framework {starving.framework_id} in role {starving.role} has been below"
-        f" {'a guarantee' if plan.starving.by_guarantee else 'its fair share'}"
+    since = (
+        f"has been below {'a guarantee' if plan.starving.by_guarantee else 'its fair share'}"
         f" for {now - plan.starving.since:.0f} s"
     )
+    reason = f"framework {starving.framework_id} in role {starving.role} {since}"
+
+    def reason_for(victim: Leaf) -> str:
+        """Return the reason; it names the starving framework only to those who may view it."""
+        viewer = Principal(state.frameworks[victim.framework_id].owner)
+        starved = state.frameworks[starving.framework_id]
+        permissions = state.permissions(viewer)
+        is_visible = may_on_role(permissions, Action.VIEW, starving.role, starved.owner)
+        return reason if is_visible else f"another framework {since}"
+
     asked: dict[Leaf, list[TaskId]] = {}
     grace_s = state.preemptor.rules.grace_s
     for victim in plan.victims:
         if victim.is_offer:
-            yield from rescind(state, state.offers[OfferId(victim.key)], reason, now)
+            offer = state.offers[OfferId(victim.key)]
+            yield from rescind(state, offer, reason_for(victim.leaf), now)
             continue
         asked.setdefault(victim.leaf, []).append(TaskId(victim.key))
         grace = PreemptionGrace(victim.leaf.framework_id, TaskId(victim.key))
@@ -108,7 +121,9 @@ def _begin(state: State, plan: Plan, now: float) -> Iterator[Effect]:
     for leaf, task_ids in asked.items():
         session = state.frameworks[leaf.framework_id].session
         if session is not None:
-            message = PreemptRequested(tuple(task_ids), plan.agent_id, grace_s, leaf.role, reason)
+            message = PreemptRequested(
+                tuple(task_ids), plan.agent_id, grace_s, leaf.role, reason_for(leaf)
+            )
             yield Send(session, message)
     yield Happened(
         PreemptionBegun(

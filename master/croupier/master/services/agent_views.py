@@ -7,6 +7,7 @@ from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.agents import Agent, Connected
 from croupier.master.core.drains import DrainProgress
 from croupier.master.core.state import State
+from croupier.master.services.visibility import Visibility
 from croupier.master.wire.to_framework import agent_to_wire
 from croupier.model.health import problems_text
 from croupier.model.ids import Role
@@ -15,8 +16,8 @@ from croupier.v1.agent_pb2 import HealthProblem
 from croupier.wire.resources import resources_to_wire
 
 
-def view_agent(status: AgentStatus) -> pb.AgentView:
-    """Convert one agent."""
+def view_agent(status: AgentStatus, visible: Visibility | None = None) -> pb.AgentView:
+    """Convert one agent; tasks that block its drain only if they are `visible`."""
     wire = pb.AgentView(
         agent=agent_to_wire(status.agent),
         state=status.state,
@@ -30,7 +31,7 @@ def view_agent(status: AgentStatus) -> pb.AgentView:
     if status.timeout_in_s is not None:
         wire.decided_in_ms = _ms(status.timeout_in_s)
     if status.drain is not None:
-        wire.drain.CopyFrom(_drain(status.drain))
+        wire.drain.CopyFrom(_drain(status.drain, visible))
     return wire
 
 
@@ -62,13 +63,15 @@ def withheld_reasons(state: State, role: Role) -> list[PassedOver]:
     ]
 
 
-def _drain(drain: DrainProgress) -> pb.Drain:
+def _drain(drain: DrainProgress, visible: Visibility | None) -> pb.Drain:
     wire = pb.Drain(done=drain.is_done, tasks_left=drain.tasks_left)
     if drain.grace_ms is not None:
         wire.grace_ms = drain.grace_ms
     if drain.estimate_s is not None:
         wire.estimate_ms = _ms(drain.estimate_s)
     for each in drain.blockers:
+        if visible is not None and not visible.has_framework_id(each.framework_id):
+            continue
         wire.blockers.add(framework_id=each.framework_id, task_id=each.task_id, reason=each.reason)
     return wire
 

@@ -2,6 +2,9 @@
 
 Keys are ids. The key of a task is its framework's id and its own. The key of a role is its path,
 so that a parent comes right before its children.
+
+A list holds what its caller may view: the keys are filtered when the first page is made, and each
+item again when it is viewed.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.services import agent_views, views
 from croupier.master.services.paging import Listed, Read
+from croupier.master.services.visibility import Visibility
 from croupier.master.wire.access import token_to_wire
 from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
-from croupier.model.principal import Principal
+from croupier.model.principal import ANONYMOUS, Principal
 from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
 
@@ -32,73 +36,104 @@ TASKS_AT_ONCE: Final = 10_000
 _BETWEEN: Final = "\0"
 
 
-def all_agents(clock: Clock) -> Listed[pb.AgentView]:
-    """List agents, except those declared gone."""
+def all_agents(clock: Clock, caller: Principal = ANONYMOUS) -> Listed[pb.AgentView]:
+    """List the agents that the caller may view, except those declared gone."""
+
+    def keys(state: State) -> list[str]:
+        visible = Visibility(state, caller)
+        return [agent_id for agent_id in state.agents if visible.has_agent(agent_id)]
 
     def view(state: State, key: str) -> pb.AgentView | None:
-        agent = state.agents.get(AgentId(key))
-        if agent is None:
+        visible, agent = Visibility(state, caller), state.agents.get(AgentId(key))
+        if agent is None or not visible.has_agent(agent.agent_id):
             return None
-        return agent_views.view_agent(agent_status(state, agent, clock.now()))
+        return agent_views.view_agent(agent_status(state, agent, clock.now()), visible)
 
-    return Listed("agents", lambda state: list(state.agents), view)
+    return Listed("agents", keys, view, caller.name)
 
 
-def all_frameworks(clock: Clock) -> Listed[pb.FrameworkView]:
-    """List frameworks; also removed ones that still have tasks."""
+def all_frameworks(clock: Clock, caller: Principal = ANONYMOUS) -> Listed[pb.FrameworkView]:
+    """List the frameworks that the caller may view; also removed ones that still have tasks."""
+
+    def keys(state: State) -> list[str]:
+        visible = Visibility(state, caller)
+        return [key for key, each in state.frameworks.items() if visible.has_framework(each)]
 
     def view(state: State, key: str) -> pb.FrameworkView | None:
-        framework = state.frameworks.get(FrameworkId(key))
-        return None if framework is None else views.view_framework(state, framework, clock.now())
+        visible, framework = Visibility(state, caller), state.frameworks.get(FrameworkId(key))
+        if framework is None or not visible.has_framework(framework):
+            return None
+        return views.view_framework(state, framework, clock.now(), visible)
 
-    return Listed("frameworks", lambda state: list(state.frameworks), view)
+    return Listed("frameworks", keys, view, caller.name)
 
 
-def all_offers(clock: Clock) -> Listed[pb.OfferView]:
-    """List outstanding offers."""
+def all_offers(clock: Clock, caller: Principal = ANONYMOUS) -> Listed[pb.OfferView]:
+    """List the outstanding offers that the caller may view."""
+
+    def keys(state: State) -> list[str]:
+        visible = Visibility(state, caller)
+        return [key for key, each in state.offers.items() if visible.has_offer(each)]
 
     def view(state: State, key: str) -> pb.OfferView | None:
         offer = state.offers.get(OfferId(key))
-        return None if offer is None else views.view_offer(state, offer, clock.now())
+        if offer is None or not Visibility(state, caller).has_offer(offer):
+            return None
+        return views.view_offer(state, offer, clock.now())
 
-    return Listed("offers", lambda state: list(state.offers), view)
+    return Listed("offers", keys, view, caller.name)
 
 
-def all_roles(tasks: Counter[Role]) -> Listed[pb.RoleView]:
-    """List roles with frameworks or settings, and their parents; `tasks` counts those of each."""
+def all_roles(tasks: Counter[Role], caller: Principal = ANONYMOUS) -> Listed[pb.RoleView]:
+    """List roles with frameworks or settings, and their parents; `tasks` counts those of each.
+
+    The caller gets those that it may view.
+    """
 
     def keys(state: State) -> list[str]:
-        return [role.replace("/", _BETWEEN) for role in known_roles(state)]
+        found = Visibility(state, caller).roles(known_roles(state))
+        return [role.replace("/", _BETWEEN) for role in found]
 
-    def view(state: State, key: str) -> pb.RoleView:
+    def view(state: State, key: str) -> pb.RoleView | None:
         role = Role(key.replace(_BETWEEN, "/"))
+        if not Visibility(state, caller).has_role(role):
+            return None
         return views.view_role(role_status(state, role, tasks[role]))
 
-    return Listed("roles", keys, view)
+    return Listed("roles", keys, view, caller.name)
 
 
-def tasks_of(framework_id: FrameworkId, *, with_commands: bool) -> Listed[pb.TaskView]:
-    """List tasks of a framework, or of all if the id is empty; also recently ended ones."""
+def tasks_of(
+    framework_id: FrameworkId, *, with_commands: bool, caller: Principal = ANONYMOUS
+) -> Listed[pb.TaskView]:
+    """List tasks of a framework, or of all if the id is empty; also recently ended ones.
+
+    The caller gets those that it may view.
+    """
 
     def keys(state: State) -> list[str]:
+        visible = Visibility(state, caller)
         found = [
             f"{framework.framework_id}/{task_id}"
             for framework in _chosen(state, framework_id)
-            for task_id in framework.tasks
+            for task_id, task in framework.tasks.items()
+            if visible.in_role(task.role, framework.owner)
         ]
         for ended in state.ended:
             mine, task_id = ended.framework_id, ended.info.task_id
             framework = state.frameworks.get(mine)
             is_live = framework is not None and task_id in framework.tasks
-            if framework_id in ("", mine) and not is_live:
+            if framework_id in ("", mine) and not is_live and visible.has_task(ended):
                 found.append(f"{mine}/{task_id}")
         return found
 
     def view(state: State, key: str) -> pb.TaskView | None:
         task = _find_task(state, key)
-        return None if task is None else views.view_task(task, with_command=with_commands)
+        if task is None or not Visibility(state, caller).has_task(task):
+            return None
+        return views.view_task(task, with_command=with_commands)
 
-    return Listed(f"tasks/{framework_id}", keys, view)
+    return Listed(f"tasks/{framework_id}", keys, view, caller.name)
 
 
 def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
@@ -113,7 +148,7 @@ def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
         token = state.tokens.get(TokenId(key))
         return None if token is None else token_to_wire(token)
 
-    return Listed("tokens", keys, view)
+    return Listed("tokens", keys, view, caller.name)
 
 
 async def count_tasks(read: Read) -> Counter[Role]:

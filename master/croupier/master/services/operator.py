@@ -17,14 +17,17 @@ from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
+from croupier.master.services.explanations import view_reasons
 from croupier.master.services.output_links import view_links
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.services.unary import unary
+from croupier.master.services.visibility import Visibility
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.clock import Clock
 from croupier.model.errors import NotLeader
 from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.principal import Principal
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
 
@@ -41,10 +44,14 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.GetMasterRequest, context: Context
     ) -> pb.GetMasterResponse:
         """Return the master's identity and the cluster's resources; on a follower, the leader."""
-        leadership, wire = self._leadership, pb.GetMasterResponse()
+        leadership, wire, caller = self._leadership, pb.GetMasterResponse(), current_caller()
         with suppress(NotLeader):
-            wire = await leadership.read(lambda state: views.view_master(state, self._clock.now()))
-        wire.leader, wire.leader_address = leadership.is_leader, leadership.leader
+            wire = await leadership.read(
+                lambda state: views.view_master(state, self._clock.now(), caller.principal)
+            )
+        wire.leader = leadership.is_leader
+        if caller.is_redirected:
+            wire.leader_address = leadership.leader
         wire.version = self._version
         return wire
 
@@ -53,7 +60,7 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
         """Return a page of the agents."""
-        found, token = await self._pages.page(lists.all_agents(self._clock), request)
+        found, token = await self._pages.page(lists.all_agents(self._clock, _principal()), request)
         return pb.ListAgentsResponse(agents=found, next_page_token=token)
 
     @unary
@@ -61,7 +68,9 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
         """Return a page of the frameworks."""
-        found, token = await self._pages.page(lists.all_frameworks(self._clock), request)
+        found, token = await self._pages.page(
+            lists.all_frameworks(self._clock, _principal()), request
+        )
         return pb.ListFrameworksResponse(frameworks=found, next_page_token=token)
 
     @unary
@@ -70,7 +79,7 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.ListRolesResponse:
         """Return a page of the roles."""
         tasks = await lists.count_tasks(self._leadership.read)
-        found, token = await self._pages.page(lists.all_roles(tasks), request)
+        found, token = await self._pages.page(lists.all_roles(tasks, _principal()), request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
 
     @unary
@@ -78,7 +87,7 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
         """Return a page of the outstanding offers."""
-        found, token = await self._pages.page(lists.all_offers(self._clock), request)
+        found, token = await self._pages.page(lists.all_offers(self._clock, _principal()), request)
         return pb.ListOffersResponse(offers=found, next_page_token=token)
 
     @unary
@@ -87,7 +96,9 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.ListTasksResponse:
         """Return a page of the tasks, of one framework or of all."""
         framework_id = FrameworkId(request.framework_id)
-        listed = lists.tasks_of(framework_id, with_commands=request.with_commands)
+        listed = lists.tasks_of(
+            framework_id, with_commands=request.with_commands, caller=_principal()
+        )
         found, token = await self._pages.page(listed, request)
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
@@ -96,7 +107,7 @@ class OperatorService(OperatorServiceServicer):
         """Kill a task."""
         grace = request.kill_policy.grace_ms if request.HasField("kill_policy") else None
         task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
-        caller = current_caller().principal
+        caller = _principal()
         task = await self._leadership.ask(
             lambda number: OperatorKill(number, task_id, framework_id, grace, caller)
         )
@@ -108,13 +119,17 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.UpdateRolesResponse:
         """Change settings of roles: all of them, or none."""
         changes, peer = changes_from_wire(request.changes), context.peer()
-        caller = current_caller().principal
+        caller = _principal()
         moved = await self._leadership.ask(
             lambda number: UpdateRoles(
                 number, changes, request.dry_run, request.force, peer, caller
             )
         )
-        return views.view_moved(moved, dry_run=request.dry_run)
+        return await self._leadership.read(
+            lambda state: views.view_moved(
+                moved, Visibility(state, caller), dry_run=request.dry_run
+            )
+        )
 
     @unary
     async def DrainAgent(
@@ -154,7 +169,7 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.TeardownFrameworkResponse:
         """End a framework and its tasks for good."""
         framework_id, peer = FrameworkId(request.framework_id), context.peer()
-        caller = current_caller().principal
+        caller = _principal()
         torn = await self._leadership.ask(
             lambda number: TeardownFramework(number, framework_id, peer, caller)
         )
@@ -164,8 +179,9 @@ class OperatorService(OperatorServiceServicer):
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain why a framework gets no more offers."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
+        caller = _principal()
         return await self._leadership.read(
-            lambda state: views.view_reasons(state, framework_id, agent_id, self._clock.now())
+            lambda state: view_reasons(state, framework_id, agent_id, self._clock.now(), caller)
         )
 
     @unary
@@ -180,8 +196,14 @@ class OperatorService(OperatorServiceServicer):
         )
 
     async def _operate(self, named: str, action: AgentAction, context: Context) -> pb.AgentView:
-        peer, caller = context.peer(), current_caller().principal
+        peer, caller = context.peer(), _principal()
         status = await self._leadership.ask(
             lambda number: OperateAgent(number, named, action, peer, caller)
         )
-        return agent_views.view_agent(status)
+        return await self._leadership.read(
+            lambda state: agent_views.view_agent(status, Visibility(state, caller))
+        )
+
+
+def _principal() -> Principal:
+    return current_caller().principal

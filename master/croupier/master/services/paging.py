@@ -5,7 +5,8 @@ each key in turn. So an item that exists throughout is listed exactly once, and 
 is that of its items.
 
 A token names its listing and the last key shown. If this master does not have the listing, it
-makes a new one and continues after that key.
+makes a new one and continues after that key. A token is good only for the principal that got it:
+the listing holds the keys of items that this principal may view, and no others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import base64
 import secrets
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
@@ -56,12 +58,19 @@ class Listed(Generic[ViewT]):
     Attributes:
         name: identifies the list and its filter.
         keys: returns the keys of all items, each once, in any order. Items are listed by key.
-        view: returns one item; None if it no longer exists.
+        view: returns one item; None if it no longer exists, or may not be viewed any more.
+        caller: the principal that it is for; no other can use its pages.
     """
 
     name: str
     keys: Callable[[State], list[str]]
     view: Callable[[State, str], ViewT | None]
+    caller: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the tokens of its pages are for."""
+        return f"{self.name} {self.caller}" if self.caller else self.name
 
 
 class PageRequest(Protocol):
@@ -80,6 +89,7 @@ class PageRequest(Protocol):
 class _Listing:
     """Sorted keys of a list at the time of its first page."""
 
+    title: str
     keys: list[str]
     used_at: float
 
@@ -90,7 +100,7 @@ class Pages:
     def __init__(self, read: Read, clock: Clock) -> None:
         self._read, self._clock = read, clock
         self._listings: OrderedDict[str, _Listing] = OrderedDict()
-        self._turns = asyncio.Semaphore(MOST_LISTINGS)
+        self._turns = _Turns(MOST_LISTINGS)
 
     def __len__(self) -> int:
         return len(self._listings)
@@ -102,10 +112,10 @@ class Pages:
             InvalidRequest: if the token is not of this list.
             CroupierError: as for `Leadership.read`.
         """
-        listing_id, last = _parse_token(listed.name, request.page_token)
+        listing_id, last = _parse_token(listed.title, request.page_token)
         size = min(request.page_size or PAGE_ITEMS, PAGE_ITEMS)
-        async with self._turns:
-            listing = self._known(listing_id)
+        async with self._turns.of(listed.caller):
+            listing = self._known(listing_id, listed.title)
             if listing is None:
                 listing_id, listing = secrets.token_hex(4), await self._begin(listed)
             start = 0 if last is None else bisect_right(listing.keys, last)
@@ -114,7 +124,7 @@ class Pages:
             self._listings.pop(listing_id, None)
             return views, ""
         self._remember(listing_id, listing)
-        return views, _make_token(listed.name, listing_id, listing.keys[end - 1])
+        return views, _make_token(listed.title, listing_id, listing.keys[end - 1])
 
     async def _begin(self, listed: Listed[ViewT]) -> _Listing:
         keys: list[str] = []
@@ -124,7 +134,7 @@ class Pages:
             await asyncio.sleep(0)
         # Python's sort merges the sorted runs.
         keys.sort()
-        return _Listing(keys, self._clock.now())
+        return _Listing(listed.title, keys, self._clock.now())
 
     async def _fill(
         self, listed: Listed[ViewT], keys: Sequence[str], at: int, size: int
@@ -147,9 +157,10 @@ class Pages:
                 return end + 1
         return min(at + SLICE_ITEMS, len(keys))
 
-    def _known(self, listing_id: str) -> _Listing | None:
+    def _known(self, listing_id: str, title: str) -> _Listing | None:
         self._forget(self._clock.now() - IDLE_S)
-        return self._listings.get(listing_id)
+        found = self._listings.get(listing_id)
+        return found if found is not None and found.title == title else None
 
     def _remember(self, listing_id: str, listing: _Listing) -> None:
         listing.used_at = self._clock.now()
@@ -164,6 +175,32 @@ class Pages:
             if self._listings[oldest].used_at >= used_before:
                 return
             del self._listings[oldest]
+
+
+class _Turns:
+    """Pages that are made at the same time: a few, and one for each principal."""
+
+    def __init__(self, most: int) -> None:
+        self._all = asyncio.Semaphore(most)
+        self._of: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, caller: str) -> AsyncIterator[None]:
+        """Wait for a turn of the principal; all callers without a name share no lock."""
+        if not caller:
+            async with self._all:
+                yield
+            return
+        lock, waiting = self._of.get(caller, (asyncio.Lock(), 0))
+        self._of[caller] = lock, waiting + 1
+        try:
+            async with lock, self._all:
+                yield
+        finally:
+            lock, waiting = self._of[caller]
+            self._of[caller] = lock, waiting - 1
+            if waiting == 1:
+                del self._of[caller]
 
 
 class _Page(Generic[ViewT]):

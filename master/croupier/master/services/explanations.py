@@ -1,0 +1,137 @@
+"""Explanations for operators: why a framework gets no more offers.
+
+Rule: an explanation names another role, framework or agent only to a caller that may view it. The
+details of the allocator name frameworks in the role that they are about, and compare that role and
+the framework's own up to the node where they part: so the text is shown only if both paths are
+visible, and is replaced by a general one if not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from croupier.master.allocator import Cause, PassedOver
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.role_status import count_tasks, in_tree_order, role_status
+from croupier.master.core.state import State
+from croupier.master.services.agent_views import withheld_reason, withheld_reasons
+from croupier.master.services.views import view_framework, view_role
+from croupier.master.services.visibility import Visibility
+from croupier.model.errors import NotFound
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.principal import ANONYMOUS, Principal
+from croupier.v1 import operator_pb2 as pb
+
+# Causes that lie in a role, mostly another one, with the text for callers that may not view it.
+_ABOUT_A_ROLE: Final[Mapping[Cause, str]] = {
+    Cause.LIMIT: "a role is at its limit",
+    Cause.GUARANTEE: "it went to another role, which is below its guarantee",
+    Cause.OUTRANKED: "it went to another role, which holds less",
+    Cause.KEPT: "it is reserved for another role",
+    Cause.EARMARKED: "it is earmarked for another role",
+}
+# Causes that lie in an agent, with the text for callers that may not view it.
+_ABOUT_AN_AGENT: Final[Mapping[Cause, str]] = {
+    Cause.DRAINING: "agents are being drained",
+    Cause.DEACTIVATED: "an operator has deactivated agents",
+    Cause.UNHEALTHY: "agents are unhealthy",
+    Cause.AGENT_AWAY: "the agent is not connected",
+}
+# The agent of the latest case, at the beginning of a detail.
+_AGENT: Final = re.compile(r"^agent \S+: ")
+
+
+def view_reasons(
+    state: State,
+    framework_id: FrameworkId,
+    agent_id: AgentId,
+    now: float,
+    caller: Principal = ANONYMOUS,
+) -> pb.ExplainResponse:
+    """Explain why a framework gets no more offers, of any agent or of `agent_id`.
+
+    Raises:
+        NotFound: if there is no such framework or agent, or the caller may not view it.
+    """
+    visible, framework = Visibility(state, caller), state.frameworks.get(framework_id)
+    if framework is None or not visible.has_framework(framework):
+        raise NotFound(f"no framework {framework_id!r}")
+    if agent_id and (agent_id not in state.agents or not visible.has_agent(agent_id)):
+        raise NotFound(f"no agent {agent_id!r}")
+    tasks = count_tasks(state)
+    reasons: Iterable[PassedOver] = _reasons(state, framework, agent_id, now)
+    if not visible.has_all:
+        roles = visible.roles_of(framework)
+        reasons = [_redacted(each, visible) for each in reasons if each.role in roles]
+    return pb.ExplainResponse(
+        reasons=map(_reason, reasons),
+        framework=view_framework(state, framework, now, visible),
+        policy=state.allocator.queries.policy,
+        roles=[
+            view_role(role_status(state, role, tasks[role]))
+            for role in in_tree_order(state.allocator.queries.roles_of(framework_id))
+            if visible.has_role(role)
+        ],
+    )
+
+
+def _redacted(passed: PassedOver, visible: Visibility) -> PassedOver:
+    """Return the reason without what the caller may not view."""
+    if passed.cause in _ABOUT_A_ROLE:
+        # Roots are visible if everything on the two paths is.
+        roots = {Role(role.partition("/")[0]) for role in (passed.role, passed.about)}
+        if not all(map(visible.has_role, roots)):
+            return replace(passed, detail=_ABOUT_A_ROLE[passed.cause], about="")
+        return replace(passed, detail=_AGENT.sub("", passed.detail))
+    if passed.cause is Cause.ELIGIBLE:
+        # The rest names who was served instead.
+        passed = replace(passed, detail=passed.detail.partition(";")[0])
+    if passed.about and not visible.has_agent(AgentId(passed.about)):
+        general = _ABOUT_AN_AGENT.get(passed.cause)
+        detail = passed.detail.replace(f"agent {passed.about}", "an agent")
+        return replace(passed, detail=general or detail, about="")
+    return passed
+
+
+def _reasons(
+    state: State, framework: Framework, agent_id: AgentId, now: float
+) -> Iterable[PassedOver]:
+    framework_id, roles = framework.framework_id, framework.roles
+    if not agent_id:
+        reasons = state.allocator.queries.explain(framework_id, None, now)
+        return [
+            *reasons,
+            *withheld_reasons(state, roles[0]),
+            *_preemption(state, reasons, framework, now),
+        ]
+    why = withheld_reason(state.agents[agent_id])
+    if why is None:
+        reasons = state.allocator.queries.explain(framework_id, agent_id, now)
+        return [*reasons, *_preemption(state, reasons, framework, now)]
+    cause, detail = why
+    return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
+
+
+def _preemption(
+    state: State, reasons: Iterable[PassedOver], framework: Framework, now: float
+) -> Iterable[PassedOver]:
+    """Yield, for each waiting role of the framework, when the master preempts for it."""
+    waiting = {passed.role for passed in reasons if passed.cause is not Cause.ELIGIBLE}
+    for role in framework.roles:
+        text = state.preemptor.describe(framework.framework_id, role, now)
+        if text is not None and role in waiting:
+            yield PassedOver(Cause.PREEMPTION, 0, text, role)
+
+
+def _reason(passed: PassedOver) -> pb.PassedOver:
+    wire = pb.PassedOver(
+        cause=passed.cause.value, agents=passed.agents, detail=passed.detail, role=passed.role
+    )
+    if passed.cause in _ABOUT_A_ROLE and passed.about:
+        wire.about_role = passed.about
+    elif passed.about:
+        wire.about_agent_id = passed.about
+    return wire
