@@ -14,9 +14,10 @@ from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
 from croupier.master.etcd.target import SCHEME, EtcdFiles, EtcdTarget
+from croupier.master.oidc.flags import OidcFlags
 from croupier.master.rate_limits import RateLimits
 from croupier.master.sealing.box import KeyBox
-from croupier.master.sealing.keys import open_keys
+from croupier.master.sealing.flags import SealingFlags
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
@@ -219,14 +220,9 @@ class MasterConfig:
     """Authenticate every caller, and let it do only what rules allow. Default: on with --tls-cert,
     else off. Without TLS only on loopback addresses."""
 
-    secrets_key_file: Path | None = None
-    """File with the keys that encrypt the secrets of tasks: one a line, 32 bytes in base64; the
-    first encrypts, all decrypt. Created if missing, except with etcd: there, all masters need the
-    same keys. Without a key, tasks with secrets are refused."""
+    oidc: OidcFlags = OidcFlags()  # noqa: RUF009 - frozen
 
-    secrets_key_command: str = ""
-    """Command that prints the keys of --secrets-key-file, such as a client of a key management
-    service. Runs once when the master starts, for at most 30s."""
+    sealing: SealingFlags = SealingFlags()  # noqa: RUF009 - frozen
 
     admin_token_file: Path | None = None
     """File with a token that always administers the cluster (mode 0600), to begin with and to
@@ -278,8 +274,6 @@ class MasterConfig:
             )
         if not 2 <= self.event_log_files <= 1000:
             raise InvalidRequest("--event-log-files must be between 2 and 1000")
-        if self.secrets_key_file and self.secrets_key_command:
-            raise InvalidRequest("give one of --secrets-key-file and --secrets-key-command")
         if self.store.etcd is None:
             self._check_alone()
         else:
@@ -316,8 +310,7 @@ class MasterConfig:
         Raises:
             InvalidRequest: if they cannot be read.
         """
-        file, command = self.secrets_key_file, self.secrets_key_command
-        return KeyBox(open_keys(file, command, is_shared=self.store.etcd is not None))
+        return self.sealing.box(is_shared=self.store.etcd is not None)
 
     def settings(self) -> Settings:
         """Return the settings of the core."""
@@ -380,6 +373,8 @@ class MasterConfig:
                 raise InvalidRequest(f"{flag} must be between 1 and 1,000,000")
         if self.admin_token_file is not None and not self.requires_auth:
             raise InvalidRequest("--admin-token-file is for a master with --auth")
+        if self.oidc.oidc_issuer and not self.requires_auth:
+            raise InvalidRequest("--oidc-issuer is for a master with --auth")
 
     def _check_alone(self) -> None:
         """Refuse flags that only several masters need."""

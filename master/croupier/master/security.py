@@ -47,7 +47,8 @@ class Security:
         """Guard the terms that `term` returns; None while this master follows.
 
         Raises:
-            InvalidRequest: if the file of the admin's token cannot be used.
+            InvalidRequest: if the file of the admin's token cannot be used, or the extra `oidc`
+                is needed and not installed.
             Unavailable: if the audit log cannot be opened.
         """
         is_on = config.requires_auth
@@ -56,6 +57,9 @@ class Security:
         sink = self.file or (MasterLogSink() if is_on else None)
         self.audit = Audit(sink, clock)
         self.limiter = RateLimiter(config.rate_limits(), clock)
+        verifier = config.oidc.verifier(clock) if is_on else None
+        if verifier is not None:
+            verifier.begin()
         self.authenticator = Authenticator(
             clock,
             lambda: None if (now := term()) is None else now.driver.state.tokens,
@@ -63,6 +67,7 @@ class Security:
             trust_domain=trust_domain,
             admin_token=_admin_token(config.admin_token_file) if is_on else None,
             is_mutual=config.tls.tls_ca is not None,
+            verifier=verifier,
         )
         self.gate = Gate(self.authenticator, self._permissions, self.limiter, self.audit)
         self.guards = StreamGuards(self.limiter, self.audit, is_limited=is_on)

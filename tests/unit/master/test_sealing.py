@@ -12,6 +12,7 @@ import pytest
 
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.sealing.box import KeyBox, Place, Unopenable, open_task, seal_task
+from croupier.master.sealing.flags import SealingFlags
 from croupier.master.sealing.keys import KeyFile, Keys, create_key_file, keys_of_command, parse_keys
 from croupier.master.services.privacy import is_local
 from croupier.model.errors import InvalidRequest
@@ -154,17 +155,18 @@ def test_a_changed_key_file_is_read_again_and_a_broken_one_is_not(tmp_path: Path
 
 def test_masters_that_share_a_store_do_not_make_keys_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "keys"
+    flags = SealingFlags(secrets_key_file=path)
     etcd = StoreChoice.parse("etcd://127.0.0.1:2379/croupier")
     with pytest.raises(InvalidRequest, match="same keys"):
-        MasterConfig(store=etcd, secrets_key_file=path).secret_box()
+        MasterConfig(store=etcd, sealing=flags).secret_box()
     assert not path.exists()
-    MasterConfig(secrets_key_file=path).secret_box()
+    MasterConfig(sealing=flags).secret_box()
     assert path.exists()
 
 
 def test_one_source_of_keys_is_enough(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="give one of"):
-        MasterConfig(secrets_key_file=tmp_path / "keys", secrets_key_command="true")
+        SealingFlags(secrets_key_file=tmp_path / "keys", secrets_key_command="true")
 
 
 def test_a_command_prints_the_keys() -> None:

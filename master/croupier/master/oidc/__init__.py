@@ -1,0 +1,1 @@
+"""Bearer tokens of an OpenID Connect provider. Needs the extra `oidc` (PyJWT)."""
