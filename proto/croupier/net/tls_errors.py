@@ -7,6 +7,7 @@ from typing import Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
+from croupier.net.certificate import read_certificates
 from croupier.net.credentials import ClientSecurity
 
 # Parts of gRPC's messages, and what they mean; the first that matches counts.
@@ -57,18 +58,11 @@ def _refusal(security: ClientSecurity | None) -> str:
             "it closed the connection; does it require a certificate (--tls-cert, --tls-key)?"
             " Tokens are for its --token-listen"
         )
-    return f"it refused this client's certificate; {_own_problem(security)}"
-
-
-def _own_problem(security: ClientSecurity) -> str:
-    from croupier.net.certificate import read_certificates
-
-    assert security.cert is not None
     try:
         read_certificates(security.cert)[0].check_valid(security.cert, time.time())
     except InvalidRequest as error:
-        return str(error)
-    return f"is {security.cert} signed by an authority that the server trusts?"
+        return f"it refused this client's certificate; {error}"
+    return f"it closed the connection; does it trust the authority that signed {security.cert}?"
 
 
 def _verified_name(security: ClientSecurity | None) -> str:

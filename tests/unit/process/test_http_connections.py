@@ -6,9 +6,12 @@ import asyncio
 import os
 import resource
 import socket
+import ssl
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -16,11 +19,13 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from croupier.net.address import Address
+from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.clock import SystemClock
 from croupier.process.http.acceptor import Acceptor
 from croupier.process.http.connections import Connection, HttpLimits
 from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
+from tests.harness.certificates import authority
 from tests.harness.eventually import eventually
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -32,13 +37,19 @@ SOON = 5.0
 class Served:
     """A server with slow and endless routes."""
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, limits: HttpLimits, tls: Callable[[], ServerTls] | None = None) -> None:
         routes = [
             Route("/slow", self.get_slow, Requirement.PUBLIC),
             Route("/endless", self.get_endless, Requirement.PUBLIC),
         ]
         self.server = HttpServer(
-            CollectorRegistry(), SystemClock(), lambda: None, routes, limits=limits, guards={}
+            CollectorRegistry(),
+            SystemClock(),
+            lambda: None,
+            routes,
+            limits=limits,
+            guards={},
+            tls=tls,
         )
         self.port = 0
         self.streaming = 0
@@ -61,8 +72,10 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(limits: HttpLimits) -> AsyncIterator[Served]:
-    served = Served(limits)
+async def serving(
+    limits: HttpLimits, tls: Callable[[], ServerTls] | None = None
+) -> AsyncIterator[Served]:
+    served = Served(limits, tls)
     served.port = await served.server.start(Address("127.0.0.1", 0))
     try:
         yield served
@@ -364,3 +377,30 @@ async def test_the_host_header_must_name_this_machine() -> None:
             ask = ASK.replace(b"localhost", host)
             async with connected(served, ask) as reader:
                 assert (await answer(reader)).split()[1] == status, host
+
+
+async def test_a_handshake_that_stalls_or_fails_ends_and_disturbs_no_other(tmp_path: Path) -> None:
+    files = authority().issue(tmp_path, "agent/a1")
+    tls = ServerTls.load(TlsFiles(files.cert, files.key), time.time())
+    async with serving(QUICK, lambda: tls) as served:
+        address = ("127.0.0.1", served.port)
+        silent, plain = [await asyncio.open_connection(*address) for _ in range(2)]
+        plain[1].write(ASK)
+        with capture_logs() as logs:
+            async with asyncio.timeout(SOON):
+                for reader, writer in (plain, silent):
+                    with suppress(ConnectionError):
+                        assert b"200" not in await reader.read()
+                    writer.close()
+            await eventually(lambda: len(logs) >= 2, SOON)
+        failed = [line["reason"] for line in logs if line["event"] == "http_handshake_failed"]
+        assert sorted(failed) == ["ConnectionAbortedError", "HTTP_REQUEST"]
+        trusted = ssl.create_default_context(cafile=files.ca)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", served.port, ssl=trusted, server_hostname="localhost"
+        )
+        writer.write(ASK)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
