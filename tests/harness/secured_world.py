@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from croupier.master.allocator import Allocator
@@ -18,8 +19,9 @@ from croupier.master.core.tasks import Task
 from croupier.master.core.token_commands import CreateToken
 from croupier.model.access import Rule, parse_action
 from croupier.model.errors import CroupierError
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, Role
 from croupier.model.principal import ANONYMOUS, Principal, PrincipalName
+from croupier.model.roles import RoleSettings
 from tests.harness.world import CLUSTER, World
 
 NOW_MS = 1_800_000_000_000
@@ -52,16 +54,23 @@ def token(
 class SecuredWorld(World):
     """A `World` with authentication on, in which `as_principal` names the next callers.
 
+    Agents prove the id that they state, unless another caller is named.
+
     Attributes:
         changed: the effects that tell the shell of changes of access.
     """
 
     def __init__(
-        self, *changes: PolicyChange | str, settings: Settings | None = None, is_on: bool = True
+        self,
+        *changes: PolicyChange | str,
+        settings: Settings | None = None,
+        is_on: bool = True,
+        roles: Mapping[Role, RoleSettings] | None = None,
+        state: State | None = None,
     ) -> None:
-        """Begin with a policy; `client/admin` administers it."""
+        """Begin with a policy; `client/admin` administers it. `state` replaces other options."""
         chosen = replace(settings or Settings(), auth=is_on)
-        super().__init__(state=State(f"{CLUSTER}-1", chosen, Allocator()))
+        super().__init__(state=state or State(f"{CLUSTER}-1", chosen, Allocator(roles=roles)))
         self.principal = ANONYMOUS
         self.changed: list[AccessChanged] = []
         if changes:
@@ -75,10 +84,15 @@ class SecuredWorld(World):
     def do(self, event: Event, allocate: bool = True) -> list[Effect]:
         """See `World.do`."""
         if isinstance(event, Subscribe | Register) and event.principal.is_anonymous:
-            event = replace(event, principal=self.principal)
+            event = replace(event, principal=self._caller(event))
         effects = super().do(event, allocate)
         self.changed += [each for each in effects if isinstance(each, AccessChanged)]
         return effects
+
+    def _caller(self, event: Subscribe | Register) -> Principal:
+        if isinstance(event, Register) and event.agent_id and self.principal.is_anonymous:
+            return caller(f"agent/{event.agent_id}")
+        return self.principal
 
     def ask(self, command: Command) -> object:
         """Return the answer to a command; it may be an error."""
@@ -112,7 +126,7 @@ class SecuredWorld(World):
 
     def secured_agent(self, agent_id: str, resources: str = "cpus:4;mem:4GB") -> SessionId:
         """Register an agent that has proven its id."""
-        before, self.principal = self.principal, caller(f"agent/{agent_id}")
+        before, self.principal = self.principal, ANONYMOUS
         session = self.agent(resources, f"host-{agent_id}", agent_id=AgentId(agent_id))
         self.principal = before
         return session

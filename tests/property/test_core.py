@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from croupier.master.allocator import Allocator
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
+from croupier.master.core.access_records import TokenId, TokenKind
 from croupier.master.core.agent_commands import (
     AgentAction,
     Deactivate,
@@ -23,30 +23,54 @@ from croupier.master.core.agent_commands import (
 from croupier.master.core.agent_status import AgentStatus, agent_status
 from croupier.master.core.agents import Agent
 from croupier.master.core.drains import drain_progress
-from croupier.master.core.effects import Answer, SessionId
+from croupier.master.core.effects import Answer, Close, Deposed, SessionId
 from croupier.master.core.events import (
     AgentHealth,
     AgentStopped,
     AgentTask,
+    Claim,
     FrameworkCalled,
     Received,
     RefusedLaunch,
+    Register,
     TimePassed,
 )
 from croupier.master.core.messages import Offered
+from croupier.master.core.policy_changes import (
+    AddMember,
+    PolicyChange,
+    RemoveMember,
+    RemoveRule,
+    SetGroup,
+    SetRule,
+)
+from croupier.master.core.policy_commands import UpdatePolicy
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.core.tasks import Task
+from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
+from croupier.model.access import CLUSTER as CLUSTER_OBJECT
+from croupier.model.access import Action, decide
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.principal import Principal
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from croupier.model.task import TERMINAL, Source, TaskState, TaskStatus
-from tests.harness.world import CLUSTER, World, make_task
+from croupier.model.task import TERMINAL, Command, Source, TaskInfo, TaskState, TaskStatus
+from tests.harness.secured_world import NOW_MS, SecuredWorld, caller, token
+from tests.harness.secured_world import rule as rule_of
+from tests.harness.world import make_task
 
+POLICY = (
+    "anna client/anna register role:r1",
+    "bob client/bob register role:**",
+    "carl client/carl register role:**",
+    "bob-as client/bob run-as user:*",
+    "anna-as client/anna run-as user:(agent)",
+)
 SMALL = st.integers(1, 4)
 AMOUNTS = st.builds(lambda cpus, mem: f"cpus:{cpus};mem:{mem}GB", SMALL, SMALL)
 ROOMY = "cpus:16;mem:32GB"
@@ -75,19 +99,24 @@ REPORTED = st.sampled_from(
 )
 
 
+def may_administer(state: State, principal: Principal) -> bool:
+    return bool(decide(state.access, principal, Action.ADMINISTER, CLUSTER_OBJECT))
+
+
 class CoreMachine(RuleBasedStateMachine):
     """Agents and frameworks that connect, disconnect, lie and repeat themselves."""
 
     agents = Bundle("agents")
     frameworks = Bundle("frameworks")
 
-    @initialize(weight=st.integers(1, 3))
-    def begin(self, weight: int) -> None:
+    @initialize(weight=st.integers(1, 3), is_auth_on=st.booleans())
+    def begin(self, weight: int, is_auth_on: bool) -> None:
         rules = PreemptionRules(True, fair_timeout_s=4.0, guarantee_timeout_s=2.0, grace_s=3.0)
         roles = {Role("r1"): RoleSettings(weight * 1000), Role("r2"): RoleSettings(1000)}
         # Few agents may become unreachable at once, and few gone ones are remembered.
         small = Settings(preemption=rules, removals=3, gone_agents=2)
-        self.world = World(state=State(f"{CLUSTER}-1", small, Allocator(roles=roles)))
+        self.world = SecuredWorld(*POLICY, settings=small, is_on=is_auth_on, roles=roles)
+        self.is_auth_on, self.agents_made = is_auth_on, 0
         self.known_agents: list[AgentId] = []
         self.known_frameworks: list[FrameworkId] = []
         self.tasks = 0
@@ -97,12 +126,30 @@ class CoreMachine(RuleBasedStateMachine):
     def populate(self) -> None:
         """Start two agents, and two frameworks with tasks."""
         for host in ("h0", "h1"):
-            self.known_agents.append(self.world.agent_id(self.world.agent(ROOMY, host)))
-        for role in ("r1", "r2"):
+            session = self.world.agent(ROOMY, host, agent_id=self.new_agent_id())
+            self.known_agents.append(self.world.agent_id(session))
+        for role, owner in (("r1", "anna"), ("r2", "bob")):
+            self.world.as_principal(self.named(owner))
             session = self.world.framework(role, "cpus:1;mem:1GB", failover_timeout_s=30.0)
+            self.world.as_principal("")
             self.known_frameworks.append(self.world.framework_id(session))
         for offer in list(self.world.state.offers.values()):
             self.launch(offer.offer_id, "cpus:1;mem:1GB", "cpus:1;mem:1GB")
+
+    def named(self, name: str) -> str:
+        """Return the name of a caller; nobody has one without authentication."""
+        return name if self.is_auth_on else ""
+
+    def new_agent_id(self) -> AgentId:
+        """Return the id of a new agent; empty if the master is to choose one."""
+        self.agents_made += self.is_auth_on
+        return AgentId(f"a{self.agents_made}" if self.is_auth_on else "")
+
+    def next_task(self, amount: str) -> TaskInfo:
+        """Return a task; each third runs as another user than the agent."""
+        task = make_task(f"t{self.tasks}", amount)
+        is_third = self.tasks % 3 == 0
+        return replace(task, command=Command(("true",), user="nobody")) if is_third else task
 
     def launch(self, offer_id: OfferId, *amounts: str) -> None:
         """Accept an outstanding offer."""
@@ -112,7 +159,7 @@ class CoreMachine(RuleBasedStateMachine):
         tasks = []
         for amount in amounts:
             self.tasks += 1
-            tasks.append(make_task(f"t{self.tasks}", amount))
+            tasks.append(self.next_task(amount))
         self.call(session, calls.Accept((offer_id,), tuple(tasks)))
 
     @rule(
@@ -138,7 +185,8 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(target=agents, cpus=SMALL, back=st.integers(0, 5), keep=st.booleans())
     def agent_registers(self, cpus: int, back: int, keep: bool) -> SessionId:
-        agent_id = self.known_agents[back] if back < len(self.known_agents) else AgentId("")
+        is_known = back < len(self.known_agents)
+        agent_id = self.known_agents[back] if is_known else self.new_agent_id()
         known = self.world.state.agents.get(agent_id)
         listed = _listed(list(known.tasks.values())) if known is not None and keep else ()
         resources = f"cpus:{cpus * 2};mem:{cpus * 3}GB;ports:[{back * 10}-{back * 10 + 5}]"
@@ -155,9 +203,12 @@ class CoreMachine(RuleBasedStateMachine):
         suppressed=st.booleans(),
         silent=st.lists(st.sampled_from(ROLES), max_size=1),
         client=st.sampled_from(["c1", "c2"]),
+        who=st.sampled_from(["anna", "anna", "bob", "carl", "nobody"]),
     )
     def framework_subscribes(self, roles: list[str], back: int, **more: Any) -> SessionId:
         framework_id = self.known_frameworks[back] if back < len(self.known_frameworks) else ""
+        known = self.world.state.frameworks.get(FrameworkId(framework_id))
+        self.world.as_principal(self.named(more["who"]))
         session = self.world.framework(
             framework_id=framework_id,
             client_id=more["client"],
@@ -167,6 +218,9 @@ class CoreMachine(RuleBasedStateMachine):
             demands=tuple(more["demands"]),
             suppressed_roles=tuple(more["silent"]),
         )
+        self.world.as_principal("")
+        if known is not None and known.owner not in ("", f"client/{more['who']}"):
+            assert session in self.world.closed
         if session not in self.world.closed:
             self.known_frameworks.append(self.world.framework_id(session))
         return session
@@ -198,7 +252,7 @@ class CoreMachine(RuleBasedStateMachine):
         tasks = []
         for amount in amounts:
             self.tasks += 0 if reuse else 1
-            tasks.append(make_task(f"t{self.tasks}", amount))
+            tasks.append(self.next_task(amount))
         self.call(session, calls.Accept(ids or (OfferId("none"),), tuple(tasks), refuse))
 
     @rule(session=frameworks, pick=st.integers(0, 3), refuse=st.sampled_from([None, 0.0, 50.0]))
@@ -237,9 +291,105 @@ class CoreMachine(RuleBasedStateMachine):
     def kills(self, session: SessionId, number: int) -> None:
         self.call(session, calls.Kill(TaskId(f"t{number}")))
 
-    @rule(number=st.integers(0, 30))
-    def operator_kills(self, number: int) -> None:
-        self.world.do(OperatorKill(1, TaskId(f"t{number}"), FrameworkId(""), None))
+    @rule(number=st.integers(0, 30), who=st.sampled_from(["local-admin", "anna", "nobody"]))
+    def operator_kills(self, number: int, who: str) -> None:
+        before = {id(task): task.kill for task in self.all_tasks()}
+        command = OperatorKill(1, TaskId(f"t{number}"), FrameworkId(""), None, caller(who))
+        self.world.do(command)
+        is_admin = may_administer(self.world.state, caller(who))
+        for task in self.all_tasks():
+            owner = self.world.state.frameworks[task.framework_id].owner
+            if not is_admin and owner != f"client/{who}":
+                assert task.kill == before[id(task)]
+
+    def all_tasks(self) -> list[Task]:
+        known = self.world.state.frameworks.values()
+        return [task for framework in known for task in framework.tasks.values()]
+
+    @rule(
+        changes=st.lists(
+            st.sampled_from(
+                [
+                    RemoveRule("anna"),
+                    *(SetRule(rule_of(text)) for text in POLICY),
+                    AddMember("admin", "client/anna"),
+                    RemoveMember("admin", "client/anna"),
+                    RemoveMember("admin", "client/admin"),
+                    SetGroup("admin", frozenset({"oidc:admins"})),
+                ]
+            ),
+            max_size=2,
+        ),
+        who=st.sampled_from(["admin", "admin", "anna", "nobody"]),
+    )
+    def policy_changes(self, changes: list[PolicyChange], who: str) -> None:
+        """Change rules; whoever changes them can do so again, or the holder of a token."""
+        before, state = self.world.state.access, self.world.state
+        command = UpdatePolicy(1, tuple(changes), self.wall_ms(), caller=caller(who))
+        self.world.do(command)
+        if before != state.access and self.is_auth_on:
+            holders = [Principal(token.principal) for token in state.tokens if token.principal]
+            assert any(may_administer(state, each) for each in (caller(who), *holders))
+            assert decide(before, caller(who), Action.ADMINISTER, CLUSTER_OBJECT)
+
+    @rule(
+        number=st.integers(0, 5),
+        kind=st.sampled_from([TokenKind.CLIENT, TokenKind.CLIENT, TokenKind.JOIN]),
+        expires_s=st.sampled_from([None, 5, 50]),
+        uses=st.sampled_from([None, 1]),
+        who=st.sampled_from(["local-admin", "nobody"]),
+    )
+    def token_is_created(self, number: int, kind: TokenKind, **more: Any) -> None:
+        expires = None if more["expires_s"] is None else self.wall_ms() + more["expires_s"] * 1000
+        is_join = kind is TokenKind.JOIN
+        made = token(
+            f"0000000{number}",
+            "" if is_join else "anna",
+            kind,
+            expires_ms=expires,
+            uses_left=more["uses"] if is_join else None,
+        )
+        self.world.do(CreateToken(1, made, self.wall_ms(), caller(more["who"])))
+
+    @rule(number=st.integers(0, 9), who=st.sampled_from(["local-admin", "anna", "nobody"]))
+    def token_is_revoked(self, number: int, who: str) -> None:
+        token_id = TokenId(f"0000000{number}")
+        known = self.world.state.tokens.get(token_id)
+        self.world.do(RevokeToken(1, token_id, self.wall_ms(), caller(who)))
+        if self.is_auth_on and who == "nobody":
+            assert self.world.state.tokens.get(token_id) == known
+
+    @rule(number=st.integers(0, 5), pick=st.integers(0, 5), own=st.integers(6, 9))
+    def agent_joins(self, number: int, pick: int, own: int) -> None:
+        """Join under a new id, or under that of a known agent."""
+        state = self.world.state
+        known = self.known_agents[pick] if pick < len(self.known_agents) else AgentId("new")
+        before, join_id = state.tokens.of_agent(known), TokenId(f"0000000{number}")
+        agent = state.agents.get(known)
+        was_proven = agent is not None and agent.is_authenticated
+        own_id = TokenId(f"0000000{own}")
+        self.world.do(JoinAgent(1, join_id, known, own_id, f"{own}" * 64, {}, self.wall_ms()))
+        if was_proven or before is not None:
+            assert state.tokens.of_agent(known) == before
+
+    @rule(pick=st.integers(0, 5), claim=st.sampled_from(Claim))
+    def impostor_registers(self, pick: int, claim: Claim) -> None:
+        """Register under the id of another agent; nothing happens to that agent."""
+        if not self.is_auth_on or pick >= len(self.known_agents):
+            return
+        agent_id = self.known_agents[pick]
+        agent = self.world.state.agents.get(agent_id)
+        before = (agent and agent.session, len(self.world.saved))
+        total = Resources.parse(ROOMY)
+        event = Register(SessionId(-1), agent_id, "evil", total, {}, claim=claim)
+        effects = self.world.do(replace(event, principal=caller("agent/evil")))
+        assert isinstance(effects[0], Close)
+        assert not any(isinstance(effect, Deposed) for effect in effects)
+        assert (agent and agent.session, len(self.world.saved)) == before
+
+    def wall_ms(self) -> int:
+        """Return the time of day in milliseconds."""
+        return NOW_MS + int(self.world.now * 1000)
 
     @rule(
         pick=st.integers(0, 5),
@@ -262,7 +412,7 @@ class CoreMachine(RuleBasedStateMachine):
         name = self.known_agents[pick] if named == "id" else f"h{pick}"
         state = self.world.state
         known = state.agents.get(AgentId(name))
-        effects = self.world.do(OperateAgent(1, name, action))
+        effects = self.world.do(OperateAgent(1, name, action, caller=caller("local-admin")))
         (answer,) = [each.result for each in effects if isinstance(each, Answer)]
         if known is None:
             return
@@ -300,11 +450,13 @@ class CoreMachine(RuleBasedStateMachine):
                 self.world.agent(ROOMY, agent.hostname, agent_id=agent.agent_id, tasks=listed)
         for framework in list(state.frameworks.values()):
             if framework.is_disconnected:
+                self.world.as_principal(framework.owner or self.named("carl"))
                 self.world.framework(
                     roles=framework.roles,
                     framework_id=framework.framework_id,
                     failover_timeout_s=30.0,
                 )
+                self.world.as_principal("")
 
     @rule(session=agents)
     def agent_is_heard(self, session: SessionId) -> None:
@@ -439,8 +591,10 @@ def _lasting(state: State) -> object:
     return (
         {agent_id: agent.record() for agent_id, agent in state.agents.items()},
         set(state.gone),
+        state.access,
+        list(state.tokens),
         {
-            framework_id: (framework.is_removed)
+            framework_id: (framework.is_removed, framework.owner * (not framework.is_removed))
             for framework_id, framework in state.frameworks.items()
         },
         {

@@ -21,9 +21,14 @@ from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
 from tests.harness.recorded import RecordedWorld, make_head
 from tests.harness.role_statuses import role_statuses
-from tests.property.test_core import CoreMachine
+from tests.harness.secured_world import SecuredWorld, caller
+from tests.property.test_core import POLICY, CoreMachine
 
 ROLES = st.sampled_from(["r1", "r1/x", "r2", "r3"]).map(Role)
+
+
+class SecuredLog(RecordedWorld, SecuredWorld):
+    """A secured world that logs every step."""
 
 
 class RecordedMachine(CoreMachine):
@@ -34,21 +39,29 @@ class RecordedMachine(CoreMachine):
         policy=st.sampled_from(NAMES),
         order=st.sampled_from(["arrival", "random", "pack", "spread"]),
         preemption=st.booleans(),
+        is_auth_on=st.booleans(),
     )
     def begin(
-        self, weight: int, policy: str = "drf", order: str = "arrival", preemption: bool = False
+        self,
+        weight: int,
+        is_auth_on: bool,
+        policy: str = "drf",
+        order: str = "arrival",
+        preemption: bool = False,
     ) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "log"
         rules = PreemptionRules(is_on=preemption, fair_timeout_s=2, guarantee_timeout_s=1)
         head = make_head(
-            Settings(preemption=rules),
+            Settings(preemption=rules, auth=is_auth_on),
             policy,
             Rules(order=order),
             {Role("r1"): RoleSettings(weight * 1000)},
         )
-        self.log = RecordedWorld(self.path, head, size=20_000)
+        self.log = SecuredLog(self.path, head, size=20_000)
+        self.log.allow(*POLICY)
         self.world = self.log
+        self.is_auth_on, self.agents_made = is_auth_on, 0
         self.known_agents: list[AgentId] = []
         self.known_frameworks: list[FrameworkId] = []
         self.tasks = 0
@@ -71,7 +84,8 @@ class RecordedMachine(CoreMachine):
             limit={} if limit is None else {"cpus": limit * 1000},
             preemption=preemption,
         )
-        self.world.do(UpdateRoles(1, (RoleChange(role, settings),), force=True))
+        by = caller("local-admin")
+        self.world.do(UpdateRoles(1, (RoleChange(role, settings),), force=True, caller=by))
 
     @rule()
     def operator_asks(self) -> None:

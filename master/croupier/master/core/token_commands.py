@@ -245,11 +245,15 @@ def _check_join_token(token: TokenRecord) -> None:
 
 def forget_tokens(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
     """Forget tokens, and end the sessions and streams that were opened with them."""
+    yield from _forget(state, token_ids)
+    yield AccessChanged(tuple(token_ids))
+
+
+def _forget(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
+    """Forget tokens that nothing was opened with, or whose streams the shell has ended."""
     for token_id in token_ids:
         state.tokens.remove(token_id)
         yield Save(ForgetToken(token_id))
-    if token_ids:
-        yield AccessChanged(tuple(token_ids))
 
 
 def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
@@ -269,7 +273,7 @@ def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
             count -= 1
     if count >= most:
         raise Conflict(f"there are {count} tokens; revoke some first")
-    yield from forget_tokens(state, expired)
+    yield from _forget(state, expired)
     state.tokens.put(token)
     yield Save(token)
 
