@@ -34,6 +34,7 @@ from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask,
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Source, TaskState, TaskStatus
@@ -149,8 +150,13 @@ class Story:
             name=name,
             failover_timeout_s=float(options.get("failover", 600)),
             offer_lease_s=float(options.get("lease", 0)),
-            allocate=not self._held_back,
+            allocate=not self._held_back and "owner" not in options,
         )
+        if "owner" in options:
+            framework_id = self.world.framework_id(session)
+            self.world.state.frameworks[framework_id].owner = PrincipalName(options["owner"])
+            self.world.state.allocator.set_owner(framework_id, options["owner"])
+            self.world.do(TimePassed(), not self._held_back)
         if session not in self.world.closed:
             self._join(name, session, self.world.framework_id(session))
 

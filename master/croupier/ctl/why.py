@@ -22,6 +22,7 @@ _OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
 # Advice by the master's name of the cause. `{role}` has the limit or guarantee.
 _ADVICE = {
     "filtered": "it declined these agents: it can revive, or decline for a shorter time",
+    "unanswered offers": "it has to accept or decline offers within 5 s",
     "does not fit": "demand smaller units, or add larger agents",
     "below the minimum useful amount": "declare a demand: it is offered even small amounts",
     "constraint": "relax the demand's constraints, or add agents that meet them",

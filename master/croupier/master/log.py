@@ -28,6 +28,7 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.FrameworkTornDown: ("framework_torn_down", logging.INFO),
     facts.OfferMade: ("offer_made", logging.DEBUG),
     facts.OfferEnded: ("offer_ended", logging.DEBUG),
+    facts.OffersUnanswered: ("offers_unanswered", logging.INFO),
     facts.TaskMoved: ("task_moved", logging.DEBUG),
     facts.CallAnswered: ("call_answered", logging.DEBUG),
     facts.RoleChanged: ("role_changed", logging.INFO),

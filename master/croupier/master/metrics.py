@@ -86,6 +86,11 @@ FACT_COUNTERS: Final = (
         ("outcome",),
     ),
     FactCounter(
+        "back_offs",
+        "Times that a framework or its principal left offers unanswered, and backs off.",
+        facts.OffersUnanswered,
+    ),
+    FactCounter(
         "task_transitions",
         "Task state transitions.",
         facts.TaskMoved,

@@ -11,14 +11,17 @@ alone would starve large units: under churn, small tasks refill every gap first.
 reserved for a skipped framework for a bounded time, on two conditions. The next framework in
 order would take the resource that the skipped one lacks. The skipped one is below a guarantee, or
 behind by more than its unit; a second reservation takes two units, and so on.
+
+A party that backs off (see `back_off`) is dealt only what no other framework can use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
+from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.limit_waiters import LimitWaiters
@@ -40,12 +43,17 @@ _IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One slice of a pass over dirty agents; all its visits share these values."""
+    """One slice of a pass over dirty agents; all its visits share these values.
+
+    Attributes:
+        last: the parties that back off, with the end of each back-off.
+    """
 
     tree: Tree
     agents: AgentPool
     waiters: LimitWaiters
     rules: Rules
+    last: Mapping[Party, float]
     number: int
     now: float
 
@@ -60,8 +68,16 @@ class AgentAllocation:
     def __init__(self, agent: PooledAgent, this_pass: Pass) -> None:
         self._agent, self._pass, self._tree = agent, this_pass, this_pass.tree
         self._eligibility = Eligibility(
-            agent, this_pass.tree, this_pass.rules, len(this_pass.agents.agents), this_pass.now
+            agent,
+            this_pass.tree,
+            this_pass.rules,
+            len(this_pass.agents.agents),
+            this_pass.now,
+            this_pass.last,
         )
+        # Leaves of parties that back off; they are dealt to after all others.
+        self._last: set[Leaf] = set()
+        self._is_last = not this_pass.last
         # A framework that cannot use the agent cannot for the rest of the visit: what is left
         # only shrinks.
         self._out: set[Leaf] = set()
@@ -159,18 +175,31 @@ class AgentAllocation:
             self._tree.neediest,
             self._is_eligible,
         )
+        self._is_last = not self._pass.last
+        self._last.clear()
         while eligibility.left:
             if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
                 return True
             leaf = neediest(is_eligible)
-            if leaf is None:
+            if leaf is not None:
+                self._deal(leaf)
+            elif self._last:
+                # No other framework can use the rest.
+                self._out -= self._last
+                self._last.clear()
+                self._is_last = True
+                eligibility.ahead = frozenset(each for each, _ in eligibility.starved)
+            else:
                 break
-            self._deal(leaf)
         return False
 
     def _is_eligible(self, leaf: Leaf) -> bool:
         if leaf in self._out or self._is_closed:
             self._passed_over += 1
+            return False
+        if not self._is_last and leaf.party in self._pass.last:
+            self._out.add(leaf)
+            self._last.add(leaf)
             return False
         found = self._check(leaf)
         if isinstance(found, Fit):

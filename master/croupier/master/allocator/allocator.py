@@ -9,11 +9,13 @@ of the tree. Those of an agent that has not returned to this master are either c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.absent_agents import AbsentAgents
 from croupier.master.allocator.agent_allocation import AgentAllocation, Pass
 from croupier.master.allocator.agent_pool import AgentPool, Earmark, PooledAgent
+from croupier.master.allocator.back_off import MOMENT_S, BackOff, Party, party_of
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units, merged
 from croupier.master.allocator.limit_waiters import LimitWaiters
@@ -39,6 +41,7 @@ class Allocator:
 
     Attributes:
         absent: agents that have not returned to this master.
+        back_off: parties that left offers unanswered, and come last for some time.
         charges: the resources that frameworks hold.
         queries: read-only questions.
         passes: how many passes began; a quiet cluster makes none.
@@ -64,14 +67,16 @@ class Allocator:
         self._members = Memberships(self._tree, self._agents)
         self._waiters = LimitWaiters(self._tree, self._agents)
         self.absent = AbsentAgents(self._totals)
+        self.back_off = BackOff()
         self.charges = Charges(self._tree, self._agents, self.absent, self._members, self._waiters)
-        self.queries = Queries(self._tree, self._agents, self._members, rules)
+        self.queries = Queries(self._tree, self._agents, self._members, self.back_off, rules)
         self.passes = 0
         self._in_pass = False
+        self._others_wait = -inf, False
 
     def preemptor(self, rules: PreemptionRules) -> Preemptor:
         """Return a preemptor for this allocator's frameworks and agents."""
-        return Preemptor(self._tree, self._agents, rules)
+        return Preemptor(self._tree, self._agents, self.back_off, rules)
 
     # Agents.
 
@@ -178,6 +183,8 @@ class Allocator:
 
     def remove_framework(self, framework_id: FrameworkId) -> None:
         """Remove a framework that holds nothing."""
+        if not self._members.owner(framework_id):
+            self.back_off.forget(self._party(framework_id))
         self._members.remove(framework_id)
 
     def connect(self, framework_id: FrameworkId, connected: bool) -> None:
@@ -256,6 +263,47 @@ class Allocator:
             self._count_down(leaf, units, launched, agent.facts)
         self._members.drop_if_left(leaf)
 
+    def offer_kept_since(self, framework_id: FrameworkId, agent_id: AgentId, now: float) -> float:
+        """Return when the framework's party began to keep the agent, which it is offered now."""
+        return self.back_off.row_since(self._party(framework_id), agent_id, now)
+
+    def offer_ended(
+        self,
+        framework_id: FrameworkId,
+        agent_id: AgentId,
+        kept_since: float,
+        now: float,
+        *,
+        is_used: bool,
+    ) -> float | None:
+        """Note the end of an offer; return the seconds for which the party backs off from now on.
+
+        Return None if it does not, or already did. `is_used` is whether a task was launched.
+        """
+        party = self._party(framework_id)
+        if is_used:
+            self.back_off.answered(party, agent_id)
+            return None
+        return self.back_off.ended(party, agent_id, kept_since, now)
+
+    def offer_review_at(self, framework_id: FrameworkId, expires_at: float, now: float) -> float:
+        """Return until when an offer stays whoever waits: for a moment during a back-off."""
+        last = self.back_off.active(now)
+        if expires_at <= now or not last or self._party(framework_id) not in last:
+            return expires_at
+        return min(now + MOMENT_S, expires_at)
+
+    def others_wait(self, now: float) -> bool:
+        """Return whether a framework that does not back off could use more.
+
+        O(frameworks that back off), once for each `now`.
+        """
+        if self._others_wait[0] != now:
+            last = self.back_off.active(now)
+            waits = any(leaf.party not in last for leaf in self._tree.in_order())
+            self._others_wait = now, waits
+        return self._others_wait[1]
+
     # Passes.
 
     @property
@@ -288,7 +336,10 @@ class Allocator:
                 return []
             self.passes += 1
         self._tree.refresh()
-        this_pass = Pass(self._tree, self._agents, self._waiters, self._rules, self.passes, now)
+        last = self.back_off.active(now)
+        this_pass = Pass(
+            self._tree, self._agents, self._waiters, self._rules, last, self.passes, now
+        )
         grants: list[Grant] = []
         while budget > 0:
             found = self._agents.take_dirty()
@@ -321,6 +372,9 @@ class Allocator:
             assert free.get(name, 0) + held.get(name, 0) == total, name
         filters = sum(len(agent.filters) for agent in self._agents.agents.values())
         assert filters == self.queries.filter_count()
+
+    def _party(self, framework_id: FrameworkId) -> Party:
+        return party_of(framework_id, self._members.owner(framework_id))
 
     def _forget_constraints(self, agent_id: AgentId) -> None:
         for leaf in self._tree.leaves.values():

@@ -6,11 +6,13 @@ resources that other frameworks demand.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from croupier.master.allocator import limits, rejections
 from croupier.master.allocator.agent_pool import PooledAgent
+from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.comparison import taken_by
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
@@ -79,14 +81,25 @@ class Eligibility:
         is_contended: whether a framework was rejected in favour of one that may still be dealt to.
         is_withheld: whether a framework was rejected for scarce resources of the agent.
         waits_for_round: whether a filter excludes a framework until the round is over.
+        ahead: frameworks that come before all that may still be dealt to, as those back off.
         wake_at: when the next filter, earmark or reservation that was met ends; None without any.
         work: the work so far; see `agent_allocation.WORK_IN_A_VISIT`.
     """
 
     def __init__(
-        self, agent: PooledAgent, tree: Tree, rules: Rules, agent_count: int, now: float
+        self,
+        agent: PooledAgent,
+        tree: Tree,
+        rules: Rules,
+        agent_count: int,
+        now: float,
+        last: Mapping[Party, float],
     ) -> None:
-        """Check against all free resources of `agent`, one of `agent_count`."""
+        """Check against all free resources of `agent`, one of `agent_count`.
+
+        The parties in `last` back off until the given times.
+        """
+        self._last = last
         self._agent, self._tree, self._rules = agent, tree, rules
         self._agent_count, self._now = agent_count, now
         self._demanded: dict[str, bool] = {}
@@ -98,6 +111,7 @@ class Eligibility:
         self.is_contended = False
         self.is_withheld = False
         self.waits_for_round = False
+        self.ahead: frozenset[Leaf] = frozenset()
         self.wake_at: float | None = None
         self.work = 0
 
@@ -289,7 +303,7 @@ class Eligibility:
             self._demanded[name] = any(
                 self._could_use(leaf, pending, name)
                 for leaf in self._tree.askers.get(name, ())
-                if leaf.is_willing
+                if leaf.is_willing and not (self._last and leaf.party in self._last)
                 for pending in leaf.pending or ()
             )
         return self._demanded[name]
@@ -322,7 +336,7 @@ class Eligibility:
             ):
                 continue
             units = 1 + reservations.count_without(agent_id)
-            if is_ahead(self._tree, taker, leaf, unit.scalars, units):
+            if leaf in self.ahead or is_ahead(self._tree, taker, leaf, unit.scalars, units):
                 self._wake_by(reservations.add(agent_id, now, hold_s))
                 return leaf
         return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import takewhile
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
+from croupier.master.allocator.back_off import PATIENCE_S, Party
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import Eligibility, Rejection
 from croupier.master.allocator.node import Leaf
@@ -15,19 +17,32 @@ from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 
 
-def of_leaf(leaf: Leaf, tree: Tree, pool: AgentPool) -> list[PassedOver]:
-    """Return the reasons why the leaf was not dealt agents, the latest first."""
+def of_leaf(
+    leaf: Leaf, tree: Tree, pool: AgentPool, last: Mapping[Party, float], now: float
+) -> list[PassedOver]:
+    """Return the reasons why the leaf was not dealt agents, the latest first.
+
+    The parties in `last` back off until the given times.
+    """
     cause = _with_any_agent(leaf)
     if cause is not None:
         return [cause]
     if not pool.agents:
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
     found = _making_room(leaf, pool) + leaf.reasons.report(leaf.role)
+    if leaf.party in last:
+        found.insert(0, _backing_off(leaf, last[leaf.party] - now))
     return found or [_outranked(leaf, tree, len(pool.agents))]
 
 
 def of_agent(
-    leaf: Leaf, agent: PooledAgent, tree: Tree, pool: AgentPool, rules: Rules, now: float
+    leaf: Leaf,
+    agent: PooledAgent,
+    tree: Tree,
+    pool: AgentPool,
+    rules: Rules,
+    last: Mapping[Party, float],
+    now: float,
 ) -> PassedOver:
     """Return the reason why the leaf is not dealt one agent now; ELIGIBLE if it would be."""
     cause = _with_any_agent(leaf)
@@ -35,7 +50,7 @@ def of_agent(
         return cause
     if not agent.is_active:
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
-    eligibility = Eligibility(agent, tree, rules, len(pool.agents), now)
+    eligibility = Eligibility(agent, tree, rules, len(pool.agents), now, last)
     for other in tree.leaves.values():
         # A reservation may come before the leaf: let the check find its starved framework first.
         if other is not leaf and other.reservations.has(agent.agent_id, now):
@@ -45,6 +60,8 @@ def of_agent(
         return passed_over(
             found.cause, 1, str(found.detail), leaf.role, agent.agent_id, found.detail
         )
+    if leaf.party in last:
+        return _backing_off(leaf, last[leaf.party] - now, agent.agent_id)
     detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
     return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)
 
@@ -66,6 +83,16 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
         if bound is not None:
             return PassedOver(Cause.LIMIT, 0, str(AtLimit.of(*bound)), leaf.role, bound[0].role)
     return None
+
+
+def _backing_off(leaf: Leaf, seconds: float, agent_id: str = "") -> PassedOver:
+    """Return that the leaf comes last because its party left offers unanswered."""
+    whose = "its principal" if leaf.owner else "it"
+    detail = (
+        f"{whose} kept an agent for {PATIENCE_S:.0f} s or longer without launching a task: other"
+        f" frameworks come first on every agent for another {seconds:.0f} s"
+    )
+    return PassedOver(Cause.BACKS_OFF, 1 if agent_id else 0, detail, leaf.role, agent_id)
 
 
 def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:

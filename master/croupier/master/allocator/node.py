@@ -13,6 +13,7 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
+from croupier.master.allocator.back_off import Party, party_of
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.soft_reservations import SoftReservations
@@ -227,6 +228,11 @@ class Leaf(Node):
     def owner(self) -> str:
         """The name of its framework's principal; empty if it has none."""
         return self.parent.name if isinstance(self.parent, PrincipalNode) else ""
+
+    @property
+    def party(self) -> Party:
+        """The party that it backs off with; see `back_off`."""
+        return party_of(self.framework_id, self.owner)
 
     @property
     def role(self) -> Role:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from croupier.master.allocator.agent_pool import AgentPool, Earmark
+from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, Plan, Search, plan
 from croupier.master.allocator.share_projection import ShareProjection, may_preempt
@@ -37,10 +38,12 @@ class _Ending:
 class Preemptor:
     """Finds starving frameworks, plans preemptions, and records those in progress."""
 
-    def __init__(self, tree: Tree, agents: AgentPool, rules: PreemptionRules) -> None:
+    def __init__(
+        self, tree: Tree, agents: AgentPool, back_off: BackOff, rules: PreemptionRules
+    ) -> None:
         self.rules = rules
         self._tree, self._agents = tree, agents
-        self._starvation = Starvation(self._tree, rules)
+        self._starvation = Starvation(self._tree, back_off, rules)
         self._ending: dict[VictimKey, _Ending] = {}
         self._tried: dict[Leaf, float] = {}
         # Offers that plans of the present look take back; they are rescinded after it.

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
 from croupier.master.allocator.agent_pool import AgentPool
+from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.reasons import PassedOver
@@ -36,8 +37,16 @@ class RoleUsage:
 class Queries:
     """Answers questions about an allocator; changes no decision."""
 
-    def __init__(self, tree: Tree, agents: AgentPool, members: Memberships, rules: Rules) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        agents: AgentPool,
+        members: Memberships,
+        back_off: BackOff,
+        rules: Rules,
+    ) -> None:
         self._tree, self._agents, self._members, self._rules = tree, agents, members, rules
+        self._back_off = back_off
 
     # The cluster.
 
@@ -152,12 +161,13 @@ class Queries:
         """
         self._tree.refresh()
         found: list[PassedOver] = []
+        last = self._back_off.active(now)
         for leaf in self._members.subscribed(framework_id):
             if agent_id is None:
-                found += explain.of_leaf(leaf, self._tree, self._agents)
+                found += explain.of_leaf(leaf, self._tree, self._agents, last, now)
             else:
                 agent = self._agents.agents[agent_id]
                 found.append(
-                    explain.of_agent(leaf, agent, self._tree, self._agents, self._rules, now)
+                    explain.of_agent(leaf, agent, self._tree, self._agents, self._rules, last, now)
                 )
         return found

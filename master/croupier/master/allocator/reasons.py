@@ -22,6 +22,7 @@ class Cause(Enum):
     EARMARKED = "earmarked"
     SCARCE = "scarce"
     KEPT = "kept for a needier framework"
+    BACKS_OFF = "unanswered offers"
     OFFER_FULL = "offer is full"
     SUPPRESSED = "suppressed"
     DISCONNECTED = "disconnected"

@@ -2,8 +2,8 @@
 
 A framework is below if its dominant share is less than the tolerance times its entitlement, or if a
 role that it is in is below its guarantee. It must have declared demand, as its need is unknown
-otherwise, and must not have declined an offer within the cool-down. A check that finds it not below
-resets its clock.
+otherwise. It must not have declined an offer within the cool-down, and must not back off. A check
+that finds it not below resets its clock.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.entitlements import Ratio
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.share_projection import ShareProjection, is_below, may_preempt
@@ -80,8 +81,9 @@ class Starving:
 class Starvation:
     """The times since when frameworks are below."""
 
-    def __init__(self, tree: Tree, rules: PreemptionRules) -> None:
+    def __init__(self, tree: Tree, back_off: BackOff, rules: PreemptionRules) -> None:
         self._tree = tree
+        self._back_off = back_off
         self._rules = rules
         self._since: dict[Leaf, float] = {}
         self._excused: dict[Leaf, float] = {}
@@ -116,6 +118,11 @@ class Starvation:
         excused = self._excused.get(leaf, now) - now
         if excused > 0:
             return f"it declined an offer: no room is made for it for another {excused:.0f} s"
+        backs_off = self._back_off.active(now).get(leaf.party, now) - now
+        if backs_off > 0:
+            return (
+                f"it left offers unanswered: no room is made for it for another {backs_off:.0f} s"
+            )
         if not self.is_below(projection, leaf):
             least = float(self._rules.tolerance)
             return f"it has at least {least:g} of its entitlement: no room is made for it"
@@ -140,6 +147,9 @@ class Starvation:
 
     def _judge(self, projection: ShareProjection, leaf: Leaf, now: float) -> Starving | None:
         if not leaf.pending or leaf in self._excused or limits.is_blocked(leaf):
+            return None
+        last = self._back_off.active(now)
+        if last and leaf.party in last:
             return None
         if not may_preempt(leaf, self._rules.is_on) or not self.is_below(projection, leaf):
             return None

@@ -167,6 +167,21 @@ class OfferEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class OffersUnanswered:
+    """A framework or its principal kept an agent for long without a launch, and backs off.
+
+    Attributes:
+        kept_s: how long the agent was offered to it in a row.
+        back_off_s: for how long other frameworks come first.
+    """
+
+    framework_id: FrameworkId
+    agent_id: AgentId
+    kept_s: float
+    back_off_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TaskMoved:
     """A task's state changed."""
 
@@ -232,6 +247,7 @@ Fact = (
     | FrameworkTornDown
     | OfferMade
     | OfferEnded
+    | OffersUnanswered
     | TaskMoved
     | CallAnswered
     | RoleChanged

@@ -18,7 +18,9 @@ class Offer:
     Attributes:
         role: the framework's role that tasks on this offer are charged to.
         units: what it covers of the framework's demand; empty if none was declared.
-        made_at: seconds on the master's monotonic clock; so is `expires_at`.
+        made_at: seconds on the master's monotonic clock; so are the other times.
+        kept_since: when the framework's party began to keep the agent without a launch; see
+            `allocator.back_off`.
     """
 
     offer_id: OfferId
@@ -29,3 +31,4 @@ class Offer:
     units: Units
     made_at: float
     expires_at: float
+    kept_since: float

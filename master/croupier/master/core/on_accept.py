@@ -14,7 +14,7 @@ from croupier.master.core.authorisation import require
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
-from croupier.master.core.on_allocation import end_offer, return_offer
+from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
@@ -87,6 +87,11 @@ def accept(
     )
     for offer in offers:
         yield end_offer(state, offer, "accepted", "", now)
+        if launched:
+            place = (offer.framework_id, offer.agent_id)
+            state.allocator.offer_ended(*place, offer.kept_since, now, is_used=True)
+        else:
+            yield from note_unused(state, offer, now)
     return verdicts
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from croupier.master.allocator.grant import Grant
 from croupier.master.core.deadlines import OfferExpiry
 from croupier.master.core.effects import Effect, Happened, Send
-from croupier.master.core.facts import OfferEnded, OfferMade, OfferOutcome
+from croupier.master.core.facts import OfferEnded, OfferMade, OfferOutcome, OffersUnanswered
 from croupier.master.core.messages import Offered, Rescinded
 from croupier.master.core.offers import Offer
 from croupier.master.core.state import State
-from croupier.model.ids import OfferId
+from croupier.model.ids import FrameworkId, OfferId
 
 
 def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:
@@ -34,11 +34,13 @@ def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Ef
         grant.units,
         made_at=now,
         expires_at=now + lease_s,
+        kept_since=state.allocator.offer_kept_since(grant.framework_id, grant.agent_id, now),
     )
     state.offers[made.offer_id] = made
     framework.offers[made.offer_id] = made
     agent.offers[made.offer_id] = made
-    state.deadlines.set(OfferExpiry(made.offer_id), made.expires_at)
+    review_at = state.allocator.offer_review_at(made.framework_id, made.expires_at, now)
+    state.deadlines.set(OfferExpiry(made.offer_id), review_at)
     message = Offered(made.offer_id, agent.describe(), made.role, made.resources, lease_s)
     yield Send(framework.session, message)
     yield Happened(OfferMade(made.offer_id, made.framework_id, made.agent_id))
@@ -64,12 +66,17 @@ def return_offer(
     message: str,
     now: float,
     refuse_s: float | None = None,
+    *,
+    by_master: bool = False,
 ) -> Iterator[Effect]:
     """End an offer that was not used, and release its resources.
 
     `refuse_s` sets a filter of that duration; with 0 it lasts until the agent's round ends.
+    `by_master` is whether the master took the offer back for a reason of its own.
     """
     yield end_offer(state, offer, outcome, message, now)
+    if not by_master:
+        yield from note_unused(state, offer, now)
     if refuse_s is not None:
         state.preemptor.declined(offer.framework_id, offer.role, now)
     state.allocator.settle_offers(
@@ -82,12 +89,49 @@ def return_offer(
     )
 
 
+def note_unused(state: State, offer: Offer, now: float) -> Iterator[Effect]:
+    """Note that an offer ended without a launch: its framework's party may have to back off."""
+    place = (offer.framework_id, offer.agent_id)
+    back_off_s = state.allocator.offer_ended(*place, offer.kept_since, now, is_used=False)
+    if back_off_s is not None:
+        _review_offers(state, offer.framework_id, now)
+        yield Happened(OffersUnanswered(*place, now - offer.kept_since, back_off_s))
+
+
+def _review_offers(state: State, framework_id: FrameworkId, now: float) -> None:
+    """Let the offers of a party that begins to back off end early, if others wait."""
+    owner = state.frameworks[framework_id].owner
+    for framework in state.frameworks.values():
+        if framework.framework_id == framework_id or (owner and framework.owner == owner):
+            for offer in framework.offers.values():
+                review_at = state.allocator.offer_review_at(framework_id, offer.expires_at, now)
+                state.deadlines.set(OfferExpiry(offer.offer_id), review_at)
+
+
+def on_offer_due(state: State, offer: Offer, now: float) -> Iterator[Effect]:
+    """End an offer whose lease is over, or that a framework keeps which backs off.
+
+    The latter may keep it until another framework waits.
+    """
+    message = "its lease ended"
+    review_at = state.allocator.offer_review_at(offer.framework_id, offer.expires_at, now)
+    if review_at > now:
+        if review_at == offer.expires_at or not state.allocator.others_wait(now):
+            state.deadlines.set(OfferExpiry(offer.offer_id), review_at)
+            return
+        message = "others wait, and earlier offers were left unanswered"
+    # An expired offer counts as declined. Otherwise a framework that never answers
+    # would be offered the same agent again and again.
+    yield from rescind(state, offer, message, now, state.settings.refuse_s)
+
+
 def rescind(
     state: State, offer: Offer, message: str, now: float, refuse_s: float | None = None
 ) -> Iterator[Effect]:
     """Rescind an offer, and notify its framework if it is connected."""
     session = state.frameworks[offer.framework_id].session
     outcome: OfferOutcome = "rescinded" if refuse_s is None else "expired"
-    yield from return_offer(state, offer, outcome, message, now, refuse_s)
+    by_master = refuse_s is None
+    yield from return_offer(state, offer, outcome, message, now, refuse_s, by_master=by_master)
     if session is not None:
         yield Send(session, Rescinded(offer.offer_id, message))

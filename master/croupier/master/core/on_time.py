@@ -18,7 +18,7 @@ from croupier.master.core.deadlines import (
     StarvationCheck,
 )
 from croupier.master.core.effects import Close, Effect, SessionId
-from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_allocation import on_offer_due
 from croupier.master.core.on_task import resend_terminal_updates
 from croupier.master.core.state import State
 from croupier.model.errors import Unavailable
@@ -34,10 +34,7 @@ def on_time_passed(state: State, now: float) -> Iterator[Effect]:
 def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
     match deadline:
         case OfferExpiry(offer_id):
-            # An expired offer counts as declined. Otherwise a framework that never answers
-            # would be offered the same agent again and again.
-            offer = state.offers[offer_id]
-            yield from rescind(state, offer, "its lease ended", now, state.settings.refuse_s)
+            yield from on_offer_due(state, state.offers[offer_id], now)
         case FailoverTimeout(framework_id):
             framework = state.frameworks.get(framework_id)
             if framework is not None and framework.is_disconnected:

@@ -71,6 +71,7 @@ def _outcome(fact: facts.Fact, roles: dict[OfferId, Role]) -> Outcome | None:
             | facts.AgentHealthy()
             | facts.FrameworkTornDown()
             | facts.OfferEnded()
+            | facts.OffersUnanswered()
             | facts.CallAnswered()
             | facts.PreemptionBegun()
             | facts.PreemptionEnded()

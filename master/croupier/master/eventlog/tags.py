@@ -161,6 +161,7 @@ _KINDS: Final = (
     Kind("FrameworkTornDown", facts.FrameworkTornDown, "framework_id name tasks operator"),
     Kind("OfferMade", facts.OfferMade, "offer_id framework_id agent_id"),
     Kind("OfferEnded", facts.OfferEnded, "offer_id framework_id outcome held_s message"),
+    Kind("OffersUnanswered", facts.OffersUnanswered, "framework_id agent_id kept_s back_off_s"),
     Kind("TaskMoved", facts.TaskMoved, "framework_id task_id agent_id state source reason message"),
     Kind("CallAnswered", facts.CallAnswered, "framework_id call outcome message"),
     Kind("RoleChanged", facts.RoleChanged, "role before after operator forced"),
