@@ -7,6 +7,7 @@ import sys
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.sealing.box import KeyBox, Place, Unopenable, open_task, seal_task
 from croupier.master.sealing.flags import SealingFlags
 from croupier.master.sealing.keys import KeyFile, Keys, create_key_file, keys_of_command, parse_keys
-from croupier.master.services.privacy import is_local
+from croupier.master.services.privacy import is_local, is_private
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.secrets import WITHHELD, SealedValue, SecretValues
@@ -204,3 +205,31 @@ def test_a_command_that_prints_no_keys_is_refused(line: str, why: str) -> None:
 )
 def test_which_peers_are_on_this_machine(peer: str, expected: bool) -> None:
     assert is_local(peer) is expected
+
+
+class Connection:
+    """The part of a gRPC context that names the connection."""
+
+    def __init__(self, peer: str, security: bytes) -> None:
+        self._peer, self._security = peer, security
+
+    def peer(self) -> str:
+        return self._peer
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"transport_security_type": [self._security]}
+
+
+@pytest.mark.parametrize(
+    ("peer", "security", "expected"),
+    [
+        ("ipv4:10.0.0.1:1", b"ssl", True),
+        ("ipv4:10.0.0.1:1", b"insecure", False),
+        ("ipv4:127.0.0.1:1", b"insecure", True),
+    ],
+)
+def test_a_connection_is_private_if_it_is_encrypted_or_local(
+    peer: str, security: bytes, expected: bool
+) -> None:
+    context: Any = Connection(peer, security)
+    assert is_private(context) is expected

@@ -12,7 +12,7 @@ from croupier.master.sealing.box import KeyBox, open_task, seal_task
 from croupier.master.sealing.keys import SecretKey
 from croupier.master.sessions import AgentSession, FrameworkSession, Sessions
 from croupier.model.agent_orders import LaunchTask
-from croupier.model.errors import Conflict
+from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.secrets import WITHHELD, SecretValues
@@ -50,7 +50,7 @@ def test_an_agent_that_gets_no_secrets_is_not_sent_the_task() -> None:
     scene = Trusting()
     verdict = scene.accept(scene.session, scene.secret_task())
     (refused,) = verdict.tasks
-    assert isinstance(refused.error, Conflict)
+    assert isinstance(refused.error, InvalidRequest)
     assert "TLS" in str(refused.error)
     assert not scene.launched()
 

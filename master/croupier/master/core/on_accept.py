@@ -181,7 +181,8 @@ def _check(
     if state.descriptions.is_over:
         raise Conflict("all tasks of the cluster have too much text together; try again later")
     if task.command.secrets and not state.agents[offer.agent_id].takes_secrets:
-        raise Conflict(f"agent {offer.agent_id} {NO_SECRETS_SENT}")
+        # Not a Conflict: the same offer would come again at once.
+        raise InvalidRequest(f"agent {offer.agent_id} {NO_SECRETS_SENT}")
     # The limits may have been lowered after the offer was made.
     over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
     if over:
