@@ -175,6 +175,9 @@ def _http_context(files: TlsFiles, ca: bytes | None) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     # Compression and renegotiation by clients cost the server more than the client.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    # A resumed session would outlive its certificate.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
     try:
         context.load_cert_chain(files.cert.expanduser(), files.key.expanduser())
         if ca is not None:

@@ -7,6 +7,8 @@ end up in logs and histories of browsers. No answer and no log line quotes a cre
 from __future__ import annotations
 
 import hmac
+import ssl
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -70,12 +72,17 @@ def bearer_of(request: web.Request) -> str | None:
 
 
 def certificate_uris(request: web.Request) -> tuple[str, ...]:
-    """Return the SAN URIs of the client certificate that TLS has verified; none without one."""
+    """Return the SAN URIs of the client certificate that TLS has verified; none without one.
+
+    A connection, or a session that it resumes, may be older than the end of the certificate.
+    """
     transport = request.transport
     certificate: dict[str, Any] | None = (
         None if transport is None else transport.get_extra_info("peercert")
     )
-    names: Iterable[tuple[str, str]] = (certificate or {}).get("subjectAltName", ())
+    if not certificate or ssl.cert_time_to_seconds(certificate["notAfter"]) <= time.time():
+        return ()
+    names: Iterable[tuple[str, str]] = certificate.get("subjectAltName", ())
     return tuple(value for kind, value in names if kind == "URI")
 
 
