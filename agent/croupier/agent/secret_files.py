@@ -75,6 +75,9 @@ class SecretFiles:
                     with suppress(IsADirectoryError, PermissionError):
                         os.unlink(name, dir_fd=fd)
             os.rmdir(run, dir_fd=root)
+            with suppress(OSError):
+                # Fails while other runs have secrets.
+                self.root.rmdir()
 
     def left(self, known: Collection[str]) -> list[Path]:
         """Return the directories of runs that are not `known`."""

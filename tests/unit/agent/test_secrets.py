@@ -143,6 +143,9 @@ class TestFiles:
         assert not path.exists()
         files.remove("r-1")
         assert files.left({"r-2"}) == []
+        files.remove("r-2")
+        assert not files.root.exists()
+        assert files.write("r-3", VALUES).exists()
 
     def test_are_removed_even_if_the_task_has_added_directories(self, files: SecretFiles) -> None:
         path = files.write("r-1", VALUES)
