@@ -37,19 +37,21 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
-from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.model.task import Command, Source, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
+from tests.harness.scenario_access import AccessCommands
+from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import World, make_task
 
 # Scenarios use longer leases than the default maximum.
 LEASES = Settings(max_offer_lease_s=60.0)
 
 
-class Story:
+class Story(AccessCommands):
     """A running scenario."""
 
     def __init__(self) -> None:
-        self.world = World(settings=LEASES)
+        self.world: World = World(settings=LEASES)
         self._out: list[str] = []
         self._sessions: dict[str, SessionId] = {}
         self._names: dict[str, str] = {}
@@ -81,6 +83,10 @@ class Story:
         world._step = step  # type: ignore[method-assign]
 
     # Commands.
+
+    def _do_secured(self, plain: list[str], options: dict[str, str]) -> None:
+        self.world = SecuredWorld(settings=LEASES)
+        self._spy(self.world)
 
     def _do_weights(self, plain: list[str], options: dict[str, str]) -> None:
         weights = {role: int(weight) * 1000 for role, weight in options.items()}
@@ -135,13 +141,20 @@ class Story:
     def _do_agent(self, plain: list[str], options: dict[str, str]) -> None:
         name, resources = plain[0], plain[1]
         attributes = plain[2] if len(plain) > 2 else ""
+        agent_id = self._ids.get(name, "")
+        if isinstance(self.world, SecuredWorld):
+            agent_id = name
+            self.world.as_principal(options.get("by", ""))
         session = self.world.agent(
-            resources, name, attributes, self._ids.get(name, ""), allocate=not self._held_back
+            resources, name, attributes, agent_id, allocate=not self._held_back
         )
-        self._join(name, session, self.world.agent_id(session))
+        if session not in self.world.closed:
+            self._join(name, session, self.world.agent_id(session))
 
     def _do_framework(self, plain: list[str], options: dict[str, str]) -> None:
         name = plain[0]
+        if isinstance(self.world, SecuredWorld):
+            self.world.as_principal(options.get("by", ""))
         session = self.world.framework(
             options.get("role", name),
             options.get("demand", ""),
@@ -154,15 +167,19 @@ class Story:
         )
         if "owner" in options:
             framework_id = self.world.framework_id(session)
-            self.world.state.frameworks[framework_id].owner = PrincipalName(options["owner"])
-            self.world.state.allocator.set_owner(framework_id, options["owner"])
+            framework = self.world.state.frameworks[framework_id]
+            if not framework.owner:
+                self.world.state.set_owner(framework, PrincipalName(options["owner"]))
             self.world.do(TimePassed(), not self._held_back)
         if session not in self.world.closed:
             self._join(name, session, self.world.framework_id(session))
 
     def _do_accept(self, plain: list[str], options: dict[str, str]) -> None:
+        run_as = Command(("true",), user=options.pop("user", ""))
         tasks = [make_task(task, amount) for task, amount in options.items()]
-        self.world.accept(self._sessions[plain[0]], *tasks)
+        self.world.accept(
+            self._sessions[plain[0]], *[replace(task, command=run_as) for task in tasks]
+        )
 
     def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:
         session = self._sessions[plain[0]]

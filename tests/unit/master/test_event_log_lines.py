@@ -66,6 +66,7 @@ def test_an_illegal_command_is_written_in_full() -> None:
         Command(("a",)),
         Command(("run", "", "\u00e9"), user="u"),
         Command(shell="x" * MAX_COMMAND_BYTES),
+        Command(shell="x" * (MAX_COMMAND_BYTES - 100), user="\u00e9" * 50),
         Command(shell="x", environment={"A": "y" * (MAX_ENVIRONMENT_BYTES - 1)}),
         Command(
             shell="x" * MAX_COMMAND_BYTES, environment={"A": "y" * (MAX_ENVIRONMENT_BYTES - 1)}
@@ -75,7 +76,7 @@ def test_an_illegal_command_is_written_in_full() -> None:
 def test_a_command_is_read_as_a_legal_command_of_the_same_size(command: Command) -> None:
     back = read(accept(command))
     back.check()
-    assert back.size == command.size
+    assert (back.size, back.user) == (command.size, command.user), "decisions depend on both"
 
 
 SEALED = {"A": SealedValue("k", "x" * 100), "B": SealedValue("k", "y" * MAX_SECRET_BYTES)}
@@ -85,7 +86,7 @@ SEALED = {"A": SealedValue("k", "x" * 100), "B": SealedValue("k", "y" * MAX_SECR
     "command",
     [
         Command(("a",), secrets=SEALED),
-        Command(("a",), secrets={"A": WITHHELD}),
+        Command(("a",), secrets={"A": WITHHELD}, user="u"),
         Command(
             shell="x" * MAX_COMMAND_BYTES,
             environment={"E": "y" * (MAX_ENVIRONMENT_BYTES - 1)},
@@ -98,6 +99,7 @@ def test_of_secrets_only_the_names_are_written(command: Command) -> None:
     back = read(accept(command))
     back.check()
     assert (back.size, list(back.secrets)) == (command.size, list(command.secrets))
+    assert back.user == command.user
 
 
 @pytest.mark.parametrize("listed", [b"[]", b'["A"]', b"[5,1]", b'[1,"A"]', b'[9,"A-"]'])

@@ -7,6 +7,14 @@ from typing import get_args
 
 import pytest
 
+from croupier.master.core.access_records import (
+    ForgetToken,
+    GroupRecord,
+    RuleRecord,
+    TokenId,
+    TokenKind,
+    TokenRecord,
+)
 from croupier.master.core.records import (
     AgentRecord,
     ForgetAgent,
@@ -17,8 +25,10 @@ from croupier.master.core.records import (
     RoleRecord,
 )
 from croupier.master.store.records_json import _STORED, NewerRecord, Row, _joined, decode, encode
+from croupier.model.access import Action, Rule
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 
@@ -28,6 +38,13 @@ RECORDS: list[Record] = [
     FrameworkRecord(FrameworkId("c1-3-F1"), "näme\ud800", (Role("ads"), Role("*")), 600, True),
     RoleRecord(Role("ads/prod"), RoleSettings(2000, {"gpus": 3000}, {"cpus": 1}, {"mem": 0}, True)),
     AgentRecord(AgentId("c1-3-A2"), "host", total=Resources.parse("cpus:4;mem:4GB")),
+    AgentRecord(AgentId("c1-3-A3"), "host", is_authenticated=True),
+    FrameworkRecord(
+        FrameworkId("F"), "n", (Role("*"),), 1, owner=PrincipalName("oidc/https://a/u")
+    ),
+    GroupRecord("ops", frozenset({"client/b", "oidc:a/b", "client/a"})),
+    RuleRecord(Rule("r", "group:ops", (Action.RUN_AS, Action.VIEW), "user:(agent)")),
+    TokenRecord(TokenId("0000000a"), TokenKind.JOIN, PrincipalName(""), "f" * 64, 5, uses_left=0),
 ]
 
 
@@ -43,6 +60,14 @@ def test_kinds_and_ids_of_rows_are_those_of_older_stores() -> None:
     assert encode(MasterRecord("c1", 3))[:2] == ("master", "master")
     assert encode(RECORDS[1])[:2] == ("agent", "c1-3-A1")
     assert encode(RECORDS[3])[:2] == ("role", "ads/prod")
+
+
+def test_kinds_and_ids_of_access() -> None:
+    kinds = [encode(each)[:2] for each in RECORDS[-3:]]
+    assert kinds == [("group", "ops"), ("rule", "r"), ("token", "0000000a")]
+    assert encode(ForgetToken(TokenId("0000000a"))) == Row("token", "0000000a", None)
+    body = encode(RECORDS[-3]).body
+    assert body == '{"name":"ops","members":["client/a","client/b","oidc:a/b"]}', "in order"
 
 
 def test_a_forget_record_is_a_row_without_a_body() -> None:

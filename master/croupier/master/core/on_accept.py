@@ -58,13 +58,19 @@ def accept(
         error = InvalidRequest("the offers are of several agents")
     if error is None and len({offer.role for offer in offers}) > 1:
         error = InvalidRequest("the offers are in several roles")
-    permissions = state.permissions(framework.principal)
-    if error is None and not permissions.decide(Action.REGISTER, role_object(offers[0].role)):
-        error = PermissionDenied(f"{framework.principal} may not register in {offers[0].role}")
     if error is not None:
         for offer in offers:
             yield from return_offer(state, offer, "rescinded", str(error), now)
         raise error
+    permissions = state.permissions(framework.principal)
+    if not permissions.decide(Action.REGISTER, role_object(offers[0].role)):
+        denied = PermissionDenied(f"{framework.principal} may not register in {offers[0].role}")
+        for offer in offers:
+            # Others come first: the next offer would be refused as well.
+            yield from return_offer(
+                state, offer, "declined", str(denied), now, state.settings.refuse_s
+            )
+        raise denied
     if not listed:
         for offer in offers:
             yield from return_offer(state, offer, "declined", "", now, refuse_s)
