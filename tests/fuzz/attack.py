@@ -63,6 +63,9 @@ class Attack(ABC):
     def target(self) -> str:
         """The target of the next case."""
 
+    async def close(self) -> None:  # noqa: B027 - few attacks hold anything
+        """Release what the attack holds."""
+
     async def next(self) -> None:
         """Run the next case.
 

@@ -15,14 +15,18 @@ import grpc.aio
 from croupier.net.address import Address
 from croupier.net.transport import make_channel
 from croupier.v1 import operator_pb2, resources_pb2
+from croupier.v1.agent_pb2 import AgentServiceConnectResponse
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.fuzz import honest, judge
 from tests.fuzz.attack import Attack, Problem
 from tests.fuzz.cases import SUFFIX, corpus
 from tests.fuzz.contract import all_methods
-from tests.fuzz.daemons import Daemon, Honest, start_master
-from tests.fuzz.grpc_attacks import GrpcAttack, make_attack
+from tests.fuzz.daemons import Daemon, Honest, start_agent, start_master
+from tests.fuzz.false_master import FalseMaster
+from tests.fuzz.grpc_attacks import make_attack
+from tests.fuzz.http_attack import HttpAttack
 from tests.fuzz.judge import Finding
+from tests.fuzz.state_lines import StateAttack
 from tests.harness.eventually import eventually
 
 START_S: Final = 20.0
@@ -76,7 +80,7 @@ class Campaign:
     async def run(self, *, judges_latency: bool = True) -> Report:
         """Start everything, attack, and judge."""
         began = time.monotonic()
-        master, listen, _http = start_master(self._folder)
+        master, listen = start_master(self._folder)
         self._daemons.append(master)
         peers = None
         try:
@@ -84,11 +88,9 @@ class Campaign:
             await _guarantee(listen)
             peers = Honest(listen, self._folder)
             await asyncio.to_thread(peers.phase)
-            await asyncio.sleep(max(self._seconds * ALONE, 1.0))
+            await self._busy(max(self._seconds * ALONE, 1.0))
             self.report.alone = await asyncio.to_thread(peers.phase)
-            self._attacks = [
-                make_attack(method, listen, None, self._seed) for method in all_methods()
-            ]
+            await self._make_attacks(listen)
             await self._replay_corpus()
             await self._attack()
             self.report.beside = await asyncio.to_thread(peers.phase)
@@ -100,16 +102,32 @@ class Campaign:
                 self.report.findings += judge.of_honest(end)
             if judges_latency:
                 self.report.findings += judge.of_latencies(self.report.alone, self.report.beside)
-            for attack in self._attacks:
-                if isinstance(attack, GrpcAttack):
-                    await attack.close()
-            for daemon in self._daemons:
+            for daemon in reversed(self._daemons):
                 code = await asyncio.to_thread(daemon.stop)
                 if code:
                     self._found(Finding("end", f"the {daemon.name} ended with exit code {code}"))
+            for attack in self._attacks:
+                await attack.close()
             self._save_cases()
             self.report.seconds = time.monotonic() - began
         return self.report
+
+    async def _make_attacks(self, master: Address) -> None:
+        seed = self._seed
+        self._attacks += [make_attack(method, master, None, seed) for method in all_methods()]
+        for method in all_methods():
+            if method.response is AgentServiceConnectResponse.DESCRIPTOR:
+                false_master = FalseMaster(method, seed)
+                await false_master.start()
+                self._attacks.append(false_master)
+                self._daemons.append(start_agent(self._folder, false_master.address))
+        for daemon in self._daemons:
+            await eventually(lambda daemon=daemon: daemon.routes, START_S, "it serves HTTP")  # type: ignore[misc]
+            assert daemon.routes is not None
+            port, routes = daemon.routes
+            address = Address("127.0.0.1", port)
+            self._attacks.append(HttpAttack(daemon.name, address, routes, seed))
+        self._attacks.append(StateAttack(seed))
 
     async def _until_answered(self, master: Address) -> None:
         async with make_channel(master) as channel:
@@ -125,6 +143,16 @@ class Campaign:
 
             await eventually(answers, START_S, "the master answers")
 
+    async def _busy(self, seconds: float) -> None:
+        """Use the processor as attacks do, and send nothing.
+
+        So the latencies of honest peers differ by what the daemons do, not by the machine's load.
+        """
+        until, attack = time.monotonic() + seconds, StateAttack(self._seed)
+        while time.monotonic() < until:
+            await self._guarded(attack, attack.next(), "a case")
+            await asyncio.sleep(0)
+
     async def _replay_corpus(self) -> None:
         for name, case in corpus():
             for attack in self._attacks:
@@ -134,9 +162,11 @@ class Campaign:
     async def _attack(self) -> None:
         """Run cases of all attacks in turn, a few at once, at the given rate."""
         began = time.monotonic()
-        waiting = list(self._attacks)
+        # An attack on a client waits until it connects, so it has a task of its own.
+        alone = [each for each in self._attacks if isinstance(each, FalseMaster)]
+        waiting = [each for each in self._attacks if each not in alone]
 
-        async def work() -> None:
+        async def work(waiting: list[Attack]) -> None:
             while self._goes_on(began):
                 attack = waiting.pop(0)
                 await self._guarded(attack, attack.next(), "a case")
@@ -146,7 +176,9 @@ class Campaign:
 
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
-                group.create_task(work())
+                group.create_task(work(waiting))
+            for attack in alone:
+                group.create_task(work([attack]))
             group.create_task(self._measure(began))
 
     def _goes_on(self, began: float) -> bool:

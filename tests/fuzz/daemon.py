@@ -2,8 +2,9 @@
 
     python -m tests.fuzz.daemon STEPS master|agent FLAGS...
 
-Each callback that uses the processor for longer than `LONG_S` is a line of the file STEPS. Time of
-the thread is measured, not of the clock, so a busy machine makes no step long.
+The routes of its HTTP server are noted in a file beside STEPS. Each callback that uses the
+processor for longer than `LONG_S` is a line of STEPS. Time of the thread is measured, not of the
+clock, so a busy machine makes no step long.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from croupier.agent import __main__ as agent
 from croupier.master import __main__ as master
+from croupier.process.http.server import HttpServer
 
 LONG_S: Final = 0.02
 _MAIN: Final[dict[str, Callable[[], None]]] = {"master": master.main, "agent": agent.main}
@@ -41,6 +43,21 @@ def note_steps(path: Path) -> None:
     events.Handle._run = timed  # type: ignore[method-assign, assignment]
 
 
+def note_routes(path: Path) -> None:
+    """Make the HTTP server of this process note its routes in a file."""
+    start: Any = HttpServer.start
+
+    async def noted(server: HttpServer, *args: Any) -> Any:
+        port = await start(server, *args)
+        assert server._runner.app is not None
+        routes = server._runner.app.router.routes()
+        found = [[route.method, route.resource.canonical] for route in routes if route.resource]
+        path.write_text(json.dumps({"port": port, "routes": found}))
+        return port
+
+    HttpServer.start = noted  # type: ignore[method-assign, assignment]
+
+
 def _name_of(callback: Any) -> str:
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
@@ -53,6 +70,7 @@ def main() -> None:
     """Run a daemon until it ends."""
     steps, name, *flags = sys.argv[1:]
     note_steps(Path(steps))
+    note_routes(Path(steps).with_suffix(".routes"))
     sys.argv = [f"croupier-{name}", *flags]
     _MAIN[name]()
 

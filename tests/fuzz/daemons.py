@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses
+from tests.fuzz.http_attack import Route
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 END_S: Final = 20.0
@@ -43,6 +44,15 @@ class Daemon:
                 env={**os.environ, "CROUPIER_PARENT": str(os.getpid())},
             )  # fmt: skip
         self.peak_kib = 0
+
+    @property
+    def routes(self) -> tuple[int, list[Route]] | None:
+        """The port and routes of its HTTP server; None before it listens."""
+        try:
+            found = json.loads(self.steps.with_suffix(".routes").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return found["port"], [(method, path) for method, path in found["routes"]]
 
     @property
     def is_alive(self) -> bool:
@@ -101,7 +111,8 @@ class Honest:
         if self._process.stdin is not None:
             self._process.stdin.close()
         assert self._process.stdout is not None
-        text = self._process.stdout.read()
+        with self._process.stdout as out:
+            text = out.read()
         self._process.wait(END_S)
         if not text:
             return {"lost": [f"the honest peers ended: {self.log.read_text()[-2000:]}"], "tasks": 0}
@@ -109,12 +120,21 @@ class Honest:
         return found
 
 
-def start_master(folder: Path, *flags: str) -> tuple[Daemon, Address, Address]:
-    """Start a master; return it with its addresses of gRPC and HTTP."""
-    listen, http = free_addresses(2)
+def start_agent(folder: Path, master: Address, *flags: str) -> Daemon:
+    """Start an agent of a false master."""
+    return Daemon(
+        "agent", folder, "--master", str(master), "--http", "127.0.0.1:0",
+        "--work-dir", str(folder / "agent"), "--resources", "cpus:64;mem:64GB;disk:1GB",
+        "--hostname", "fuzzed", "--on-stop", "end", *flags,
+    )  # fmt: skip
+
+
+def start_master(folder: Path, *flags: str) -> tuple[Daemon, Address]:
+    """Start a master; return it with its address of gRPC."""
+    (listen,) = free_addresses(1)
     daemon = Daemon(
-        "master", folder, "--listen", str(listen), "--http", str(http),
+        "master", folder, "--listen", str(listen), "--http", "127.0.0.1:0",
         "--store", f"sqlite:{folder / 'master.db'}", "--event-log", str(folder / "events.log"),
         *_PATIENT, *flags,
     )  # fmt: skip
-    return daemon, listen, http
+    return daemon, listen

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -19,6 +21,7 @@ from tests.fuzz.attack import Attack, Problem
 from tests.fuzz.cases import Case
 from tests.fuzz.contract import Method, list_field
 from tests.fuzz.openers import OPENERS
+from tests.fuzz.readers import drawn
 from tests.fuzz.wire_bytes import damaged
 
 # Requests of one stream, and messages in each.
@@ -176,13 +179,16 @@ class StreamAttack(GrpcAttack):
         del carrier[:]
         count = self.rng.choice((1, 3, 10, MOST_IN_REQUEST))
         for _ in range(count):
-            message: Any = self.messages.message(carried.message_type)
-            if "seq" in carried.message_type.fields_by_name and self.rng.random() < 0.95:
-                # Calls are numbered without gaps, and others are not read.
-                self._seq += 1
-                message.seq = self._seq
-            carrier.append(message)
+            carrier.append(drawn(self, partial(self._message, carried.message_type)))
         return request, count
+
+    def _message(self, kind: Descriptor) -> Any:
+        message: Any = self.messages.message(kind)
+        if "seq" in kind.fields_by_name and self.rng.random() < 0.95:
+            # Calls are numbered in ascending order, and others are not decided.
+            self._seq += 1
+            message.seq = self._seq
+        return message
 
     async def _end(self, call: Any) -> None:
         way = self.rng.random()

@@ -24,6 +24,8 @@ from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.master.store import records_json
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
+from tests.fuzz.attack import Attack, Problem
+from tests.fuzz.cases import Case
 from tests.fuzz.documents import Documents
 from tests.fuzz.values import Values
 from tests.fuzz.wire_bytes import damaged
@@ -34,6 +36,9 @@ MOST_RECORDS: Final = 12
 _TOTAL: Final = Resources.parse("cpus:4;mem:8GB")
 # A probe of each kind of damage: to the JSON document, or to the bytes of its line.
 _TO_DOCUMENT, _TO_BYTES = 0.25, 0.1
+
+NAME: Final = "records of durable formats"
+AT_ONCE: Final = 4
 
 # What a case was, for the report of a finding.
 Tried = bytes
@@ -152,3 +157,32 @@ def _sealed(line: dict[str, Any]) -> bytes:
     else:
         covered, end = _json(line)[:-1].encode(), b"}"
     return b'%s,"crc":"%08x"%s\n' % (covered, crc32(covered), end)
+
+
+class StateAttack(Attack):
+    """`StateLines` beside the other attacks."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(NAME, seed)
+
+    @property
+    def target(self) -> str:
+        """The name of the attack."""
+        return NAME
+
+    def accepts(self, target: str) -> bool:
+        """Return false: findings become tests of the decoders."""
+        return False
+
+    async def run(self, case: Case) -> None:
+        """Decode the records of some cases."""
+        lines = StateLines(self.rng, self.values)
+        for _ in range(AT_ONCE):
+            try:
+                self.sent += lines.run()
+            except Exception as error:
+                case.sent.append(lines.tried)
+                raise Problem(f"a decoder raised {error!r}") from error
+
+    async def replay(self, case: Case) -> None:
+        """Do nothing."""

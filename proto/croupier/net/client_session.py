@@ -285,6 +285,9 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         try:
             async for message in call:
                 self._is_reading = False
+                if message is None:
+                    # gRPC logs the error, and goes on.
+                    raise Unavailable("the master has sent a message that cannot be parsed")
                 await self._owner.on_message(message)
                 self._heard_at, self._is_reading = _now(), True
         except grpc.RpcError as error:

@@ -44,10 +44,13 @@ async def call_master(
         CroupierError: if it refuses.
     """
     try:
-        return await method(request, timeout=timeout_s)
+        answer = await method(request, timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
         reraise_own_cancellation()
         raise _error(error, address, timeout_s, security) from None
+    if answer is None:
+        raise Unavailable(f"the master at {address} sent an answer that cannot be parsed")
+    return answer
 
 
 def _error(

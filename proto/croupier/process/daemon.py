@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from croupier.model.errors import CroupierError
 from croupier.model.printable import printable
+from croupier.process.grpc_errors import log_grpc_errors
 from croupier.process.loop_errors import LoopErrors
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
@@ -35,6 +36,7 @@ def run_daemon(name: str, main: Main) -> int:
     # Daemons import it late, but modules imported after the freeze slow down each collection.
     import croupier.process.http.server  # noqa: F401
 
+    log_grpc_errors()
     freeze_imports()
     try:
         asyncio.run(_run(main))

@@ -32,6 +32,7 @@ def error_message(error: CroupierError) -> pb.FrameworkServiceConnectResponse:
     return Response(events=[pb.Event(error=error_to_wire(error))])
 
 
+SERVICE = pb.DESCRIPTOR.services_by_name["FrameworkService"].full_name
 SUBSCRIBED = Response(events=[pb.Event(subscribed=pb.Subscribed(heartbeat_ms=20))])
 BEAT = Response(events=[pb.Event(heartbeat=pb.Heartbeat())])
 
@@ -189,6 +190,33 @@ async def test_the_last_error_of_the_master_wins_over_the_broken_stream(
                     await task
             else:
                 assert str(owner.disconnections[0].error) == "read faster"
+
+
+async def test_a_malformed_message_ends_the_stream_and_not_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def script(calls: Any, context: Any) -> None:
+        await context.write(SUBSCRIBED.SerializeToString())
+        await context.write(b"\xff\xff")
+        await asyncio.sleep(30)
+
+    server = make_server()
+    method: Any = grpc.stream_stream_rpc_method_handler(script)
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(SERVICE, {"Connect": method})]
+    )
+    address = Address("127.0.0.1", bind(server, Address("127.0.0.1", 0)))
+    await server.start()
+    owner = Owner([address])
+    async with running(owner) as task:
+        await eventually(lambda: task.done() or len(owner.disconnections) > 1)
+        assert not task.done()
+    await server.stop(None)
+    assert {str(each.error) for each in owner.disconnections} == {
+        "the master has sent a message that cannot be parsed"
+    }
+    # gRPC logs the error; daemons print it as one line.
+    caplog.clear()
 
 
 async def test_a_named_leader_is_tried_next_at_once() -> None:
