@@ -15,8 +15,9 @@ from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint
 from croupier.agent.cleanup import check_used, clean_up, unknown_runs
 from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
-from croupier.agent.core.recovery import incomplete, recovered
+from croupier.agent.core.recovery import identify, incomplete, recovered
 from croupier.agent.core.state import AgentState
+from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
@@ -54,6 +55,7 @@ from croupier.process.tls.renewal import RenewedTls
 
 if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are used
     from croupier.agent.config import AgentConfig
+    from croupier.process.http.server import HttpServer
 
 _log = get_logger("croupier.agent")
 
@@ -75,6 +77,7 @@ class Agent:
     state: AgentState
     link: Link
     _driver: Driver
+    _http: HttpServer
     _supervisor: Supervisor
 
     def __init__(
@@ -115,14 +118,16 @@ class Agent:
         loop_watch = LoopWatch(registry)
         loop_watch.start()
         self._opened.callback(loop_watch.stop)
+        credential = AgentCredential(config, work_dir.path)
         checkpoint = await self._recover(work_dir, total, metrics)
+        self._identify(credential)
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
-        links = OutputLinks(self._clock, are_required=config.has_credentials)
+        links = OutputLinks(self._clock, are_required=credential.has_any)
         output = OutputRoutes(sandboxes, self.state.is_live, links)
         names = (config.hostname, config.http.host, *config.http_names)
-        tls = self._tls(registry)
+        tls = self._tls(registry, credential)
         http = HttpServer(
             registry,
             self._clock,
@@ -130,8 +135,9 @@ class Agent:
             output.routes(),
             names,
             tls=tls,
-            guards=http_guards(config, links, tls),
+            guards=http_guards(config, links, tls, is_authenticated=credential.has_any),
         )
+        self._http = http
         self._opened.push_async_callback(http.stop)
         port = await http.start(config.http)
         self.http_address = Address(config.http.host, port)
@@ -141,8 +147,9 @@ class Agent:
             self._inbox,
             self._rng,
             NewestMaster(self.state.cluster, self.state.master_epoch, self.state.position),
-            config.tls.client(),
-            on_registered=links.on_registered,
+            credential,
+            lambda: self.state.agent_id,
+            links.on_registered,
         )
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)
@@ -219,13 +226,22 @@ class Agent:
             raise InvalidRequest(f"{checkpoint.path}: {error}") from error
         return checkpoint
 
-    def _tls(self, registry: CollectorRegistry) -> Callable[[], ServerTls] | None:
+    def _identify(self, credential: AgentCredential) -> None:
+        """Take the id in the agent's credential, if there is one."""
+        given, is_certified = credential.given_id, bool(credential.certified_id)
+        try:
+            identify(self.state, given, is_certified=is_certified)
+        except Conflict as error:
+            raise InvalidRequest(str(error)) from error
+
+    def _tls(
+        self, registry: CollectorRegistry, credential: AgentCredential
+    ) -> Callable[[], ServerTls] | None:
         """Watch the files of the certificate; return the present one, None for plain text."""
-        self._config.tls.client().check()
         files = self._config.tls.files()
         if files is None:
             return None
-        renewed = RenewedTls(files, self._clock)
+        renewed = RenewedTls(files, self._clock, credential.check_renewed)
         registry.register(FamilyCollector(TLS, lambda: renewed))
         renewed.start()
         self._opened.callback(renewed.stop)
@@ -299,7 +315,10 @@ class Agent:
     def _waits_for(self) -> str | None:
         if self.state.health.problems:
             return f"unhealthy: {problems_text(self.state.health.problems)}"
-        return None if self._is_registered() else "waiting for a master"
+        if self._is_registered():
+            return None
+        why = self.link.rejection if "link" in self._tasks else ""
+        return f"rejected by the master: {why}" if why else "waiting for a master"
 
     def _own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=name)

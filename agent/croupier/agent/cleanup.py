@@ -8,6 +8,7 @@ from pathlib import Path
 
 from croupier.agent.checkpoint import clear
 from croupier.agent.core.records import Record, TaskRecord
+from croupier.agent.own_token import remove_own_token
 from croupier.agent.remove_tree import remove_trees
 from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.orphan_runs import end_orphans, find_live_orphans
@@ -59,6 +60,7 @@ async def clean_up(directory: Path) -> None:
             ended = await asyncio.to_thread(end_orphans, work_dir.runs, ())
         await remove_trees(SecretFiles(work_dir.path).left(()))
         clear(work_dir.path)
+        remove_own_token(work_dir.path)
     except OSError as error:
         raise Unavailable(f"cannot clean {work_dir.path}: {error.strerror}") from error
     finally:

@@ -101,6 +101,10 @@ class AgentConfig:
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 
+    join_token_file: Path | None = None
+    """File with a join token, for an agent without a certificate of its own. The agent makes a
+    token, keeps it in --work-dir, and has a master accept it once."""
+
     metrics_auth: Switch | None = None
     """Whether /metrics needs a credential: the client certificate of a client of this cluster, or
     the token in --metrics-token-file. Default: on with a certificate or a token, else off."""
@@ -122,6 +126,14 @@ class AgentConfig:
     def __post_init__(self) -> None:
         if not self.insecure:
             self._check_protected()
+        if (
+            self.metrics_auth == "on"
+            and self.tls.tls_ca is None
+            and self.metrics_token_file is None
+        ):
+            raise InvalidRequest(
+                "--metrics-auth on needs --metrics-token-file, or --tls-ca for client certificates"
+            )
         if not self.master:
             raise InvalidRequest("--master names no master")
         if any(address.port == 0 for address in self.master):
@@ -131,16 +143,10 @@ class AgentConfig:
         except InvalidRequest as error:
             raise InvalidRequest(f"--hostname: {error}") from None
 
-    @property
-    def has_credentials(self) -> bool:
-        """Whether the agent proves its identity to masters."""
-        return self.tls.client().cert is not None
-
-    @property
-    def protects_metrics(self) -> bool:
-        """Whether /metrics needs a credential."""
+    def protects_metrics(self, *, is_authenticated: bool) -> bool:
+        """Return whether /metrics needs a credential; `is_authenticated`: the agent has one."""
         if self.metrics_auth is None:
-            return self.has_credentials or self.metrics_token_file is not None
+            return is_authenticated or self.metrics_token_file is not None
         return self.metrics_auth == "on"
 
     @property

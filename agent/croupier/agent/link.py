@@ -21,23 +21,27 @@ from croupier.agent.core.events import (
     Registered,
     Removed,
 )
-from croupier.agent.core.state import AgentState
+from croupier.agent.core.state import NO_AGENT_ID, AgentState
+from croupier.agent.credential import AgentCredential
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.wire import Identity, Refused, health_to_wire, order_from_wire, register_to_wire
 from croupier.model import errors
 from croupier.model.errors import (
     Conflict,
+    CroupierError,
     FailedOver,
     NotLeader,
+    PermissionDenied,
     ProtocolViolation,
+    Unauthenticated,
     Unavailable,
 )
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
 from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import TaskStatus
+from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
-from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_rpc, error_from_wire
 from croupier.net.masters import Masters
 from croupier.process.inbox import Inbox
@@ -55,6 +59,10 @@ _Connect = grpc.aio.StreamStreamMultiCallable[
 
 # A master sends these when it does not lead, or accepts no more sessions.
 _NOT_SERVING = (framework_pb2.ERROR_CODE_NOT_LEADER, framework_pb2.ERROR_CODE_UNAVAILABLE)
+
+# Errors that end when an operator gives the agent another credential, or more permissions.
+_REJECTIONS = (Unauthenticated, PermissionDenied)
+_ANOTHER_ID = "give this agent a certificate with another id (croupier cert agent)"
 
 _log = get_logger("croupier.agent")
 
@@ -80,7 +88,11 @@ OUTBOX_BYTES = 64 * 1024 * 1024
 
 
 class Link:
-    """The session of an agent with its master."""
+    """The session of an agent with its master.
+
+    Attributes:
+        rejection: why a master rejected the agent's credential; empty if none did lately.
+    """
 
     def __init__(
         self,
@@ -89,7 +101,8 @@ class Link:
         inbox: Inbox[Event],
         rng: random.Random,
         newest: NewestMaster | None = None,
-        security: ClientSecurity | None = None,
+        credential: AgentCredential | None = None,
+        agent_id: Callable[[], AgentId] = lambda: NO_AGENT_ID,
         on_registered: OnRegistered = lambda _: None,
     ) -> None:
         """Feed `inbox`.
@@ -100,10 +113,14 @@ class Link:
             inbox: takes the events of sessions.
             rng: draws waits.
             newest: the newest master that the agent's records name.
-            security: credentials for masters; None for plain text.
+            credential: proves the agent's identity; None if it has none.
+            agent_id: returns the agent's present id, to which its token is bound.
             on_registered: called with each REGISTERED.
         """
+        self._credential, self._agent_id = credential, agent_id
         self._on_accepted = on_registered
+        security = None if credential is None else credential.security
+        self.rejection = ""
         self._identity, self._inbox = identity, inbox
         self._newest = newest or NewestMaster()
         self._number = 0
@@ -123,9 +140,9 @@ class Link:
             is_fatal=lambda error: isinstance(error, FailedOver),
             outbox_messages=OUTBOX_LIMIT,
             outbox_bytes=OUTBOX_BYTES,
-            # Only an ERROR in the stream is the master's own; gRPC's errors are not fatal.
-            error_of=lambda error: Unavailable(str(error_from_rpc(error))),
+            error_of=_error_of,
             security=security,
+            prepare=self._prepare,
         )
 
     @property
@@ -222,6 +239,9 @@ class Link:
                     error = error_from_wire(order.error)
                     if isinstance(error, errors.Removed):
                         self._inbox.put_now(Removed())
+                        if self._credential is not None and self._credential.certified_id:
+                            # Its next id is the same.
+                            raise PermissionDenied(f"{error}; {_ANOTHER_ID}")
                     raise error
                 case _:
                     # Waits while the inbox is full, and the master's stream with it.
@@ -242,8 +262,12 @@ class Link:
     def on_disconnected(self, disconnection: Disconnection) -> None:
         """Log the end of a stream."""
         error, event, level = disconnection.error, disconnection.event, logging.WARNING
+        self.rejection = str(error) if isinstance(error, _REJECTIONS) else ""
         if isinstance(error, NotLeader):
             level = logging.INFO
+        elif self.rejection:
+            # Retries help only once an operator has acted.
+            event, level = "credential_rejected", logging.ERROR
         elif isinstance(error, Conflict):
             # Retries do not help against a master of another cluster: an operator must act.
             event, level = "master_refused", logging.ERROR
@@ -255,6 +279,18 @@ class Link:
             kind=type(error).__name__,
             retry_in_s=round(disconnection.retry_in_s, 3),
         )
+
+    async def _prepare(self, address: Address) -> None:
+        """Have a master accept the agent's token before the first stream with it.
+
+        Raises:
+            CroupierError: if it refuses.
+        """
+        if self._credential is None:
+            return
+        if self.rejection:
+            await self._credential.rejoin()
+        await self._credential.prepare(address, self._agent_id())
 
     def _check_master(self, message: pb.AgentServiceConnectResponse) -> None:
         """Check which master sent `message`, before its orders are read.
@@ -282,6 +318,7 @@ class Link:
         if self._known_as and agent_id != self._known_as:
             raise ProtocolViolation(f"the master registered agent {self._known_as} as {agent_id}")
         self._takes_health = registered.takes_health
+        self.rejection = ""
         self._on_accepted(registered)
         self._inbox.put_now(Registered(agent_id, registered.takes_health))
         heartbeat_s = registered.heartbeat_ms / 1000
@@ -293,3 +330,9 @@ class Link:
             master=str(self._session.address),
         )
         self.beat()
+
+
+def _error_of(error: grpc.RpcError) -> CroupierError:
+    """Return the error of a stream: only an ERROR in the stream is fatal, and gRPC's are not."""
+    found = error_from_rpc(error)
+    return found if isinstance(found, _REJECTIONS) else Unavailable(str(found))

@@ -14,6 +14,7 @@ from croupier.master.gauges import collectors
 from croupier.master.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
 from croupier.master.leadership import Leadership
 from croupier.master.metrics import Metrics
+from croupier.master.metrics_readers import MetricsReaders
 from croupier.master.security import SECURITY, Security
 from croupier.master.services.access import AccessService
 from croupier.master.services.agent import AgentService
@@ -39,6 +40,7 @@ from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
 
 if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are used
     from croupier.master.config import MasterConfig
+    from croupier.process.http.routes import Guard, Requirement
     from croupier.process.http.server import HttpServer
 
 _log = get_logger("croupier.master")
@@ -95,7 +97,6 @@ class Master:
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
-        from croupier.process.http.routes import Requirement, allow_all
         from croupier.process.http.server import HttpServer
 
         self._loop_watch.start()
@@ -104,7 +105,7 @@ class Master:
             self._config,
             self._clock,
             lambda: self.leadership.current,
-            lambda: "" if self._tls is None else self._tls.current.trust_domain,
+            self._trust_domain,
         )
         self._registry.register(FamilyCollector(SECURITY, lambda: security))
         self._server = server = make_server(interceptors=[security.gate])
@@ -125,14 +126,13 @@ class Master:
             self._registry.register(collector)
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)
-        guards = {Requirement.READ_METRICS: allow_all}
         self._http = HttpServer(
             self._registry,
             self._clock,
             leadership.unready_reason,
             names=names,
             tls=None if self._tls is None else self._tls.latest,
-            guards=guards,
+            guards=self._http_guards(security),
         )
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
@@ -158,6 +158,21 @@ class Master:
             tls=self._tls is not None,
             store=str(self._config.store),
         )
+
+    def _http_guards(self, security: Security) -> dict[Requirement, Guard]:
+        """Return what HTTP routes require of requests."""
+        from croupier.process.http.metrics_guard import clients_only, metrics_guard
+        from croupier.process.http.routes import Requirement, allow_all
+
+        config = self._config
+        if not config.protects_metrics:
+            return {Requirement.READ_METRICS: allow_all}
+        readers = MetricsReaders(security.authenticator, security.permissions)
+        check = readers.check if config.requires_auth else clients_only(self._trust_domain)
+        return {Requirement.READ_METRICS: metrics_guard(config.metrics_token_file, check)}
+
+    def _trust_domain(self) -> str:
+        return "" if self._tls is None else self._tls.current.trust_domain
 
     def _listen(self, server: grpc.aio.Server) -> None:
         """Bind the addresses of gRPC; with TLS, watch the files of the certificate."""

@@ -371,6 +371,9 @@ class MasterConfig:
         }.items():
             if not 1 <= rate <= 1_000_000:
                 raise InvalidRequest(f"{flag} must be between 1 and 1,000,000")
+        can_scrape = self.requires_auth or self.tls.tls_ca is not None or self.metrics_token_file
+        if self.metrics_auth == "on" and not can_scrape:
+            raise InvalidRequest("--metrics-auth on needs --auth, or --metrics-token-file")
         if self.admin_token_file is not None and not self.requires_auth:
             raise InvalidRequest("--admin-token-file is for a master with --auth")
         if self.oidc.oidc_issuer and not self.requires_auth:

@@ -69,7 +69,7 @@ class Security:
             is_mutual=config.tls.tls_ca is not None,
             verifier=verifier,
         )
-        self.gate = Gate(self.authenticator, self._permissions, self.limiter, self.audit)
+        self.gate = Gate(self.authenticator, self.permissions, self.limiter, self.audit)
         self.guards = StreamGuards(self.limiter, self.audit, is_limited=is_on)
 
     def close(self) -> None:
@@ -77,7 +77,8 @@ class Security:
         if self.file is not None:
             self.file.close()
 
-    def _permissions(self, principal: Principal) -> Permissions | None:
+    def permissions(self, principal: Principal) -> Permissions | None:
+        """Return what a principal may do; None while this master follows."""
         term = self._term()
         return None if term is None else term.driver.state.permissions(principal)
 

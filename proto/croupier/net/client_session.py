@@ -1,7 +1,8 @@
 """The session of a client with the leading master: one stream, and another when it ends.
 
 Rule: a stream ends by an error that says why. A fatal error ends the session; any other leads to
-the next stream, at once if a leader was named, else after a random wait that doubles. An error
+the next stream, at once if a leader was named, else after a random wait that doubles; the waits are
+longer after the client's credential was rejected. An error
 that the master sends as its last message wins over the state of the connection: the reader handles
 all that has arrived before it reports that the stream broke.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Generic, NoReturn, Protocol, TypeVar
@@ -18,7 +19,13 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from croupier.model.errors import CroupierError, NotLeader, Unavailable
+from croupier.model.errors import (
+    CroupierError,
+    NotLeader,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
@@ -57,6 +64,8 @@ class SessionTimes:
         backoff_cap_s: bound of all such waits.
         election_first_s: bound of the first wait while the masters elect a leader.
         election_cap_s: bound of all such waits.
+        rejected_first_s: bound of the first wait after the client's credential was rejected.
+        rejected_cap_s: bound of all such waits.
         settled_s: a stream that was joined for longer resets the waits.
     """
 
@@ -70,6 +79,8 @@ class SessionTimes:
     backoff_cap_s: float = 5.0
     election_first_s: float = 0.1
     election_cap_s: float = 1.0
+    rejected_first_s: float = 5.0
+    rejected_cap_s: float = 60.0
     settled_s: float = 5.0
 
 
@@ -135,6 +146,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         on_tick: Callable[[], None] = lambda: None,
         error_of: Callable[[grpc.RpcError], CroupierError] = error_from_rpc,
         security: ClientSecurity | None = None,
+        prepare: Callable[[Address], Awaitable[None]] | None = None,
     ) -> None:
         """Prepare a session; `run` connects.
 
@@ -149,12 +161,15 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             on_tick: called every `times.tick_s` or more often while a stream is open.
             error_of: returns the error that the status of an ended stream means.
             security: credentials, read anew for each stream; None for plain text.
+            prepare: awaited before each stream to a master; its errors are those of the stream.
         """
+        self._prepare = prepare
         self._owner, self._masters, self._times = owner, masters, times
         self._is_fatal, self._on_tick, self._error_of = is_fatal, on_tick, error_of
         self._outbox_bounds, self._security = (outbox_messages, outbox_bytes), security
         self._backoff = Backoff(times.backoff_first_s, times.backoff_cap_s, rng)
         self._election = Backoff(times.election_first_s, times.election_cap_s, rng)
+        self._rejection = Backoff(times.rejected_first_s, times.rejected_cap_s, rng)
         self._throttle = LogThrottle()
         self._is_leaving = False
         self.address: Address | None = None
@@ -241,7 +256,10 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         if self._joined_at is not None and _now() - self._joined_at >= self._times.settled_s:
             self._backoff.reset()
             self._election.reset()
+            self._rejection.reset()
         is_named = self._masters.failed(error)
+        if isinstance(error, Unauthenticated | PermissionDenied):
+            return self._rejection.next_s()
         if not isinstance(error, NotLeader):
             return self._backoff.next_s()
         # A master answers, so a leader is elected soon: wait no longer than the election takes.
@@ -261,9 +279,11 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         Raises:
             CroupierError: the reason for its end, unless the client has left.
         """
+        self._heartbeat_s = self._joined_at = None
+        if self._prepare is not None:
+            await self._prepare(address)
         channel = make_channel(address, self._security)
         self._outbox = self.make_outbox()
-        self._heartbeat_s = self._joined_at = None
         self._heard_at, self._is_reading = _now(), True
         try:
             self._call = self._owner.connect(channel)(self._requests(self._outbox))

@@ -32,8 +32,8 @@ def read_token_file(path: Path) -> BearerToken:
         raise InvalidRequest(text if str(path) in text else f"{path}: {text}") from None
 
 
-def create_token_file(path: Path, token: BearerToken) -> None:
-    """Write a new file of mode 0600 with the token; on disk when this returns.
+def create_token_file(path: Path, token: BearerToken, rest: str = "") -> None:
+    """Write a new file of mode 0600 with the token, and then `rest`; on disk when this returns.
 
     Raises:
         FileExistsError: if the file exists.
@@ -41,6 +41,6 @@ def create_token_file(path: Path, token: BearerToken) -> None:
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
-        file.write(f"{token.text}\n".encode())
+        file.write(f"{token.text}\n{rest}".encode())
         file.flush()
         os.fsync(fd)

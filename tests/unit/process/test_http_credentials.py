@@ -10,7 +10,7 @@ from unittest import mock
 from aiohttp.test_utils import make_mocked_request
 
 from croupier.net.server_tls import ServerTls, TlsFiles
-from croupier.process.http.credentials import certificate_uris
+from croupier.process.http.credentials import credential_of
 from tests.harness.certificates import authority
 
 URI = "croupier://test/client/prometheus"
@@ -24,8 +24,10 @@ def uris(expires_in_s: float | None) -> tuple[str, ...]:
         at = time.gmtime(time.time() + expires_in_s)
         certificate["notAfter"] = time.strftime("%b %d %H:%M:%S %Y GMT", at)
     transport = mock.Mock()
-    transport.get_extra_info = {"peercert": certificate}.get
-    return certificate_uris(make_mocked_request("GET", "/metrics", transport=transport))
+    tls = mock.Mock()
+    tls.getpeercert = lambda binary_form=False: b"der" if binary_form else certificate
+    transport.get_extra_info = {"ssl_object": tls}.get
+    return credential_of(make_mocked_request("GET", "/metrics", transport=transport)).uris
 
 
 def test_only_a_certificate_that_is_valid_now_names_its_holder() -> None:

@@ -8,7 +8,7 @@ from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
-from croupier.agent.core.state import AgentState, Joined, Joining
+from croupier.agent.core.state import NO_AGENT_ID, AgentState, Joined, Joining
 from croupier.agent.core.tasks import Ended, KillDeadline, Killing, ResendDeadline, Running
 from croupier.model.ids import AgentId
 
@@ -17,11 +17,17 @@ def choose_agent_id(state: AgentState) -> Iterator[Effect]:
     """Choose an id that no master knows, and record it before any master learns it.
 
     If a master chose the id and its answer were lost, the master would offer an agent that does
-    not exist, and launch tasks on it that never end.
+    not exist, and launch tasks on it that never end. The id in the agent's certificate is the
+    exception: the agent takes no other.
     """
-    state.names += 1
-    number = f".{state.names}" if state.names > 1 else ""
-    state.agent_id = AgentId(f"A{state.life}{number}")
+    if state.given_id:
+        state.agent_id = state.given_id
+        if not state.is_certified:
+            state.given_id = NO_AGENT_ID
+    else:
+        state.names += 1
+        number = f".{state.names}" if state.names > 1 else ""
+        state.agent_id = AgentId(f"A{state.life}{number}")
     yield Checkpoint(state.record)
 
 

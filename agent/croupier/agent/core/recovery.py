@@ -9,6 +9,7 @@ from croupier.agent.core import records as r
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, Task
 from croupier.model.errors import Conflict
+from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 from croupier.model.store_position import MAX_EPOCH
 from croupier.model.task import TaskState, TaskStatus
@@ -73,6 +74,28 @@ def recovered(
     state.incomplete |= bool(state.to_forget)
     _count_resources(state)
     return state
+
+
+def identify(state: AgentState, given_id: AgentId, *, is_certified: bool) -> None:
+    """Give the agent the id in its credential; empty if that names none.
+
+    An earlier agent may have had the id, on a work dir that was lost: then tasks may have run that
+    no record names.
+
+    Raises:
+        Conflict: if the records are of another agent, and the id cannot be changed.
+    """
+    if not given_id:
+        return
+    if state.agent_id and is_certified and state.agent_id != given_id:
+        raise Conflict(
+            f"the certificate is of agent {given_id}, and the work dir of agent {state.agent_id}:"
+            " give that agent's certificate; or end the tasks in the work dir and let it forget"
+            " the agent with croupier-agent --recover=cleanup"
+        )
+    if is_certified or not state.agent_id:
+        state.given_id, state.is_certified = given_id, is_certified
+    state.incomplete |= not state.agent_id
 
 
 def incomplete(records: Iterable[r.Record]) -> r.AgentRecord:

@@ -47,6 +47,8 @@ class AgentState:
         total: the agent's resources.
         free: the resources that no live task holds.
         agent_id: empty until the first `AgentStarted`; then the agent names itself.
+        given_id: the id in the agent's credential, which it takes in place of a random one.
+        is_certified: whether `given_id` is in its certificate, so that it never has another.
         life: the prefix of the names of runs, different in each life of each agent.
         boot_id: identifies the machine's current boot.
         recorded_boot_id: identifies the boot in which the agent last looked for its processes.
@@ -96,6 +98,8 @@ class AgentState:
     takes_refusals: bool = True
     stopping: bool = False
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
+    given_id: AgentId = NO_AGENT_ID
+    is_certified: bool = False
 
     @classmethod
     def of(

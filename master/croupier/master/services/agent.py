@@ -63,6 +63,8 @@ class AgentService(AgentServiceServicer):
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
         """Give an agent a token of its own."""
         caller = current_call().caller
+        if caller.kind is CredentialKind.NONE:
+            raise Unavailable("authentication is off: agents need no token")
         if caller.kind is not CredentialKind.JOIN:
             raise PermissionDenied("agents join with a join token, while authentication is on")
         await self._leadership.ask(

@@ -10,6 +10,7 @@ import hmac
 import ssl
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -48,6 +49,23 @@ _STATUS: Final[tuple[tuple[type[CroupierError], int], ...]] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class HttpCredential:
+    """What a request presents.
+
+    Attributes:
+        host: the address that it comes from.
+        token: bearer token; None for none.
+        uris: SAN URIs of the client certificate that TLS has verified.
+        certificate: that certificate (DER); empty for none.
+    """
+
+    host: str
+    token: str | None = field(default=None, repr=False)
+    uris: tuple[str, ...] = ()
+    certificate: bytes = field(default=b"", repr=False)
+
+
 def has_credential_in_url(request: web.Request) -> bool:
     """Return whether the request's URL holds something that looks like a credential."""
     if TOKEN_PREFIX in unquote(request.raw_path):
@@ -71,19 +89,25 @@ def bearer_of(request: web.Request) -> str | None:
     return value[len(BEARER) :].strip()
 
 
-def certificate_uris(request: web.Request) -> tuple[str, ...]:
-    """Return the SAN URIs of the client certificate that TLS has verified; none without one.
+def credential_of(request: web.Request) -> HttpCredential:
+    """Return what a request presents.
 
-    A connection, or a session that it resumes, may be older than the end of the certificate.
+    An expired certificate does not count. A connection, or a session that it resumes, may be older
+    than the end of the certificate.
+
+    Raises:
+        Unauthenticated: if the header Authorization is malformed.
     """
-    transport = request.transport
-    certificate: dict[str, Any] | None = (
-        None if transport is None else transport.get_extra_info("peercert")
-    )
-    if not certificate or ssl.cert_time_to_seconds(certificate["notAfter"]) <= time.time():
-        return ()
+    host, token = request.remote or "", bearer_of(request)
+    tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
+    certificate: dict[str, Any] | None = None if tls is None else tls.getpeercert()
+    if tls is None or not certificate:
+        return HttpCredential(host, token)
+    if ssl.cert_time_to_seconds(certificate["notAfter"]) <= time.time():
+        return HttpCredential(host, token)
     names: Iterable[tuple[str, str]] = certificate.get("subjectAltName", ())
-    return tuple(value for kind, value in names if kind == "URI")
+    uris = tuple(value for kind, value in names if kind == "URI")
+    return HttpCredential(host, token, uris, tls.getpeercert(binary_form=True))
 
 
 def identities_in(uris: Iterable[str], trust_domain: str) -> tuple[str, ...]:

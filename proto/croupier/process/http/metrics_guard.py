@@ -13,25 +13,26 @@ from aiohttp import web
 from croupier.model.errors import PermissionDenied, Unauthenticated
 from croupier.model.principal import PrincipalKind
 from croupier.process.http.credentials import (
-    bearer_of,
-    certificate_uris,
+    HttpCredential,
+    credential_of,
     identities_in,
     is_token_of_file,
 )
 from croupier.process.http.routes import Guard
 
-# Checks a request with a bearer token, or with None.
-CheckCredential = Callable[[web.Request, str | None], Awaitable[None]]
+# Raises a CroupierError for a credential that may not read metrics.
+CheckCredential = Callable[[HttpCredential], Awaitable[None]]
 
 
 def metrics_guard(token_file: Path | None, check: CheckCredential) -> Guard:
     """Return a guard that admits the token in `token_file`, and what `check` does not refuse."""
 
     async def guard(request: web.Request) -> None:
-        token = bearer_of(request)
+        presented = credential_of(request)
+        token = presented.token
         if token is not None and token_file is not None and is_token_of_file(token, token_file):
             return
-        await check(request, token)
+        await check(presented)
 
     return guard
 
@@ -39,10 +40,10 @@ def metrics_guard(token_file: Path | None, check: CheckCredential) -> Guard:
 def clients_only(trust_domain: Callable[[], str]) -> CheckCredential:
     """Return a check that admits certificates of clients in the trust domain, and no tokens."""
 
-    async def check(request: web.Request, token: str | None) -> None:
-        if token is not None:
+    async def check(presented: HttpCredential) -> None:
+        if presented.token is not None:
             raise Unauthenticated("the bearer token is not the one in --metrics-token-file")
-        found = identities_in(certificate_uris(request), trust_domain())
+        found = identities_in(presented.uris, trust_domain())
         if not found:
             raise Unauthenticated(
                 "metrics need the client certificate of a client of this cluster, or the token in"

@@ -1,0 +1,37 @@
+"""Real agents in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from croupier.agent.app import Agent
+from croupier.agent.cleanup import clean_up
+from croupier.agent.config import AgentConfig
+from croupier.agent.probe import GivenResources
+from croupier.net.address import Address
+from tests.harness.masters import ANY_PORT
+
+RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
+
+
+@asynccontextmanager
+async def running_agent(work_dir: Path, master: Address, **options: Any) -> AsyncIterator[Agent]:
+    """Run an agent on a free port; its tasks end with the context."""
+    options = {"hostname": "host-1", "resources": GivenResources.parse(RESOURCES), **options}
+    agent = Agent(AgentConfig(master=(master,), http=ANY_PORT, work_dir=work_dir, **options))
+    stop = asyncio.Event()
+    try:
+        await agent.start()
+        serving = asyncio.create_task(agent.run(stop))
+        try:
+            yield agent
+        finally:
+            stop.set()
+            await asyncio.gather(serving, return_exceptions=True)
+    finally:
+        await agent.stop()
+        await clean_up(work_dir)

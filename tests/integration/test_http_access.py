@@ -1,0 +1,169 @@
+"""Who may request what from the HTTP servers of real masters and agents."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from croupier.agent.app import Agent
+from croupier.agent.config import AgentConfig
+from croupier.master.app import Master
+from croupier.master.config import MasterConfig
+from croupier.master.core.access_records import TokenKind
+from croupier.master.metrics_readers import MetricsReaders
+from croupier.master.services.authentication import Authenticator
+from croupier.model.access import Action
+from croupier.model.errors import InvalidRequest, PermissionDenied, Unavailable
+from croupier.net.token_file import create_token_file, make_token
+from croupier.process.clock import SystemClock
+from croupier.process.http.credentials import HttpCredential
+from croupier.process.http.routes import Requirement
+from croupier.process.tls.flags import TlsFlags
+from tests.harness.agents import running_agent
+from tests.harness.certificates import PemFiles, authority
+from tests.harness.eventually import eventually
+from tests.harness.masters import running_master
+from tests.harness.secured import secured_master
+
+PUBLIC, METRICS, LINK = Requirement.PUBLIC, Requirement.READ_METRICS, Requirement.OUTPUT_LINK
+# Every route of both daemons. A new route needs a line here, and a requirement.
+MASTER_ROUTES = {"/metrics": METRICS, "/healthz": PUBLIC, "/readyz": PUBLIC}
+AGENT_ROUTES = {**MASTER_ROUTES, "/output/{framework_id}/{task_id}/{stream}": LINK}
+
+
+def url_of(daemon: Master | Agent, path: str, scheme: str = "http") -> str:
+    return f"{scheme}://{daemon.http_address}{path}"
+
+
+async def get(url: str, token: str = "", tls: ssl.SSLContext | None = None) -> int:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, headers=headers, ssl=tls or True) as answer,
+    ):
+        has_challenge = "WWW-Authenticate" in answer.headers
+        assert has_challenge == (answer.status in (401, 403))
+        return answer.status
+
+
+def trusting(files: PemFiles, *, shows: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=files.ca)
+    if shows:
+        context.load_cert_chain(files.cert, files.key)
+    return context
+
+
+def routes_of(server: Any) -> dict[str, Requirement | None]:
+    """Return what each route requires that aiohttp serves."""
+    found = {route.resource.canonical for route in server._app.router.routes()}
+    return {path: server.routes.requirements.get(path) for path in found}
+
+
+async def test_each_route_of_both_daemons_requires_what_the_table_states(tmp_path: Path) -> None:
+    async with (
+        running_master() as master,
+        running_agent(tmp_path / "work", master.address) as agent,
+    ):
+        assert routes_of(master._http) == MASTER_ROUTES
+        assert routes_of(agent._http) == AGENT_ROUTES
+        # Without authentication, everybody may scrape.
+        for daemon in (master, agent):
+            assert await get(url_of(daemon, "/metrics")) == 200
+            assert await get(url_of(daemon, "/healthz")) == 200
+
+
+async def test_metrics_of_a_master_need_the_permission(tmp_path: Path) -> None:
+    file_token = make_token()
+    create_token_file(tmp_path / "metrics", file_token)
+    async with secured_master(tmp_path, metrics_token_file=tmp_path / "metrics") as secured:
+        secured.allow("client/scraper", [Action.READ_METRICS], "cluster")
+        secured.allow("client/viewer", [Action.VIEW], "*")
+        expected = {
+            "": 401,
+            "nonsense": 401,
+            make_token().text: 401,
+            secured.token_for("client/old", expires_ms=1).text: 401,
+            secured.token_for("", TokenKind.JOIN).text: 403,
+            secured.token_for("client/viewer").text: 403,
+            secured.token_for("agent/a1", TokenKind.AGENT).text: 403,
+            secured.token_for("client/scraper").text: 200,
+            secured.admin.text: 200,
+            file_token.text: 200,
+        }
+        for token, status in expected.items():
+            assert await get(url_of(secured.master, "/metrics"), token) == status, token
+        assert await get(url_of(secured.master, "/readyz")) == 200
+        in_url = url_of(secured.master, f"/metrics?token={secured.admin.text}")
+        assert await get(in_url, secured.admin.text) == 400
+
+
+async def test_a_follower_admits_certificates_of_clients_and_the_token_of_its_file(
+    tmp_path: Path,
+) -> None:
+    authenticator = Authenticator(
+        SystemClock(), lambda: None, is_on=True, trust_domain=lambda: "test"
+    )
+    readers = MetricsReaders(authenticator, lambda _: None)
+    with pytest.raises(Unavailable, match="follows"):
+        await readers.check(HttpCredential("h", make_token().text))
+    client, agent = (
+        _credential_of(authority().issue(tmp_path, role), role) for role in ("client/p", "agent/p")
+    )
+    await readers.check(client)
+    with pytest.raises(PermissionDenied):
+        await readers.check(agent)
+
+
+def _credential_of(files: PemFiles, role: str) -> HttpCredential:
+    der = ssl.PEM_cert_to_DER_cert(files.cert.read_text())
+    return HttpCredential("h", uris=(f"croupier://test/{role}",), certificate=der)
+
+
+async def test_metrics_of_an_agent_need_a_clients_certificate_or_the_token(tmp_path: Path) -> None:
+    file_token = make_token()
+    create_token_file(tmp_path / "metrics", file_token)
+    files = {
+        name: authority().issue(tmp_path / name.replace("/", "-"), name)
+        for name in ("master/m1", "agent/a1", "agent/a2", "client/prometheus")
+    }
+    stranger = authority("other").issue(
+        tmp_path / "other", "client/prometheus", trusting=authority().pem
+    )
+    own = files["agent/a1"]
+    tls = TlsFlags(tls_cert=own.cert, tls_key=own.key, tls_ca=own.ca)
+    master_files = files["master/m1"]
+    master_tls = TlsFlags(
+        tls_cert=master_files.cert, tls_key=master_files.key, tls_ca=master_files.ca
+    )
+    async with (
+        running_master(tls=master_tls) as master,
+        running_agent(
+            tmp_path / "work", master.address, tls=tls, metrics_token_file=tmp_path / "metrics"
+        ) as agent,
+    ):
+        await eventually(lambda: agent.link.is_registered)
+        assert agent.state.agent_id == "a1"
+        metrics = url_of(agent, "/metrics", "https")
+        client = files["client/prometheus"]
+        assert await get(metrics, tls=trusting(client, shows=True)) == 200
+        assert await get(metrics, file_token.text, trusting(client, shows=False)) == 200
+        assert await get(metrics, tls=trusting(client, shows=False)) == 401
+        assert await get(metrics, make_token().text, trusting(client, shows=True)) == 401
+        assert await get(metrics, tls=trusting(files["agent/a2"], shows=True)) == 403
+        with pytest.raises(aiohttp.ClientError):
+            await get(metrics, tls=trusting(stranger, shows=True))
+        # The master of this cluster signs links.
+        output = url_of(agent, "/output/f/t/stdout", "https")
+        assert await get(output, tls=trusting(client, shows=True)) == 401
+        readyz = url_of(agent, "/readyz", "https")
+        assert await get(readyz, tls=trusting(client, shows=False)) == 200
+
+
+async def test_a_flag_that_nobody_could_satisfy_is_refused(tmp_path: Path) -> None:
+    for config in (AgentConfig, MasterConfig):
+        with pytest.raises(InvalidRequest, match="--metrics-auth on needs"):
+            config(metrics_auth="on")
