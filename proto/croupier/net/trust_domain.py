@@ -16,6 +16,8 @@ from urllib.parse import quote, unquote
 from croupier.model.errors import InvalidRequest
 
 SCHEME: Final = "croupier://"
+# The last label of the DNS name of masters; no certificate of another kind may have such a name.
+MASTER_DOMAIN: Final = "croupier"
 
 # It is part of a DNS name.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -37,7 +39,7 @@ def check_trust_domain(text: str) -> str:
 
 def master_dns_name(trust_domain: str) -> str:
     """Return the DNS name that all certificates of masters have, and no other has."""
-    return f"master.{trust_domain}.croupier"
+    return f"master.{trust_domain}.{MASTER_DOMAIN}"
 
 
 def agent_dns_name(trust_domain: str) -> str:

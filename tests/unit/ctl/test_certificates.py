@@ -179,3 +179,12 @@ def test_commands_print_the_next_ones(
         ["croupier://prod/master/m1"],
     ]
     assert main(["cert", "show", "ca/ca.key"]) == 2
+
+
+@pytest.mark.parametrize(
+    "host", ["master.prod.croupier", "MASTER.prod.croupier.", "*.prod.croupier", "*.croupier", "*"]
+)
+def test_no_agent_gets_a_name_of_masters(authority: AuthorityDirectory, host: str) -> None:
+    with pytest.raises(InvalidRequest, match="tell masters from others"):
+        authority.issue(Leaf("agent", "a1", (host,)), 30, NOW, force=False)
+    authority.issue(Leaf("agent", "a1", ("croupier", "*.example.com")), 30, NOW, force=False)

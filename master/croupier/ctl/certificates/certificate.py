@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from croupier.model.errors import InvalidRequest
-from croupier.net.trust_domain import agent_dns_name, identity_uri, master_dns_name
+from croupier.net.trust_domain import MASTER_DOMAIN, agent_dns_name, identity_uri, master_dns_name
 
 # Other machines' clocks may be behind by this much.
 BACKDATED: Final = timedelta(hours=1)
@@ -224,6 +224,12 @@ def _host_name(host: str) -> x509.GeneralName:
     is_plain = host.isascii() and all(char.isalnum() or char in "-._*" for char in host)
     if not host or len(host) > 253 or not is_plain:
         raise InvalidRequest(f"--address {host[:80]!r} is no host name or IP address")
+    # The names by which clients know masters, and wildcards that match them.
+    _, dot, last = host.lower().rstrip(".").rpartition(".")
+    if (dot and last == MASTER_DOMAIN) or last == "*":
+        raise InvalidRequest(
+            f"--address {host!r}: names that end in .{MASTER_DOMAIN} tell masters from others"
+        )
     return x509.DNSName(host)
 
 
