@@ -135,6 +135,7 @@ def start_master(folder: Path, *flags: str) -> tuple[Daemon, Address]:
     daemon = Daemon(
         "master", folder, "--listen", str(listen), "--http", "127.0.0.1:0",
         "--store", f"sqlite:{folder / 'master.db'}", "--event-log", str(folder / "events.log"),
+        "--secrets-key-file", str(folder / "secrets.key"),
         *_PATIENT, *flags,
     )  # fmt: skip
     return daemon, listen
