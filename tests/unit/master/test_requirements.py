@@ -6,8 +6,11 @@ import importlib
 import pkgutil
 from types import ModuleType
 
+import pytest
+
 import croupier.v1
 from croupier.master.services.requirements import REQUIREMENTS
+from croupier.v1 import access_pb2
 
 
 def modules() -> list[ModuleType]:
@@ -29,3 +32,22 @@ def all_methods() -> set[str]:
 def test_every_method_of_the_contract_has_a_requirement() -> None:
     assert set(REQUIREMENTS) == all_methods()
     assert len(REQUIREMENTS) >= 24
+
+
+@pytest.mark.parametrize(
+    ("change", "about"),
+    [
+        (access_pb2.PolicyChange(), "group:"),
+        (access_pb2.PolicyChange(set_group=access_pb2.Group()), "group:"),
+        (access_pb2.PolicyChange(set_rule=access_pb2.Rule()), "rule:"),
+        (access_pb2.PolicyChange(set_rule=access_pb2.Rule(name="r")), "rule:r"),
+        (access_pb2.PolicyChange(remove_rule="r"), "rule:r"),
+        (access_pb2.PolicyChange(add_member=access_pb2.Membership(group="g")), "group:g"),
+    ],
+)
+def test_a_change_of_the_policy_is_about_a_rule_or_a_group_even_without_a_name(
+    change: access_pb2.PolicyChange, about: str
+) -> None:
+    requirement = REQUIREMENTS["/croupier.v1.AccessService/UpdatePolicy"]
+    request = access_pb2.UpdatePolicyRequest(changes=[change])
+    assert requirement.object_of(request) == about

@@ -117,7 +117,7 @@ def _changed(change: Any) -> str:
     """Return what a change of the policy is about."""
     kind = change.WhichOneof("change") or ""
     value = getattr(change, kind, "")
-    name = value if isinstance(value, str) else getattr(value, "name", "") or value.group
+    name = value if isinstance(value, str) else getattr(value, "name", getattr(value, "group", ""))
     return f"{'rule' if kind.endswith('rule') else 'group'}:{name}"
 
 
