@@ -6,7 +6,7 @@ and adding one never takes a permission away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -338,11 +338,16 @@ def check_action(action: Action, target: Object) -> None:
         )
 
 
-def admins(groups: Mapping[str, frozenset[str]]) -> Iterator[PrincipalName]:
-    """Yield the principals that are members of the group of admins."""
-    for member in sorted(groups.get(ADMIN, ())):
-        if "/" in member:
-            yield PrincipalName(member)
+def allowed(policy: AccessPolicy, action: Action, target: Object) -> frozenset[str]:
+    """Return the principals that a rule allows to do `action` on `target`, by name.
+
+    Groups of an identity provider are not among them. O(rules + members).
+    """
+    every = (*BUILTIN_RULES, *policy.rules.values())
+    subjects = {rule.subject for rule in every if rule.allows(action, target)}
+    groups = (subject.removeprefix("group:") for subject in subjects if ":" in subject)
+    members = (policy.groups.get(group, frozenset()) for group in groups)
+    return frozenset(subjects).union(*members)
 
 
 def _takes(action: Action) -> str:

@@ -171,7 +171,7 @@ def known_framework(constraint: str) -> bytes:
         (b'{"at": 1, "event": {}, "x": 1}', "nothing else"),
         (b'{"at": "1", "event": {"kind": "TimePassed"}}', "a str is not a float"),
         (b'{"at": 1e999, "event": {"kind": "TimePassed"}}', "without a time"),
-        (b'{"at": 1' + b"0" * 400 + b', "event": {"kind": "TimePassed"}}', "without a time"),
+        (b'{"at": 1' + b"0" * 400 + b', "event": {"kind": "TimePassed"}}', "too large"),
         (b'{"at": 1, "event": {"kind": "Read"}}', "unknown kind 'Read'"),
         (b'{"at": 1, "event": {"kind": "os.system"}}', "unknown kind"),
         (b'{"at": 1, "event": {"kind": ["Heard"]}}', "unknown kind"),

@@ -15,7 +15,7 @@ from croupier.model.access import (
     Object,
     Permissions,
     Rule,
-    admins,
+    allowed,
     check_action,
     check_member,
     check_rule,
@@ -211,9 +211,15 @@ def test_an_action_takes_objects_of_its_kind() -> None:
         parse_action("launch")
 
 
-def test_admins_are_the_principals_of_the_group() -> None:
-    groups = {ADMIN: frozenset({"client/b", "oidc:sre", "client/a"})}
-    assert list(admins(groups)) == ["client/a", "client/b"]
+@pytest.mark.parametrize(
+    ("action", "target"),
+    [(action, target) for action in Action for target in ("role:ads/x", "agent:a1", "cluster")],
+)
+def test_those_allowed_are_those_that_a_decision_allows(action: Action, target: str) -> None:
+    found = allowed(POLICY, action, Object.parse(target))
+    for name in ("anna", "dora", "olga", "root", "star", "admin", "otto", "vera", "oidc/u1"):
+        decision = decide(POLICY, caller(name), action, Object.parse(target))
+        assert (caller(name).name in found) == decision.is_allowed
 
 
 def test_the_local_administrator_cannot_be_removed() -> None:

@@ -34,15 +34,17 @@ class Draft:
 
     Attributes:
         groups, rules: as in `AccessPolicy`.
+        settings: the bounds of the policy.
     """
 
     groups: dict[str, frozenset[str]]
     rules: dict[str, Rule]
+    settings: Settings
 
     @classmethod
-    def of(cls, policy: AccessPolicy) -> Draft:
+    def of(cls, policy: AccessPolicy, settings: Settings) -> Draft:
         """Return a draft without any change."""
-        return cls(dict(policy.groups), dict(policy.rules))
+        return cls(dict(policy.groups), dict(policy.rules), settings)
 
     def members(self, group: str) -> frozenset[str]:
         """Return the members of a group.
@@ -53,6 +55,37 @@ class Draft:
         if group not in self.groups:
             raise NotFound(f"no group {group[:80]!r}")
         return self.groups[group]
+
+    def put(self, group: str, members: frozenset[str]) -> None:
+        """Add a group, or replace its members.
+
+        Raises:
+            Conflict: if it is too large.
+        """
+        most = self.settings.group_members
+        too_many = len(members) > most
+        if too_many or sum(len(each.encode()) for each in members) > MAX_GROUP_BYTES:
+            raise Conflict(
+                f"group {group!r} would have over {most} members or {MAX_GROUP_BYTES} bytes;"
+                " use several groups"
+            )
+        self.groups[group] = members
+
+    def check(self) -> None:
+        """Check the draft after all of its changes. O(rules).
+
+        Raises:
+            Conflict: if there are too many groups or rules, or a rule names no group.
+        """
+        settings = self.settings
+        if len(self.groups) > settings.groups + len(BUILTIN_GROUPS):
+            raise Conflict(f"there would be more than {settings.groups} groups")
+        if len(self.rules) > settings.rules:
+            raise Conflict(f"there would be more than {settings.rules} rules")
+        for rule in self.rules.values():
+            kind, _, group = rule.subject.partition(":")
+            if kind == "group" and group not in self.groups:
+                raise Conflict(f"rule {rule.name!r} is for group {group!r}, which there is not")
 
 
 @recorded("SetGroup", "name members")
@@ -68,11 +101,11 @@ class SetGroup:
 
         Raises:
             InvalidRequest: if the name or a member is malformed.
+            Conflict: if there are too many members.
         """
-        check_id("group", self.name)
+        draft.put(check_id("group", self.name), self.members)
         for member in self.members:
             check_member(member)
-        draft.groups[self.name] = self.members
 
 
 @recorded("RemoveGroup", "name")
@@ -109,8 +142,9 @@ class AddMember:
         Raises:
             NotFound: if there is no such group.
             InvalidRequest: if the member is malformed.
+            Conflict: if there are too many members.
         """
-        draft.groups[self.group] = draft.members(self.group) | {check_member(self.member)}
+        draft.put(self.group, draft.members(self.group) | {check_member(self.member)})
 
 
 @recorded("RemoveMember", "group member")
@@ -168,29 +202,6 @@ class RemoveRule:
 
 
 PolicyChange = SetGroup | RemoveGroup | AddMember | RemoveMember | SetRule | RemoveRule
-
-
-def check_draft(draft: Draft, settings: Settings) -> None:
-    """Check a draft after all of its changes.
-
-    Raises:
-        Conflict: if there are too many groups, members or rules, or a rule names no group.
-    """
-    if len(draft.groups) > settings.groups + len(BUILTIN_GROUPS):
-        raise Conflict(f"there would be more than {settings.groups} groups")
-    if len(draft.rules) > settings.rules:
-        raise Conflict(f"there would be more than {settings.rules} rules")
-    for name, members in draft.groups.items():
-        size = sum(len(member.encode()) for member in members)
-        if len(members) > settings.group_members or size > MAX_GROUP_BYTES:
-            raise Conflict(
-                f"group {name!r} would have over {settings.group_members} members or"
-                f" {MAX_GROUP_BYTES} bytes; use several groups"
-            )
-    for rule in draft.rules.values():
-        kind, _, group = rule.subject.partition(":")
-        if kind == "group" and group not in draft.groups:
-            raise Conflict(f"rule {rule.name!r} is for group {group!r}, which there is not")
 
 
 def changed_records(before: AccessPolicy, draft: Draft) -> Iterator[AccessRecord]:

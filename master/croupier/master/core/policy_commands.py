@@ -17,10 +17,9 @@ from croupier.master.core.policy_changes import (
     Draft,
     PolicyChange,
     changed_records,
-    check_draft,
 )
 from croupier.master.core.state import State
-from croupier.model.access import ADMIN, CLUSTER, AccessPolicy, Action, decide
+from croupier.model.access import ADMIN, CLUSTER, AccessPolicy, Action, allowed, decide
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.tags import recorded
@@ -61,10 +60,10 @@ class UpdatePolicy(OperatorCommand[PolicyAnswer]):
         require_administer(state, self.caller)
         if not 1 <= len(self.changes) <= MAX_CHANGES:
             raise InvalidRequest(f"a call makes 1 to {MAX_CHANGES} changes")
-        draft = Draft.of(state.access)
+        draft = Draft.of(state.access, state.settings)
         for change in self.changes:
             change.apply(draft)
-        check_draft(draft, state.settings)
+        draft.check()
         policy = AccessPolicy(state.access.is_on, draft.groups, draft.rules)
         check_administered(state, policy, self.caller, self.now_ms)
         records = list(changed_records(state.access, draft))
@@ -94,13 +93,13 @@ def check_administered(
         raise Conflict(f"group {ADMIN!r} would be empty; add another member first")
     if not policy.is_on:
         return
-    holders = {
-        token.principal
+    if decide(policy, caller, Action.ADMINISTER, CLUSTER):
+        return
+    able = allowed(policy, Action.ADMINISTER, CLUSTER)
+    if not any(
+        token.principal in able and token.token_id != without and not token.is_expired(now_ms)
         for token in state.tokens
-        if token.principal and token.token_id != without and not token.is_expired(now_ms)
-    }
-    callers = (caller, *(Principal(name) for name in sorted(holders)))
-    if not any(decide(policy, each, Action.ADMINISTER, CLUSTER) for each in callers):
+    ):
         raise Conflict(
             "nobody known could administer the cluster any more; do this with another"
             " administrator's credential, or with the token of the master's --admin-token-file"

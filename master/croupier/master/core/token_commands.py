@@ -257,16 +257,15 @@ def _forget(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
 
 
 def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
-    """Store a new token, and forget expired ones.
+    """Store a new token. For one that is no agent's, expired ones are forgotten. O(such tokens).
 
     Raises:
         Conflict: if there are too many.
     """
-    expired, count = state.tokens.expired(now_ms), state.tokens.count(token.kind)
-    if token.kind is TokenKind.AGENT:
-        most = state.settings.agent_tokens
-    else:
-        most, count = state.settings.tokens, count - len(expired)
+    count, most, expired = state.tokens.count(token.kind), state.settings.agent_tokens, []
+    if token.kind is not TokenKind.AGENT:
+        expired, most = state.tokens.expired(now_ms), state.settings.tokens
+        count -= len(expired)
         spent = state.tokens.spent() if count >= most else None
         if spent is not None and spent not in expired:
             expired.append(spent)

@@ -6,7 +6,7 @@ Rule: an agent has one token at most.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.model.ids import AgentId
@@ -19,53 +19,60 @@ class Tokens:
     """The tokens that can be used, and those that have expired but are not forgotten yet."""
 
     def __init__(self) -> None:
-        self._tokens: dict[TokenId, TokenRecord] = {}
+        # Agents have many, which never expire, so both kinds are apart.
+        self._others: dict[TokenId, TokenRecord] = {}
+        self._agents: dict[TokenId, TokenRecord] = {}
         self._of_agents: dict[AgentId, TokenId] = {}
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return len(self._others) + len(self._agents)
 
     def __iter__(self) -> Iterator[TokenRecord]:
-        return iter(self._tokens.values())
+        return chain(self._others.values(), self._agents.values())
 
     def get(self, token_id: TokenId) -> TokenRecord | None:
         """Return the token of that id. It may have expired."""
-        return self._tokens.get(token_id)
+        return self._others.get(token_id) or self._agents.get(token_id)
 
     def of_agent(self, agent_id: AgentId) -> TokenRecord | None:
-        """Return the agent's own token. It may have expired."""
+        """Return the agent's own token."""
         token_id = self._of_agents.get(agent_id)
-        return None if token_id is None else self._tokens[token_id]
+        return None if token_id is None else self._agents[token_id]
 
     def count(self, kind: TokenKind) -> int:
         """Return the number of tokens: of agents, or else of all other kinds together."""
-        agents = len(self._of_agents)
-        return agents if kind is TokenKind.AGENT else len(self._tokens) - agents
+        return len(self._agents if kind is TokenKind.AGENT else self._others)
 
     def put(self, token: TokenRecord) -> None:
-        """Add a token, or replace the one of its id."""
-        self._tokens[token.token_id] = token
-        if token.agent_id is not None:
-            assert self._of_agents.get(token.agent_id, token.token_id) == token.token_id
-            self._of_agents[token.agent_id] = token.token_id
+        """Add a token, or replace the one of its id, which is of the same kind."""
+        agent_id = token.agent_id
+        if agent_id is None:
+            self._others[token.token_id] = token
+            return
+        assert self._of_agents.get(agent_id, token.token_id) == token.token_id
+        self._agents[token.token_id] = token
+        self._of_agents[agent_id] = token.token_id
 
     def remove(self, token_id: TokenId) -> None:
         """Forget a token."""
-        token = self._tokens.pop(token_id)
+        token = self._agents.pop(token_id, None) or self._others.pop(token_id)
         if token.agent_id is not None:
             del self._of_agents[token.agent_id]
 
     def expired(self, now_ms: int) -> list[TokenId]:
-        """Return at most `EXPIRED_AT_ONCE` tokens that have expired. O(tokens)."""
-        found = (each.token_id for each in self if each.is_expired(now_ms))
+        """Return at most `EXPIRED_AT_ONCE` tokens that have expired. O(tokens but agents')."""
+        found = (each.token_id for each in self._others.values() if each.is_expired(now_ms))
         return list(islice(found, EXPIRED_AT_ONCE))
 
     def spent(self) -> TokenId | None:
-        """Return the oldest join token without uses left. O(tokens)."""
-        return next((each.token_id for each in self if each.uses_left == 0), None)
+        """Return the oldest join token without uses left. O(tokens but agents')."""
+        return next((each.token_id for each in self._others.values() if each.uses_left == 0), None)
 
     def check(self) -> None:
-        """Assert that both indexes agree."""
-        bound = {t.agent_id: t.token_id for t in self if t.agent_id is not None}
+        """Assert that all indexes agree."""
+        bound = {token.agent_id: key for key, token in self._agents.items()}
         assert bound == self._of_agents
-        assert all(token.token_id == key for key, token in self._tokens.items())
+        assert len(bound) == len(self._agents)
+        assert all(each.agent_id is None for each in self._others.values())
+        for tokens in (self._others, self._agents):
+            assert all(token.token_id == key for key, token in tokens.items())
