@@ -19,10 +19,10 @@ RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 
 
 @asynccontextmanager
-async def running_agent(work_dir: Path, master: Address, **options: Any) -> AsyncIterator[Agent]:
+async def running_agent(work_dir: Path, *masters: Address, **options: Any) -> AsyncIterator[Agent]:
     """Run an agent on a free port; its tasks end with the context."""
     options = {"hostname": "host-1", "resources": GivenResources.parse(RESOURCES), **options}
-    agent = Agent(AgentConfig(master=(master,), http=ANY_PORT, work_dir=work_dir, **options))
+    agent = Agent(AgentConfig(master=masters, http=ANY_PORT, work_dir=work_dir, **options))
     stop = asyncio.Event()
     try:
         await agent.start()

@@ -52,6 +52,7 @@ class ScriptedMaster(AgentServiceServicer):
         heartbeat_ms: announced to agents; the master itself sends heartbeats only on demand.
         sessions: all sessions, oldest first.
         epoch: of this master, in each message.
+        credentials: of its listener; None is plain text.
         status: of streams that `hang_up` ends; None is OK.
         statuses: all updates in the order of arrival, repeated ones included.
     """
@@ -68,6 +69,7 @@ class ScriptedMaster(AgentServiceServicer):
         self.epoch = 0
         self.cluster = ""
         self.status: grpc.StatusCode | None = None
+        self.credentials: grpc.ServerCredentials | None = None
         self._server: grpc.aio.Server | None = None
         self.address = Address("127.0.0.1", 0)
 
@@ -75,7 +77,7 @@ class ScriptedMaster(AgentServiceServicer):
         """Listen; after `stop`, on the same port as before."""
         self._server = make_server()
         add_AgentServiceServicer_to_server(self, self._server)
-        self.address = Address("127.0.0.1", bind(self._server, self.address))
+        self.address = Address("127.0.0.1", bind(self._server, self.address, self.credentials))
         await self._server.start()
 
     async def stop(self) -> None:

@@ -18,9 +18,10 @@ from croupier.agent.probe import GivenResources
 from croupier.master.core.access_records import TokenId, TokenKind
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.token_commands import RevokeToken
-from croupier.model.errors import InvalidRequest
+from croupier.model.errors import InvalidRequest, PermissionDenied, Unauthenticated
 from croupier.model.ids import AgentId
 from croupier.model.principal import Principal, PrincipalName
+from croupier.model.task import TaskState
 from croupier.model.token import BearerToken
 from croupier.net.address import Address
 from croupier.net.client_session import SessionTimes
@@ -30,7 +31,10 @@ from tests.harness.agents import RESOURCES, running_agent
 from tests.harness.certificates import PemFiles, authority
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, running_master
+from tests.harness.processes import is_running
+from tests.harness.scripted_master import ScriptedMaster, shell
 from tests.harness.secured import SecuredMaster, secured_master
+from tests.integration.agent.conftest import Start
 
 ADMIN = Principal(PrincipalName("client/local-admin"))
 QUICK = SessionTimes(
@@ -196,3 +200,27 @@ async def test_a_certificate_gives_the_agent_its_id(tmp_path: Path) -> None:
             with pytest.raises(InvalidRequest, match=reason):
                 await refused.start()
             await refused.stop()
+
+
+async def test_a_rejected_agent_keeps_its_tasks(start: Start, master: ScriptedMaster) -> None:
+    serving = await start()
+    await master.agent()
+    master.launch(shell("t1", "sleep 60"))
+    running = await master.state("t1", TaskState.RUNNING)
+    master.refusal = PermissionDenied("agent/a2 is not agent a1")
+    master.hang_up(Unauthenticated("the token was revoked"))
+    await eventually(lambda: serving.agent.link.rejection == "agent/a2 is not agent a1")
+    assert is_running(running.pid)
+    assert "rejected by the master: agent/a2 is not agent a1" in await readiness(serving.agent)
+    master.refusal = None
+    await eventually(lambda: serving.agent.link.is_registered)
+    assert [task.task.task_id for task in master.session.register.tasks] == ["t1"]  # type: ignore[union-attr]
+
+
+async def test_an_agent_without_a_credential_is_told_so(tmp_path: Path) -> None:
+    async with (
+        secured_master(tmp_path) as secured,
+        running_agent(tmp_path / "work", secured.master.address) as agent,
+    ):
+        await eventually(lambda: "no credential" in agent.link.rejection)
+        assert not secured.state.agents
