@@ -39,13 +39,11 @@ class RateLimits:
         calls_per_s: unary calls; twice as many at once.
         stream_units_per_s: calls on streams, in units of about 20 us of the master's time.
         stream_bytes_per_s: bytes on streams.
-        sessions: open streams of frameworks and agents.
     """
 
     calls_per_s: float = 200.0
     stream_units_per_s: float = 25_000.0
     stream_bytes_per_s: float = 32.0 * 1024 * 1024
-    sessions: int = 2_000
 
 
 class Bucket:
@@ -74,14 +72,9 @@ class Bucket:
 
 
 class Usage:
-    """What one principal has used lately.
-
-    Attributes:
-        sessions: its open streams.
-    """
+    """What one principal has used lately."""
 
     def __init__(self, limits: RateLimits, now: float) -> None:
-        self.sessions = 0
         self.calls = Bucket(limits.calls_per_s, 2 * limits.calls_per_s, now)
         # A tenth of a second: what is queued for the core at once delays everybody.
         self.units = Bucket(limits.stream_units_per_s, limits.stream_units_per_s / 10, now)
@@ -107,7 +100,9 @@ class RateLimiter:
         found = self._usage.get(name)
         if found is None:
             found = self._usage[name] = Usage(self.limits, self._clock.now())
-            self._forget_oldest()
+            if len(self._usage) > MOST_PRINCIPALS:
+                # A principal that was not seen for long has its full rate again.
+                self._usage.popitem(last=False)
         else:
             self._usage.move_to_end(name)
         return found
@@ -152,12 +147,3 @@ class RateLimiter:
         if wait_s >= SHORTEST_PAUSE_S:
             self.delayed += 1
             await asyncio.sleep(min(wait_s, LONGEST_PAUSE_S))
-
-    def _forget_oldest(self) -> None:
-        """Forget a principal that was not seen for long; it then has its full rate again."""
-        if len(self._usage) <= MOST_PRINCIPALS:
-            return
-        for name, usage in self._usage.items():
-            if not usage.sessions:
-                del self._usage[name]
-                return

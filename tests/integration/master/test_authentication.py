@@ -17,7 +17,7 @@ from croupier.model.token import BearerToken
 from croupier.net.credentials import ClientSecurity
 from croupier.net.token_file import make_token
 from croupier.net.transport import make_channel
-from croupier.v1 import access_pb2, agent_pb2, operator_pb2
+from croupier.v1 import access_pb2, agent_pb2, framework_pb2, operator_pb2
 from croupier.v1.access_pb2_grpc import AccessServiceStub
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -186,6 +186,59 @@ async def test_a_malformed_request_is_refused_after_authentication(tmp_path: Pat
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await method(b"\xff\xff\xff", timeout=5)
                 assert caught.value.code() is status
+
+
+async def test_an_impostor_of_an_agent_is_refused_and_the_agent_stays(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        address = secured.master.address
+        own, evil = (secured.token_for(f"agent/{name}", TokenKind.AGENT) for name in ("a1", "a2"))
+        async with (
+            RawAgent(address, bearing(own)) as agent,
+            RawAgent(address, bearing(evil)) as impostor,
+            RawAgent(address, bearing(evil)) as deposer,
+            RawAgent(address) as stranger,
+        ):
+            await agent.register(agent_id="a1")
+            newest: dict[str, Any] = {
+                "master_epoch": 2**64 - 1,
+                "cluster": agent.heard.cluster,
+            }
+            claims: list[tuple[RawAgent, dict[str, Any]]] = [
+                (impostor, {}),
+                (deposer, newest),
+                (stranger, newest),
+            ]
+            for peer, claim in claims:
+                with pytest.raises((StreamEnded, asyncio.InvalidStateError)):
+                    await peer.register(agent_id="a1", **claim)
+            assert secured.state.agents["a1"].session is not None
+            # The agent's own stream has not ended, and the master leads on.
+            await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
+            assert secured.master.leadership.is_leader
+        # The impostor's connection has not even made an agent.
+        assert set(secured.state.agents) == {"a1"}
+
+
+async def test_no_other_principal_takes_a_framework_over(tmp_path: Path) -> None:
+    async with secured_master(tmp_path) as secured:
+        address = secured.master.address
+        for name in ("owner", "other"):
+            secured.allow(f"client/{name}", [Action.REGISTER], "role:**")
+        owner, other = (bearing(secured.token_for(f"client/{name}")) for name in ("owner", "other"))
+        async with (
+            RawFramework(address, owner) as framework,
+            RawFramework(address, other) as thief,
+            RawFramework(address, bearing(secured.admin)) as admin,
+        ):
+            await framework.subscribe()
+            for each in (thief, admin):
+                with pytest.raises(StreamEnded):
+                    await each.subscribe(framework_id=framework.framework_id)
+            assert (await framework.call(suppress={})).seq == 1
+        # A new run of the owner's program takes over.
+        async with RawFramework(address, owner) as again:
+            subscribed = await again.subscribe(framework_id=framework.framework_id, client_id="2")
+            assert subscribed.framework_id == framework.framework_id
 
 
 async def test_refused_and_changing_calls_are_audited(tmp_path: Path) -> None:

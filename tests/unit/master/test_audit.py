@@ -1,0 +1,170 @@
+"""Audit lines, and the file that they go to."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from croupier.master.audit import VERSION, Audit, AuditLine, MasterLogSink, Outcome
+from croupier.master.audit_file import MAX_WAITING, AuditFile
+from croupier.model.errors import Unavailable
+from croupier.process.durable_files import write_all
+from tests.harness.eventually import eventually
+
+PAGE = Path(__file__).parents[3] / "docs/security.md"
+
+
+def line(method: str = "S/M", **more: object) -> AuditLine:
+    fields: dict[str, object] = {
+        "time_ms": 1_700_000_000_123,
+        "principal": "client/a",
+        "credential": "token",
+        "credential_id": "12345678",
+        "peer": "ipv4:10.0.0.1",
+        "method": method,
+        "object": "agent:a1",
+        "outcome": Outcome.ALLOW,
+        "rule": "admin",
+        "result": "OK",
+        "size": 7,
+        **more,
+    }
+    return AuditLine(**fields)  # type: ignore[arg-type]
+
+
+class Clock:
+    at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def wall_ms(self) -> int:
+        return 5
+
+
+def methods(path: Path) -> list[str]:
+    return [json.loads(text)["method"] for text in path.read_text().splitlines() if text]
+
+
+def test_a_line_has_the_documented_fields() -> None:
+    found = json.loads(line(object="x\n" * 1000).encoded())
+    assert found["version"] == VERSION
+    assert found["time"] == "2023-11-14T22:13:20.123Z"
+    assert len(found["object"]) == 512
+    page = PAGE.read_text()
+    assert [name for name in found if f"`{name}`" not in page] == []
+    assert line(object="x\ny").encoded().count(b"\n") == 1
+
+
+def test_lines_are_appended_to_a_private_file(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    for method in ("A", "B"):
+        file = AuditFile(path)
+        file.put(line(method))
+        file.close()
+    assert methods(path) == ["A", "B"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert file.lost == 0
+
+
+def test_a_large_file_is_replaced_and_the_oldest_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.master.audit_file.FILES", 3)
+    monkeypatch.setattr("croupier.master.audit_file.BATCH", 1)
+    path = tmp_path / "audit"
+    file = AuditFile(path, file_bytes=10)
+    for number in range(5):
+        file.put(line(str(number)))
+    file.close()
+    kept = sorted(each.name for each in tmp_path.iterdir())
+    assert kept == ["audit.000004", "audit.000005"]
+    assert methods(tmp_path / "audit.000005") == ["4"]
+
+
+async def test_a_full_disk_loses_lines_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.master.audit_file.RETRY_S", 0.01)
+    is_full = True
+
+    def write(fd: int, data: bytes) -> None:
+        if is_full:
+            # A part of it is written.
+            os.write(fd, data[:5])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_all(fd, data)
+
+    path = tmp_path / "audit"
+    with capture_logs() as logs:
+        file = AuditFile(path, write=write)
+        file.put(line("lost"))
+        await eventually(lambda: file.lost == 1)
+        is_full = False
+        file.put(line("kept"))
+        file.close()
+    last = path.read_text().splitlines()[-1]
+    assert json.loads(last)["method"] == "kept"
+    assert [each["event"] for each in logs] == ["audit_log_failed"]
+    assert logs[0]["reason"] == "No space left on device"
+
+
+def test_a_full_queue_loses_lines_without_waiting(tmp_path: Path) -> None:
+    file = AuditFile(tmp_path / "audit")
+    with file._change:
+        for _ in range(MAX_WAITING + 3):
+            file.put(line())
+    file.close()
+    assert file.lost == 3
+
+
+def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
+    fifo, link = tmp_path / "fifo", tmp_path / "link"
+    os.mkfifo(fifo)
+    link.symlink_to(tmp_path / "elsewhere")
+    for path in (fifo, link, tmp_path / "missing" / "audit"):
+        with pytest.raises(Unavailable, match="--audit-log"):
+            AuditFile(path)
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.lines: list[AuditLine] = []
+
+    def put(self, line: AuditLine) -> None:
+        self.lines.append(line)
+
+
+def test_one_address_without_credentials_cannot_fill_the_log() -> None:
+    clock, kept = Clock(), Kept()
+    audit = Audit(kept, clock)
+    refused: dict[str, Any] = {"credential": "", "principal": "", "outcome": Outcome.DENY}
+    for _ in range(60):
+        audit.write(lambda at: line(time_ms=at, peer="ipv4:1.1.1.1", **refused))
+    assert (len(kept.lines), audit.suppressed) == (51, 9)
+    audit.write(lambda at: line(time_ms=at, peer="ipv4:2.2.2.2", **refused))
+    audit.write(lambda at: line(time_ms=at, outcome=Outcome.DENY))
+    assert len(kept.lines) == 53
+    clock.at = 1.0
+    audit.write(lambda at: line(time_ms=at, peer="ipv4:1.1.1.1", **refused))
+    assert len(kept.lines) == 54
+    assert kept.lines[0].time_ms == 5
+
+
+def test_the_log_of_the_master_leaves_out_routine_lines() -> None:
+    with capture_logs() as logs:
+        MasterLogSink().put(line("ACCEPT", is_routine=True))
+        MasterLogSink().put(line("KILL"))
+    assert [each["method"] for each in logs] == ["KILL"]
+
+
+def test_without_a_sink_nothing_is_audited() -> None:
+    audit = Audit(None, Clock())
+    assert not audit.is_on
+    audit.write(lambda _: pytest.fail("a line was made"))

@@ -1,0 +1,125 @@
+"""Limits of what one principal may ask for in a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from croupier.master import rate_limits
+from croupier.master.rate_limits import (
+    LONGEST_PAUSE_S,
+    RESPONSE_BYTES,
+    Bucket,
+    RateExceeded,
+    RateLimiter,
+    RateLimits,
+)
+
+
+class Time:
+    """A clock that advances by the waits of the limiter."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at = 0.0
+        self.waits: list[float] = []
+        monkeypatch.setattr(asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.at += seconds
+
+    def now(self) -> float:
+        return self.at
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
+
+
+LIMITS = RateLimits(calls_per_s=10, stream_units_per_s=100, stream_bytes_per_s=1000)
+
+
+def test_a_bucket_refills_up_to_its_burst() -> None:
+    bucket = Bucket(10, 5, 0.0)
+    bucket.take(7, 0.0)
+    assert bucket.debt_s(0.0) == pytest.approx(0.2)
+    assert bucket.debt_s(0.2) == 0
+    bucket.take(5, 100.0)
+    assert bucket.debt_s(100.0) == 0
+    bucket.take(1, 100.0)
+    assert bucket.debt_s(100.0) == pytest.approx(0.1)
+
+
+async def test_unary_calls_wait_for_their_turn_and_are_not_refused_one_by_one(time: Time) -> None:
+    limiter = RateLimiter(LIMITS, time)
+    for _ in range(60):
+        await limiter.admit("client/a")
+    # Twenty at once, one more on credit, the others at the rate.
+    assert time.at == pytest.approx(3.9)
+    assert limiter.refused == 0
+
+
+async def test_a_flood_of_unary_calls_is_refused_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stopped:
+        def now(self) -> float:
+            return 0.0
+
+        def wall_ms(self) -> int:
+            return 0
+
+    async def no_sleep(_: float) -> None:
+        return None
+
+    monkeypatch.setattr(asyncio, "sleep", no_sleep)
+    limiter = RateLimiter(LIMITS, Stopped())
+
+    async def flood() -> None:
+        for _ in range(100):
+            await limiter.admit("client/a")
+
+    with pytest.raises(RateExceeded, match=r"client/a makes more than 10 calls a second.*in 2 s"):
+        await flood()
+    assert limiter.refused == 1
+    await limiter.admit("client/b")
+
+
+async def test_large_answers_count_as_several_calls(time: Time) -> None:
+    limiter = RateLimiter(LIMITS, time)
+    usage = await limiter.admit("client/a")
+    limiter.answered(usage, 30 * RESPONSE_BYTES)
+    await limiter.admit("client/a")
+    assert time.waits == [pytest.approx(1.1)]
+
+
+async def test_streams_are_read_later_and_never_refused(time: Time) -> None:
+    limiter = RateLimiter(LIMITS, time)
+    usage = limiter.usage("client/a")
+    for _ in range(30):
+        await limiter.queued(usage, 10)
+    assert time.at == pytest.approx(2.9)
+    assert limiter.delayed == len(time.waits)
+    await limiter.received(usage, 3000)
+    assert time.waits[-1] == pytest.approx(2.0)
+
+
+async def test_no_pause_is_as_long_as_the_time_after_which_peers_are_silent(time: Time) -> None:
+    limiter = RateLimiter(LIMITS, time)
+    await limiter.queued(limiter.usage("agent/a"), 100_000)
+    assert time.waits == [LONGEST_PAUSE_S]
+
+
+async def test_the_number_of_principals_is_bounded(
+    time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limits, "MOST_PRINCIPALS", 3)
+    limiter = RateLimiter(LIMITS, time)
+    for number in range(10):
+        limiter.usage(f"client/{number}")
+    assert len(limiter._usage) == 3
