@@ -19,7 +19,7 @@ from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import SessionEnded, TimePassed
 from croupier.model.demand import Demand
-from croupier.model.ids import FrameworkId, OfferId
+from croupier.model.ids import OfferId
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState
@@ -68,10 +68,10 @@ class Contest:
         session = self.world.framework(
             "*", framework_id=framework_id, offer_lease_s=LEASE_S, allocate=False
         )
-        framework_id = framework_id or self.world.framework_id(session)
-        self.world.state.frameworks[FrameworkId(framework_id)].owner = PrincipalName(self.owner)
-        self.world.state.allocator.set_owner(FrameworkId(framework_id), self.owner)
-        self.holders[framework_id] = session
+        framework = self.world.state.frameworks[self.world.framework_id(session)]
+        if self.owner and not framework.owner:
+            self.world.state.set_owner(framework, PrincipalName(self.owner))
+        self.holders[framework.framework_id] = session
         self.world.do(TimePassed())
 
     def demand(self, count: int | None) -> None:

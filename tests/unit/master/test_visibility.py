@@ -156,7 +156,7 @@ def test_an_explanation_for_an_owner_names_no_other(scene: Scene) -> None:
     ("passed", "who", "text", "about"),
     [
         (Cause.OUTRANKED, "vera", "agent a1: went to F9 in role web", "web"),
-        (Cause.OUTRANKED, "ada", "it went to another role, which holds less", ""),
+        (Cause.OUTRANKED, "ada", "it went to another principal, which comes first", ""),
         (Cause.LIMIT, "eve", "a role is at its limit", ""),
         (Cause.UNHEALTHY, "ada", "agents are unhealthy", ""),
         (Cause.DOES_NOT_FIT, "ada", "an agent: needs cpus:9", ""),
@@ -174,10 +174,31 @@ def test_details_are_replaced_by_general_ones(
         Cause.DOES_NOT_FIT: ("agent a1: needs cpus:9", "a1"),
         Cause.ELIGIBLE: ("it can use the agent; F9 in role web was dealt to last", "a1"),
     }
-    reason = PassedOver(passed, 1, details[passed][0], Role("ads/prod"), details[passed][1])
+    detail, about_what = details[passed]
+    rival = scene.bobs if passed is Cause.OUTRANKED else ""
+    reason = PassedOver(passed, 1, detail, Role("ads/prod"), about_what, rival)
     visible = Visibility(scene.state, caller(who))
-    found = reason if visible.has_all else explanations._redacted(reason, visible)
+    found = reason if visible.has_all else explanations._redacted(reason, visible, caller(who))
     assert (found.detail, found.about) == (text, about)
+
+
+@pytest.mark.parametrize(
+    ("rival", "about", "text"),
+    [
+        ("both", "ads/prod", "went to F9; share of principal client/anna 0.5"),
+        ("both", "web", "it went to another framework, which comes first"),
+        ("bobs", "ads/prod", "it went to another principal, which comes first"),
+    ],
+)
+def test_an_owner_sees_which_of_its_frameworks_came_first_in_a_role(
+    scene: Scene, rival: str, about: str, text: str
+) -> None:
+    detail = "agent a1: went to F9; share of principal client/anna 0.5"
+    role, first = Role("ads/prod"), getattr(scene, rival)
+    reason = PassedOver(Cause.OUTRANKED, 1, detail, role, about, first)
+    anna = caller("anna")
+    found = explanations._redacted(reason, Visibility(scene.state, anna), anna)
+    assert found.detail == text
 
 
 def test_without_authentication_everybody_sees_everything() -> None:

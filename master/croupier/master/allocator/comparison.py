@@ -1,7 +1,7 @@
 """Comparison of a framework with the one that came before it, in words for `croupier why`.
 
 The policy compared the two siblings at which the paths of the frameworks part: the frameworks
-themselves within one role, else roles.
+themselves if they have one parent, else principals or roles.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from croupier.master.allocator.node import (
     Amounts,
     Leaf,
     Node,
+    PrincipalNode,
     RoleNode,
     Taker,
     add_amounts,
@@ -85,6 +86,11 @@ class TakenBy:
         guaranteed = guaranteed_node(self.taker) if self.needs else None
         return self.taker.role if guaranteed is None else guaranteed.role
 
+    @property
+    def rival(self) -> str:
+        """The framework that came first."""
+        return self.taker.framework_id
+
     def __str__(self) -> str:
         went = f"went to {taker_text(self.taker, needs=self.needs)}"
         if self.needs:
@@ -147,6 +153,8 @@ def guaranteed_node(leaf: Leaf) -> RoleNode | None:
 
 
 def _name(node: Node) -> str:
+    if isinstance(node, PrincipalNode):
+        return f"principal {node.name}"
     return f"role {node.role}" if isinstance(node, RoleNode) else node.name
 
 

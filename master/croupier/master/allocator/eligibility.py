@@ -262,7 +262,8 @@ class Eligibility:
 
         if mark is not None and mark.leaf is not leaf and suffices(self.left):
             self.is_contended = True
-            text = Text(_FREED, mark.amount, mark.leaf.framework_id, role=mark.leaf.role)
+            rival = mark.leaf.framework_id
+            text = Text(_FREED, mark.amount, rival, role=mark.leaf.role, rival=rival)
             return Rejection(Cause.EARMARKED, text)
         if taker is not None and taker[0] is not leaf and suffices(self._agent.free):
             taken = taken_by(taker, leaf, self._tree.policy.name, self._tree.totals)

@@ -111,7 +111,7 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
     cause = Cause.GUARANTEE if needs else Cause.OUTRANKED
     role = taker.role if guaranteed is None else guaranteed.role
     detail = f"{taker_text(taker, needs=needs, verb=' was dealt to last')}; {mine}"
-    return PassedOver(cause, agents, detail, leaf.role, role)
+    return PassedOver(cause, agents, detail, leaf.role, role, taker.framework_id)
 
 
 def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:

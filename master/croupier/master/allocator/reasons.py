@@ -46,6 +46,7 @@ class PassedOver:
         detail: the last case, in words and numbers.
         role: the role of the framework.
         about: the agent of the last case, or the role whose limit or guarantee it was.
+        rival: the framework that came first; empty if none is named.
     """
 
     cause: Cause
@@ -53,13 +54,15 @@ class PassedOver:
     detail: str
     role: Role
     about: str = ""
+    rival: str = ""
 
 
 def passed_over(
     cause: Cause, agents: int, text: str, role: Role, agent_id: AgentId, detail: object
 ) -> PassedOver:
-    """Return a reason about the role that `detail` names, or else about the agent."""
-    return PassedOver(cause, agents, text, role, getattr(detail, "role", "") or agent_id)
+    """Return a reason about the role and rival that `detail` names, or else about the agent."""
+    about = getattr(detail, "role", "") or agent_id
+    return PassedOver(cause, agents, text, role, about, getattr(detail, "rival", ""))
 
 
 class Reasons:

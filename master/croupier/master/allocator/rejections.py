@@ -19,12 +19,13 @@ class Text:
 
     Attributes:
         role: the role that it is about, if any.
+        rival: the framework that came first, if any.
     """
 
-    __slots__ = ("_template", "_values", "role")
+    __slots__ = ("_template", "_values", "rival", "role")
 
-    def __init__(self, template: str, *values: object, role: str = "") -> None:
-        self._template, self._values, self.role = template, values, role
+    def __init__(self, template: str, *values: object, role: str = "", rival: str = "") -> None:
+        self._template, self._values, self.role, self.rival = template, values, role, rival
 
     def __str__(self) -> str:
         return self._template.format(*self._values)
@@ -82,12 +83,13 @@ def filtered(seconds: float) -> Text:
 
 def reserved(leaf: Leaf) -> Text:
     """Return that the agent is reserved for `leaf`, whose unit does not fit yet."""
+    rival = leaf.framework_id
     for node in leaf.path:
         if isinstance(node, RoleNode) and needy(node):
             promised = format_amounts(node.settings.guarantee)
             text = "reserved for {}, below the guarantee of {} ({})"
-            return Text(text, leaf.framework_id, node.role, promised, role=leaf.role)
-    return Text("reserved for {}, which holds less", leaf.framework_id, role=leaf.role)
+            return Text(text, rival, node.role, promised, role=leaf.role, rival=rival)
+    return Text("reserved for {}, which holds less", rival, role=leaf.role, rival=rival)
 
 
 @dataclass(frozen=True, slots=True)

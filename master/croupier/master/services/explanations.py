@@ -1,9 +1,10 @@
 """Explanations for operators: why a framework gets no more offers.
 
-Rule: an explanation names another role, framework or agent only to a caller that may view it. The
-details of the allocator name frameworks in the role that they are about, and compare that role and
-the framework's own up to the node where they part: so the text is shown only if both paths are
-visible, and is replaced by a general one if not.
+Rule: an explanation names another role, principal, framework or agent only to a caller that may
+view it. The details of the allocator name frameworks in the role that they are about, and compare
+that role and the framework's own up to the node where they part: so the text is shown only if both
+paths are visible, and is replaced by a general one if not. It is also shown if both frameworks are
+the caller's and in one role.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from croupier.v1 import operator_pb2 as pb
 # Causes that lie in a role, mostly another one, with the text for callers that may not view it.
 _ABOUT_A_ROLE: Final[Mapping[Cause, str]] = {
     Cause.LIMIT: "a role is at its limit",
-    Cause.GUARANTEE: "it went to another role, which is below its guarantee",
-    Cause.OUTRANKED: "it went to another role, which holds less",
-    Cause.KEPT: "it is reserved for another role",
-    Cause.EARMARKED: "it is earmarked for another role",
+    Cause.GUARANTEE: "it went to another {}, in a role below its guarantee",
+    Cause.OUTRANKED: "it went to another {}, which comes first",
+    Cause.KEPT: "it is reserved for another {}, which comes first",
+    Cause.EARMARKED: "it is earmarked for another {}",
 }
 # Causes that lie in an agent, with the text for callers that may not view it.
 _ABOUT_AN_AGENT: Final[Mapping[Cause, str]] = {
@@ -65,7 +66,7 @@ def view_reasons(
     reasons: Iterable[PassedOver] = _reasons(state, framework, agent_id, now)
     if not visible.has_all:
         roles = visible.roles_of(framework)
-        reasons = [_redacted(each, visible) for each in reasons if each.role in roles]
+        reasons = [_redacted(each, visible, caller) for each in reasons if each.role in roles]
     return pb.ExplainResponse(
         reasons=map(_reason, reasons),
         framework=view_framework(state, framework, now, visible),
@@ -78,13 +79,17 @@ def view_reasons(
     )
 
 
-def _redacted(passed: PassedOver, visible: Visibility) -> PassedOver:
+def _redacted(passed: PassedOver, visible: Visibility, caller: Principal) -> PassedOver:
     """Return the reason without what the caller may not view."""
     if passed.cause in _ABOUT_A_ROLE:
         # Roots are visible if everything on the two paths is.
         roots = {Role(role.partition("/")[0]) for role in (passed.role, passed.about)}
-        if not all(map(visible.has_role, roots)):
-            return replace(passed, detail=_ABOUT_A_ROLE[passed.cause], about="")
+        owner = visible.owner_of(FrameworkId(passed.rival))
+        is_own = bool(owner) and owner == caller.name
+        if not all(map(visible.has_role, roots)) and not (is_own and passed.about == passed.role):
+            other = "principal" if owner and not is_own else "framework"
+            detail = _ABOUT_A_ROLE[passed.cause].format(other)
+            return replace(passed, detail=detail, about="", rival="")
         return replace(passed, detail=_AGENT.sub("", passed.detail))
     if passed.cause is Cause.ELIGIBLE:
         # The rest names who was served instead.

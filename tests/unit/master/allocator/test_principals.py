@@ -165,3 +165,18 @@ def test_tasks_found_in_a_role_that_was_left_are_charged_to_the_owner() -> None:
     fixture.allocator.charges.charge(*place, AgentId("x"), Resources({"cpus": 1000}))
     assert fixture.tree.leaves[place].owner == "p"
     fixture.allocator.check()
+
+
+def test_principals_are_compared_by_name() -> None:
+    fixture = AllocatorFixture()
+    crowd(fixture, "p", 2)
+    crowd(fixture, "q", 1)
+    fixture.agent("a", "cpus:1;mem:4GB")
+    (grant,) = fixture.deal()
+    fixture.accept(grant)
+    fixture.agent("b", "cpus:1;mem:1GB")
+    fixture.deal()
+    reason = fixture.allocator.queries.explain(FrameworkId("p0"))[0]
+    assert "principal p 0.500" in reason.detail
+    assert "principal q 0.000" in reason.detail
+    assert reason.rival == "q0"
