@@ -19,6 +19,7 @@ from croupier.master.core.events import (
 )
 from croupier.master.core.facts import AgentRefused, UpdateHandled
 from croupier.master.core.framework_commands import TeardownFramework, TornDown
+from croupier.master.core.messages import AgentFailed
 from croupier.master.core.records import FrameworkRecord
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.roles import Part, RoleChange
@@ -465,6 +466,22 @@ def test_an_agent_that_speaks_for_another_is_disconnected() -> None:
     scene.report(other, scene.annas, "t1", TaskState.FINISHED, 1, agent_id="a1")
     assert scene.error_of(other) is not None
     assert scene.state.frameworks[scene.annas].tasks[TaskId("t1")].state is TaskState.STAGING
+
+
+def test_who_learns_of_the_loss_of_an_agent() -> None:
+    scene = Scene()
+    scene.secured_agent("a2")
+    bob = scene.owned("bob", "web")
+    for agent_id in ("a1", "a2"):
+        scene.ask(OperateAgent(1, agent_id, MarkGone(), caller=ADMIN))
+    scene.allow("agents client/bob view agent:*")
+    scene.secured_agent("a3")
+    scene.ask(OperateAgent(1, "a3", MarkGone(), caller=ADMIN))
+    lost = [
+        [message.agent_id for message in scene.sent[each] if isinstance(message, AgentFailed)]
+        for each in (scene.session, bob)
+    ]
+    assert lost == [["a1"], ["a3"]], "its tasks were there; it may view it"
 
 
 def test_with_authentication_off_nothing_of_it_is_recorded() -> None:

@@ -16,7 +16,7 @@ from croupier.master.core.authorisation import finds_agent, require
 from croupier.master.core.drains import drain_kills, may_be_withdrawn
 from croupier.master.core.effects import Close, Effect, Happened, Save
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
-from croupier.master.core.on_agent import announce, disconnect, remove, withhold
+from croupier.master.core.on_agent import announce, concerned, disconnect, remove, withhold
 from croupier.master.core.on_task import kill
 from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
@@ -112,7 +112,7 @@ class MarkGone:
         """Remove the agent for good."""
         if agent.agent_id in state.gone:
             return
-        message = "an operator has declared its agent gone"
+        message, losers = "an operator has declared its agent gone", concerned(agent)
         if agent.session is not None:
             yield Close(agent.session, Removed(f"agent {agent.agent_id} was declared gone"))
             yield from disconnect(state, agent, "it was declared gone", now)
@@ -128,7 +128,7 @@ class MarkGone:
             yield Save(ForgetAgent(forgotten))
         message = "an operator has declared the agent gone"
         yield Happened(AgentLeft(agent.agent_id, agent.hostname, "gone", message))
-        yield from announce(state, agent, message)
+        yield from announce(state, agent, message, losers)
 
 
 AgentAction = Drain | Deactivate | Reactivate | MarkGone

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 from croupier.master.core.agents import Agent, Connected, Disconnected, Gone, Suspect, Unreachable
+from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
 from croupier.master.core.effects import (
     PAUSE,
@@ -40,7 +41,7 @@ from croupier.model.errors import (
     Unauthenticated,
 )
 from croupier.model.health import problems_text
-from croupier.model.ids import MAX_ID_BYTES, AgentId, check_hostname, check_id
+from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId, check_hostname, check_id
 from croupier.model.resources import sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
@@ -131,11 +132,11 @@ def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[
         return
     yield from disconnect(state, agent, "it stopped", now)
     yield Close(event.session, None)
-    message = "its agent has stopped"
+    message, losers = "its agent has stopped", concerned(agent)
     yield from remove(state, agent, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
     yield Save(ForgetAgent(agent.agent_id))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "stopped", event.message))
-    yield from announce(state, agent, "the agent has stopped")
+    yield from announce(state, agent, "the agent has stopped", losers)
 
 
 def remove(
@@ -218,6 +219,7 @@ def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
 
 def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
     """Move a disconnected agent and its tasks to UNREACHABLE; its resources do not count."""
+    losers = concerned(agent)
     _leave_pool(state, agent)
     agent.move(Unreachable())
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
@@ -234,7 +236,7 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
                 state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message
             )
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
-    yield from announce(state, agent, message)
+    yield from announce(state, agent, message, losers)
     state.unreachable[agent.agent_id] = None
     for forgotten in state.forget_unreachable():
         yield Save(ForgetAgent(forgotten))
@@ -327,11 +329,21 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
         state.allocator.activate_agent(agent.agent_id, False)
 
 
-def announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
-    """Report the loss of an agent to every framework."""
+def concerned(agent: Agent) -> frozenset[FrameworkId]:
+    """Return the frameworks that have tasks on the agent."""
+    return frozenset(framework_id for framework_id, _ in agent.tasks)
+
+
+def announce(
+    state: State, agent: Agent, message: str, losers: Container[FrameworkId]
+) -> Iterator[Effect]:
+    """Report the loss of an agent to `losers`, and to all frameworks that may view the agent."""
     failed = AgentFailed(agent.agent_id, agent.hostname, message)
     for framework in state.frameworks.values():
-        if framework.session is not None:
+        if framework.session is None:
+            continue
+        permissions = state.permissions(framework.principal)
+        if framework.framework_id in losers or may_view_agent(permissions, agent.agent_id):
             yield Send(framework.session, failed)
 
 
