@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from croupier.agent.config import AgentConfig
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
+from croupier.process.tls.flags import TlsFlags
 
 
 def test_defaults_use_only_loopback() -> None:
@@ -42,3 +44,14 @@ def test_insecure_allows_other_machines() -> None:
     assert AgentConfig(master=(Address("m1", 5050),), insecure=True).insecure
     # It connects to no master.
     assert AgentConfig(master=(Address("m1", 5050),), recover="cleanup").master
+
+
+def test_tls_allows_other_machines() -> None:
+    pair: dict[str, Any] = {"tls_cert": Path("/cert"), "tls_key": Path("/key")}
+    everywhere, remote = Address("0.0.0.0", 5081), (Address("m1", 5050),)
+    config = AgentConfig(http=everywhere, master=remote, tls=TlsFlags(**pair, tls_ca=Path("/ca")))
+    assert not config.is_confined, "a redirect may lead to another machine"
+    with pytest.raises(InvalidRequest, match="give --tls-ca, or --insecure"):
+        AgentConfig(http=everywhere, master=remote, tls=TlsFlags(**pair))
+    with pytest.raises(InvalidRequest, match="give --tls-cert and --tls-key, or --insecure"):
+        AgentConfig(http=everywhere, tls=TlsFlags(tls_ca=Path("/ca")))

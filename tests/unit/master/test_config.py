@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,10 @@ from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
+from croupier.process.tls.flags import TlsFlags
+
+TLS = ("--tls-cert", "/cert", "--tls-key", "/key")
+MUTUAL = (*TLS, "--tls-ca", "/ca")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,18 @@ from croupier.net.address import Address
         ),
         (["--etcd-user", "u"], "--etcd-user is for --store etcd://"),
         (["--advertise", "h:1"], "--advertise is for --store etcd://"),
+        (["--tls-cert", "/c"], "--tls-cert needs --tls-key"),
+        (["--tls-ca", "/ca"], "a master with --tls-ca needs --tls-cert and --tls-key"),
+        (["--tls-name", "m"], "--tls-name is for TLS: give --tls-ca"),
+        (["--token-listen", "127.0.0.1:1"], "--token-listen is for a master with --tls-ca"),
+        (
+            ["--listen", "0.0.0.0:1", "--no-auth", *TLS],
+            "nothing would be authenticated; give --auth",
+        ),
+        (["--http", "0.0.0.0:1", "--no-auth", *TLS], "0.0.0.0:1 can be reached"),
+        (["--token-listen", "0.0.0.0:1", "--no-auth", *MUTUAL], "0.0.0.0:1 can be reached"),
+        (["--listen", "0.0.0.0:1", "--auth", "--insecure"], "--auth without TLS is for loopback"),
+        (["--store", "etcd://10.0.0.1", *MUTUAL], "traffic to etcd at 10.0.0.1:2379 would not be"),
         (["--bogus"], "--bogus"),
         (["stray"], "stray"),
     ],
@@ -100,7 +117,18 @@ def test_store_choice_round_trips() -> None:
     assert str(StoreChoice.parse("etcd://h1,h2")) == "etcd://h1:2379,h2:2379/croupier"
 
 
-def test_non_loopback_address_needs_insecure() -> None:
+def test_authentication_is_on_with_tls() -> None:
+    tls = TlsFlags(tls_cert=Path("/cert"), tls_key=Path("/key"))
+    everywhere = Address("0.0.0.0", 5050)
+    assert not MasterConfig().requires_auth
+    assert not MasterConfig(listen=everywhere, insecure=True).requires_auth
+    assert MasterConfig(auth=True).requires_auth
+    assert MasterConfig(tls=tls).requires_auth
+    assert not MasterConfig(tls=tls, auth=False).requires_auth
+    assert MasterConfig(tls=tls, listen=everywhere, http=everywhere).requires_auth
+
+
+def test_non_loopback_address_needs_tls_or_insecure() -> None:
     everywhere = Address("0.0.0.0", 5050)
     with pytest.raises(InvalidRequest, match="--insecure"):
         MasterConfig(listen=everywhere, store=StoreChoice(None))
