@@ -17,7 +17,7 @@ class Offer:
         attributes: of the agent, in text form.
         role: the role whose share the resources are charged to.
         http_address: HOST:PORT of the agent's HTTP server, which serves the output of
-            tasks; empty if it has none.
+            tasks, or https://HOST:PORT if it has TLS; empty if it has none.
         expires_at: end of the lease, seconds on `clock`.
         clock: for `expires_in_s`.
     """
