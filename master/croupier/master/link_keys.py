@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.net.output_links import VALID_S, derive_key, output_path, signed_link
 
@@ -13,11 +15,11 @@ class LinkKeys:
     """
 
     def __init__(self, secret: str) -> None:
-        self._secret = secret
+        self._derive = lru_cache(maxsize=1024)(partial(derive_key, secret))
 
     def key_of(self, agent_id: AgentId) -> bytes:
         """Return the key of an agent."""
-        return derive_key(self._secret, agent_id)
+        return self._derive(agent_id)
 
     def links_of(
         self,

@@ -10,7 +10,7 @@ import pytest
 from croupier.master.core.calls import Acknowledge
 from croupier.master.core.messages import Registered
 from croupier.master.link_keys import LinkKeys
-from croupier.master.services.output_links import MAX_TASKS, view_links
+from croupier.master.services.output_links import MAX_TASKS, links_to, readable_tasks
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.model.access import AccessPolicy, Action, Permissions, Rule
 from croupier.model.errors import InvalidRequest
@@ -43,7 +43,7 @@ class Cluster:
     agent_id: AgentId
     framework_id: FrameworkId
 
-    def ask(
+    async def ask(
         self,
         principal: Principal,
         *task_ids: str,
@@ -55,7 +55,7 @@ class Cluster:
             request.tasks.add(framework_id=self.framework_id, task_id=task_id, agent_id=agent_id)
         permissions = Permissions(policy, principal)
         keys = KEYS if policy.is_on else None
-        return view_links(self.world.state, request, permissions, keys, NOW)
+        return await links_to(readable_tasks(self.world.state, request, permissions), keys, NOW)
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def cluster() -> Cluster:
 @pytest.mark.parametrize(
     ("principal", "is_allowed"), [(OWNER, True), (READER, True), (OTHER, False), (ANONYMOUS, False)]
 )
-def test_links_are_for_the_owner_and_readers_of_the_role(
+async def test_links_are_for_the_owner_and_readers_of_the_role(
     cluster: Cluster, principal: Principal, is_allowed: bool
 ) -> None:
-    answer = cluster.ask(principal, "t1", "t2", "never")
+    answer = await cluster.ask(principal, "t1", "t2", "never")
     assert [each.task_id for each in answer.links] == (["t1", "t2"] if is_allowed else [])
     for each in answer.links:
         assert (each.agent_id, each.valid_for_ms) == (cluster.agent_id, VALID_S * 1000)
@@ -92,23 +92,23 @@ def test_links_are_for_the_owner_and_readers_of_the_role(
 
 
 @pytest.mark.parametrize(("principal", "is_allowed"), [(OWNER, True), (OTHER, False)])
-def test_a_forgotten_task_is_found_by_its_agent(
+async def test_a_forgotten_task_is_found_by_its_agent(
     cluster: Cluster, principal: Principal, is_allowed: bool
 ) -> None:
-    assert not cluster.ask(principal, "forgotten", agent_id="unknown").links
-    found = cluster.ask(principal, "forgotten", agent_id=cluster.agent_id).links
+    assert not (await cluster.ask(principal, "forgotten", agent_id="unknown")).links
+    found = (await cluster.ask(principal, "forgotten", agent_id=cluster.agent_id)).links
     assert bool(found) == is_allowed
 
 
-def test_without_authentication_links_are_plain_paths(cluster: Cluster) -> None:
-    (link,) = cluster.ask(ANONYMOUS, "t1", policy=AccessPolicy()).links
+async def test_without_authentication_links_are_plain_paths(cluster: Cluster) -> None:
+    (link,) = (await cluster.ask(ANONYMOUS, "t1", policy=AccessPolicy())).links
     assert link.stdout == f"/output/{cluster.framework_id}/t1/stdout"
     assert link.valid_for_ms == 0
 
 
-def test_a_call_is_for_a_thousand_tasks(cluster: Cluster) -> None:
+async def test_a_call_is_for_a_thousand_tasks(cluster: Cluster) -> None:
     with pytest.raises(InvalidRequest, match="1,000"):
-        cluster.ask(OWNER, *map(str, range(MAX_TASKS + 1)))
+        await cluster.ask(OWNER, *map(str, range(MAX_TASKS + 1)))
 
 
 def test_the_key_goes_to_its_agent_and_nowhere_else() -> None:

@@ -18,7 +18,7 @@ from croupier.master.core.task_commands import OperatorKill
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.explanations import view_reasons
-from croupier.master.services.output_links import view_links
+from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.services.unary import unary
@@ -189,11 +189,11 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.GetOutputLinksRequest, context: Context
     ) -> pb.GetOutputLinksResponse:
         """Return links to the output of tasks that the caller may read."""
-        keys, now_s = self._leadership.term().links, self._clock.wall_ms() / 1000
-        caller = current_caller().principal
-        return await self._leadership.read(
-            lambda state: view_links(state, request, state.permissions(caller), keys, now_s)
+        keys, caller = self._leadership.term().links, current_caller().principal
+        tasks = await self._leadership.read(
+            lambda state: readable_tasks(state, request, state.permissions(caller))
         )
+        return await links_to(tasks, keys, self._clock.wall_ms() / 1000)
 
     async def _operate(self, named: str, action: AgentAction, context: Context) -> pb.AgentView:
         peer, caller = context.peer(), _principal()

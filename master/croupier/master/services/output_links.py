@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
+from urllib.parse import quote
 
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.state import State
@@ -12,6 +14,7 @@ from croupier.model.access import Action, Permissions
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.net.output_links import VALID_S, output_path
+from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb
 
 MAX_TASKS: Final = 1_000
@@ -19,8 +22,77 @@ STREAMS: Final = ("stdout", "stderr")
 
 
 @dataclass(frozen=True, slots=True)
+class ReadableTask:
+    """A task whose output the caller may read.
+
+    Attributes:
+        http_address: of its agent; empty if it is unknown.
+    """
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    agent_id: AgentId
+    http_address: str
+
+
+def readable_tasks(
+    state: State, request: pb.GetOutputLinksRequest, permissions: Permissions
+) -> list[ReadableTask]:
+    """Return the requested tasks whose output the caller may read.
+
+    Raises:
+        InvalidRequest: if too many tasks are requested.
+    """
+    if len(request.tasks) > MAX_TASKS:
+        raise InvalidRequest(f"a call returns links to at most {MAX_TASKS:,} tasks")
+
+    @cache
+    def may_read(role: Role, owner: str) -> bool:
+        return bool(may_on_role(permissions, Action.READ_OUTPUT, role, owner))
+
+    readable: list[ReadableTask] = []
+    for named in request.tasks:
+        framework_id, task_id = FrameworkId(named.framework_id), TaskId(named.task_id)
+        found = _find(state, framework_id, task_id, AgentId(named.agent_id))
+        if found is None or not all(may_read(role, found.owner) for role in found.roles):
+            continue
+        agent = state.agents.get(found.agent_id)
+        address = "" if agent is None else agent.http_address
+        readable.append(ReadableTask(framework_id, task_id, found.agent_id, address))
+    return readable
+
+
+async def links_to(
+    tasks: list[ReadableTask], keys: LinkKeys | None, now_s: float
+) -> pb.GetOutputLinksResponse:
+    """Return links to the output of tasks; without `keys` they need no signature.
+
+    `now_s` is the time in Unix seconds. Other tasks of the loop get their turn meanwhile.
+    """
+    held, answer = TimeSlice(), pb.GetOutputLinksResponse()
+    for task in tasks:
+        if held.is_over:
+            await held.give_way()
+        place = task.framework_id, task.task_id
+        if keys is None:
+            links = [quote(output_path(*place, stream)) for stream in STREAMS]
+        else:
+            links = keys.links_of(task.agent_id, *place, STREAMS, now_s)
+        answer.links.add(
+            framework_id=task.framework_id,
+            task_id=task.task_id,
+            agent_id=task.agent_id,
+            http_address=task.http_address,
+            stdout=links[0],
+            stderr=links[1],
+            valid_for_ms=0 if keys is None else VALID_S * 1000,
+        )
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
-    """A task whose output can be read.
+    """A task on an agent.
 
     Attributes:
         roles: the role of the task; all roles of its framework if the task is forgotten.
@@ -29,56 +101,6 @@ class _Found:
     agent_id: AgentId
     roles: tuple[Role, ...]
     owner: str
-
-
-def view_links(
-    state: State,
-    request: pb.GetOutputLinksRequest,
-    permissions: Permissions,
-    keys: LinkKeys | None,
-    now_s: float,
-) -> pb.GetOutputLinksResponse:
-    """Return links to the output of the requested tasks, without those that may not be read.
-
-    Args:
-        state: of the current term.
-        request: names the tasks.
-        permissions: of the caller.
-        keys: sign the links; None if output needs none.
-        now_s: the time, in Unix seconds.
-
-    Raises:
-        InvalidRequest: if too many tasks are requested.
-    """
-    if len(request.tasks) > MAX_TASKS:
-        raise InvalidRequest(f"a call returns links to at most {MAX_TASKS:,} tasks")
-    answer = pb.GetOutputLinksResponse()
-    for named in request.tasks:
-        framework_id, task_id = FrameworkId(named.framework_id), TaskId(named.task_id)
-        found = _find(state, framework_id, task_id, AgentId(named.agent_id))
-        if found is None or not _may_read(permissions, found):
-            continue
-        agent = state.agents.get(found.agent_id)
-        if keys is None:
-            links = [output_path(framework_id, task_id, stream) for stream in STREAMS]
-        else:
-            links = keys.links_of(found.agent_id, framework_id, task_id, STREAMS, now_s)
-        answer.links.add(
-            framework_id=framework_id,
-            task_id=task_id,
-            agent_id=found.agent_id,
-            http_address="" if agent is None else agent.http_address,
-            stdout=links[0],
-            stderr=links[1],
-            valid_for_ms=0 if keys is None else VALID_S * 1000,
-        )
-    return answer
-
-
-def _may_read(permissions: Permissions, found: _Found) -> bool:
-    return all(
-        may_on_role(permissions, Action.READ_OUTPUT, role, found.owner) for role in found.roles
-    )
 
 
 def _find(
