@@ -65,6 +65,8 @@ ANY: Final = "*"
 ALL_ROLES: Final = "**"
 # Stands for the account that an agent runs as, often root.
 AGENT_USER: Final = "(agent)"
+# Most decisions that `Permissions` remembers.
+MAX_DECIDED: Final = 100
 # The kinds of objects that each action takes.
 TAKES: Final[Mapping[Action, frozenset[ObjectKind]]] = {
     Action.REGISTER: frozenset({ObjectKind.ROLE}),
@@ -235,15 +237,21 @@ class Permissions:
         self.principal = principal
         self.is_on = policy.is_on
         self._rules = policy.rules_of(principal) if policy.is_on else ()
+        self._decided: dict[tuple[Action, Object], Decision] = {}
 
     def decide(self, action: Action, target: Object) -> Decision:
-        """Decide whether the principal may do `action` on `target`. O(its rules)."""
+        """Decide whether the principal may do `action` on `target`. O(its rules), once."""
         if not self.is_on:
             return AUTH_OFF
-        return next(
-            (Decision(True, rule.name) for rule in self._rules if rule.allows(action, target)),
-            DENIED,
-        )
+        found = self._decided.get((action, target))
+        if found is None:
+            if len(self._decided) >= MAX_DECIDED:
+                self._decided.clear()
+            by = (rule for rule in self._rules if rule.allows(action, target))
+            rule = next(by, None)
+            found = DENIED if rule is None else Decision(True, rule.name)
+            self._decided[action, target] = found
+        return found
 
     def allows_somewhere(self, action: Action) -> bool:
         """Return whether the principal may do `action` on any object. O(its rules)."""
