@@ -25,6 +25,7 @@ from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import bind, make_channel, make_server
 from croupier.net.unary import call_master
 from croupier.process.tls.flags import TlsFlags
+from croupier.sdk import Credentials, Framework
 from croupier.v1.operator_pb2 import GetMasterRequest
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.certificates import HOUR, Authority, PemFiles, authority
@@ -249,6 +250,21 @@ def test_flags_that_lack_another_are_refused(own: PemFiles) -> None:
         TlsFlags(tls_cert=own.cert)
     with pytest.raises(CroupierError, match="give --tls-ca"):
         TlsFlags(tls_name="m")
+
+
+async def test_a_framework_without_tls_logs_what_is_missing(
+    own: PemFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with secured(own) as master:
+        framework = Framework(
+            name="plain", role="a", master=str(master.address), credentials=Credentials()
+        )
+        running = asyncio.create_task(framework.run())
+        try:
+            await eventually(lambda: "does it require TLS (--tls-ca)?" in caplog.text, 10)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(

@@ -74,10 +74,11 @@ def parse_certificates(data: bytes, source: Path = Path()) -> tuple[Certificate,
     # Takes 0.1 s to import, and only TLS needs it.
     from cryptography import x509
 
+    malformed = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
     try:
         found = x509.load_pem_x509_certificates(data)
         return tuple(map(_certificate, found))
-    except ValueError:
+    except malformed:
         raise InvalidRequest(f"{source} has no certificate, or a malformed one") from None
 
 

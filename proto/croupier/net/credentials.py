@@ -219,6 +219,8 @@ def check_pair(cert: Path, key: Path) -> None:
         raise InvalidRequest(
             f"{cert} is not a certificate, or {key} is not its unencrypted private key"
         ) from None
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {cert} or {key}: {error.strerror}") from None
 
 
 def _authority_uris(ca: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import ssl
 import time
 from pathlib import Path
 
@@ -96,6 +97,22 @@ async def test_files_that_cannot_be_used_change_nothing_and_are_logged_once(
     own.cert.write_bytes(cert)
     await tls.look()
     assert tls.renewals == 1
+
+
+async def test_files_that_vanish_while_they_are_read_change_nothing(
+    own: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanished(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    tls = renewed(own)
+    renew(own)
+    with monkeypatch.context() as patched:
+        patched.setattr(ssl.SSLContext, "load_cert_chain", vanished)
+        await tls.look()
+        assert (tls.renewals, tls.failures) == (0, 1)
+    await tls.look()
+    assert (tls.renewals, tls.failures) == (1, 1)
 
 
 async def test_a_certificate_of_the_future_is_taken_once_it_is_valid(own: PemFiles) -> None:
