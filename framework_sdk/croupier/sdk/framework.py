@@ -192,7 +192,8 @@ class Framework:
 
         Raises:
             InvalidRequest: if there is no offer, the call is larger than the master takes, or
-                secrets would be sent unencrypted to another machine.
+                secrets would be sent unencrypted to another machine, or to a master that does not
+                know them.
             Unavailable: if there is no answer within 30 s of connected time. The tasks may
                 have been launched: updates or `reconcile` show it.
             CroupierError: if the master refused the whole call.
@@ -201,8 +202,8 @@ class Framework:
         if not launched:
             await self.decline(offers, refuse_s)
             return []
-        if not self._is_insecure and any(task.secrets for task in launched):
-            self._session.check_private()
+        if any(task.secrets for task in launched):
+            self._session.check_secrets(is_insecure=self._is_insecure)
         offer_ids = _offer_ids(offers)
         first = offers if isinstance(offers, Offer) else offers[0]
         verdict = await self._session.call(

@@ -100,18 +100,23 @@ class Session:
             security=security,
         )
         self._is_local = all(address.is_loopback for address in masters)
+        # Whether the master of the latest stream knows secrets of tasks.
+        self._takes_secrets = False
         self._has_begun = self._is_tearing_down = False
         self._stop_asked = asyncio.Event()
         self._ended = asyncio.Event()
 
-    def check_private(self) -> None:
-        """Check that nobody else can read what is sent.
+    def check_secrets(self, *, is_insecure: bool = False) -> None:
+        """Check that secrets can be sent; `is_insecure` accepts that others can read them.
 
         Raises:
-            InvalidRequest: if a call may go unencrypted to another machine.
+            InvalidRequest: if the master does not know secrets, or a call may go unencrypted to
+                another machine.
         """
         connection = self._connection
-        if not (connection.is_encrypted or (self._is_local and connection.is_local)):
+        if not self._takes_secrets:
+            raise InvalidRequest("this master is of a release that does not know secrets of tasks")
+        if not (is_insecure or connection.is_encrypted or (self._is_local and connection.is_local)):
             raise InvalidRequest(
                 "secrets are not sent unencrypted to another machine: connect with TLS, or make"
                 " the framework with insecure=True"
@@ -313,6 +318,7 @@ class Session:
         framework_id = self._subscription.framework_id = subscribed.framework_id
         handler = partial(self._framework.on_subscribed, framework_id)
         self._inbox.put(HandlerCall("on_subscribed", handler))
+        self._takes_secrets = subscribed.takes_secrets
         self._calls.attach(self._send, subscribed.max_message_bytes)
         log_event(
             logging.INFO,

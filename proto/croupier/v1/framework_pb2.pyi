@@ -738,11 +738,14 @@ class Subscribed(_message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
     MASTER_ID_FIELD_NUMBER: _builtins.int
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    TAKES_SECRETS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     heartbeat_ms: _builtins.int
     master_id: _builtins.str
     max_message_bytes: _builtins.int
     """Largest message that the master accepts, in bytes."""
+    takes_secrets: _builtins.bool
+    """The master knows secrets of tasks; one that does not would launch a task without them."""
     def __init__(
         self,
         *,
@@ -750,10 +753,11 @@ class Subscribed(_message.Message):
         heartbeat_ms: _builtins.int = ...,
         master_id: _builtins.str = ...,
         max_message_bytes: _builtins.int = ...,
+        takes_secrets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "heartbeat_ms", b"heartbeat_ms", "master_id", b"master_id", "max_message_bytes", b"max_message_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "heartbeat_ms", b"heartbeat_ms", "master_id", b"master_id", "max_message_bytes", b"max_message_bytes", "takes_secrets", b"takes_secrets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

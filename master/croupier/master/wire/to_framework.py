@@ -58,6 +58,7 @@ def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
                     heartbeat_ms=round(heartbeat_s * 1000),
                     master_id=master_id,
                     max_message_bytes=MAX_MESSAGE_BYTES,
+                    takes_secrets=True,
                 )
             )
         case Heartbeat():
