@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import grpc
 import grpc.aio
 
 from croupier.net.address import Address
@@ -23,9 +25,10 @@ from tests.fuzz.cases import SUFFIX, corpus
 from tests.fuzz.contract import all_methods
 from tests.fuzz.daemons import Daemon, Honest, start_agent, start_master
 from tests.fuzz.false_master import FalseMaster
-from tests.fuzz.grpc_attacks import make_attack
+from tests.fuzz.grpc_attacks import StreamAttack, make_attack
 from tests.fuzz.http_attack import HttpAttack
 from tests.fuzz.judge import Finding
+from tests.fuzz.parties import ADMIN, Attackers, admit, attackers, file_of
 from tests.fuzz.state_lines import StateAttack
 from tests.harness.eventually import eventually
 
@@ -35,7 +38,9 @@ MEASURE_S: Final = 0.5
 ALONE: Final = 0.15
 # Messages a second, on average, and cases at once.
 RATE: Final = 2_500.0
-AT_ONCE: Final = 4
+AT_ONCE: Final = 6
+# Turns of streams for each turn of another attack.
+STREAM_TURNS: Final = 1
 # Findings after which a run ends.
 MOST_FINDINGS: Final = 20
 
@@ -69,24 +74,34 @@ class Campaign:
         seconds: float,
         rate: float = RATE,
         longest_step_s: float = judge.MOST_STEP_S,
+        *,
+        has_auth: bool = True,
     ) -> None:
-        """Attack for about `seconds`, with `rate` messages a second."""
+        """Attack for about `seconds`, with `rate` messages a second.
+
+        With `has_auth` the master authenticates, and attackers have several credentials.
+        """
+        self._has_auth = has_auth
         self._folder, self._seed, self._seconds = folder, seed, seconds
         self._rate, self._longest_step_s = rate, longest_step_s
         self._daemons: list[Daemon] = []
         self._attacks: list[Attack] = []
+        self._order = random.Random(seed)
         self.report = Report()
 
     async def run(self, *, judges_latency: bool = True) -> Report:
         """Start everything, attack, and judge."""
         began = time.monotonic()
-        master, listen = start_master(self._folder)
+        flags = ["--auth", "--admin-token-file", str(file_of(self._folder, ADMIN))]
+        master, listen = start_master(self._folder, *(flags if self._has_auth else []))
         self._daemons.append(master)
         peers = None
         try:
             await self._until_answered(listen)
-            await _guarantee(listen)
-            peers = Honest(listen, self._folder)
+            if self._has_auth:
+                await admit(listen, self._folder)
+            await self._guarantee(listen)
+            peers = Honest(listen, self._folder, has_auth=self._has_auth)
             await asyncio.to_thread(peers.phase)
             await self._busy(max(self._seconds * ALONE, 1.0))
             self.report.alone = await asyncio.to_thread(peers.phase)
@@ -112,9 +127,27 @@ class Campaign:
             self.report.seconds = time.monotonic() - began
         return self.report
 
+    async def _guarantee(self, master: Address) -> None:
+        """Let the honest role be served before all attackers."""
+        guarantee = [
+            resources_pb2.NamedScalar(name="cpus", milli=honest.RESOURCES.cpus_milli),
+            resources_pb2.NamedScalar(name="mem", milli=honest.RESOURCES.mem_milli),
+        ]
+        change = operator_pb2.RoleChange(
+            role=honest.ROLE, settings=operator_pb2.RoleSettings(guarantee=guarantee)
+        )
+        admin = attackers(self._folder)[f" as {ADMIN}"] if self._has_auth else None
+        async with make_channel(master, admin) as channel:
+            await OperatorServiceStub(channel).UpdateRoles(
+                operator_pb2.UpdateRolesRequest(changes=[change], force=True), timeout=10
+            )
+
     async def _make_attacks(self, master: Address) -> None:
         seed = self._seed
-        self._attacks += [make_attack(method, master, None, seed) for method in all_methods()]
+        parties: Attackers = attackers(self._folder) if self._has_auth else {"": None}
+        for method in all_methods():
+            for name, security in parties.items():
+                self._attacks.append(make_attack(method, master, security, seed, name))
         for method in all_methods():
             if method.response is AgentServiceConnectResponse.DESCRIPTOR:
                 false_master = FalseMaster(method, seed)
@@ -137,8 +170,8 @@ class Campaign:
                 assert self._daemons[0].is_alive, self._daemons[0].log.read_text()
                 try:
                     await stub.GetMaster(operator_pb2.GetMasterRequest(), timeout=1)
-                except grpc.aio.AioRpcError:
-                    return False
+                except grpc.aio.AioRpcError as error:
+                    return error.code() is grpc.StatusCode.UNAUTHENTICATED
                 return True
 
             await eventually(answers, START_S, "the master answers")
@@ -165,6 +198,10 @@ class Campaign:
         # An attack on a client waits until it connects, so it has a task of its own.
         alone = [each for each in self._attacks if isinstance(each, FalseMaster)]
         waiting = [each for each in self._attacks if each not in alone]
+        # Streams have most turns: one of their cases has hundreds of messages.
+        streams = [each for each in waiting if isinstance(each, StreamAttack)]
+        for _ in range(len(waiting) * STREAM_TURNS // max(len(streams), 1)):
+            waiting.insert(self._order.randrange(len(waiting)), self._order.choice(streams))
 
         async def work(waiting: list[Attack]) -> None:
             while self._goes_on(began):
@@ -223,18 +260,3 @@ class Campaign:
             for number, case in enumerate(attack.recent):
                 name = attack.name.strip("/").replace("/", "-")
                 case.save(self._folder / f"{name}-{number}{SUFFIX}")
-
-
-async def _guarantee(master: Address) -> None:
-    """Let the honest role be served before all attackers."""
-    guarantee = [
-        resources_pb2.NamedScalar(name="cpus", milli=honest.RESOURCES.cpus_milli),
-        resources_pb2.NamedScalar(name="mem", milli=honest.RESOURCES.mem_milli),
-    ]
-    change = operator_pb2.RoleChange(
-        role=honest.ROLE, settings=operator_pb2.RoleSettings(guarantee=guarantee)
-    )
-    async with make_channel(master) as channel:
-        await OperatorServiceStub(channel).UpdateRoles(
-            operator_pb2.UpdateRolesRequest(changes=[change], force=True), timeout=10
-        )

@@ -89,11 +89,13 @@ class Daemon:
 class Honest:
     """The process of the honest peers."""
 
-    def __init__(self, master: Address, folder: Path) -> None:
+    def __init__(self, master: Address, folder: Path, *, has_auth: bool) -> None:
+        """Connect to `master`; with `has_auth` each peer has the token of its party."""
+        words = [str(folder)] if has_auth else []
         self.log = folder / "honest.log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.honest", str(master)],
+                [sys.executable, "-m", "tests.fuzz.honest", str(master), *words],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, text=True,
             )  # fmt: skip
 

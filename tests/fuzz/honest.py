@@ -1,6 +1,6 @@
 """Honest peers of a master under attack: one agent, one framework and one operator.
 
-    python -m tests.fuzz.honest MASTER [--NAME VALUE of its credentials]
+    python -m tests.fuzz.honest MASTER [FOLDER with the tokens of parties]
 
 The framework runs one task at a time on the whole agent. Each line of standard input ends a phase:
 the program prints the latencies of the phase as JSON. The end of the input ends the program; its
@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import grpc.aio
@@ -26,6 +27,7 @@ from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, t
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.fuzz.parties import ADMIN, HONEST_AGENT, file_of
 from tests.harness.eventually import eventually
 
 HOSTNAME: Final = "honest-host"
@@ -90,15 +92,18 @@ class Peer:
 class HonestAgent(Peer):
     """An agent whose tasks end at once."""
 
-    def __init__(self, stub: Any) -> None:
+    def __init__(self, stub: Any, agent_id: str) -> None:
         super().__init__(stub.Connect())
-        self.registered = asyncio.Event()
-        self._agent_id = ""
+        self._agent_id = agent_id
 
     async def run(self) -> None:
         """Serve until the stream ends."""
         register = agent_pb2.Register(
-            hostname=HOSTNAME, resources=RESOURCES, boot_id="boot", http_address="127.0.0.1:9"
+            agent_id=self._agent_id,
+            hostname=HOSTNAME,
+            resources=RESOURCES,
+            boot_id="boot",
+            http_address="127.0.0.1:9",
         )
         await self._report(agent_pb2.Report(register=register))
         beating = asyncio.create_task(self._beat())
@@ -112,7 +117,6 @@ class HonestAgent(Peer):
     async def _obey(self, order: agent_pb2.Order) -> None:
         if order.HasField("registered"):
             self._agent_id = order.registered.agent_id
-            self.registered.set()
         if not order.HasField("launch"):
             return
         launch = order.launch
@@ -245,16 +249,21 @@ async def _ask(stub: Any, results: Results) -> None:
         await asyncio.sleep(ASK_S)
 
 
-async def serve(master: Address, security: dict[str, ClientSecurity | None]) -> None:
+async def serve(master: Address, folder: Path | None = None) -> None:
     """Run the peers until standard input ends."""
     results = Results()
-    channels = {name: make_channel(master, security.get(name)) for name in _PEERS}
-    agent = HonestAgent(AgentServiceStub(channels["agent"]))
-    framework = HonestFramework(FrameworkServiceStub(channels["framework"]), results)
+    parties = (HONEST_AGENT, "honest", ADMIN)
+    securities = (
+        None if folder is None else ClientSecurity(token_file=file_of(folder, party))
+        for party in parties
+    )
+    channels = [make_channel(master, security) for security in securities]
+    agent = HonestAgent(AgentServiceStub(channels[0]), HONEST_AGENT if folder else "")
+    framework = HonestFramework(FrameworkServiceStub(channels[1]), results)
     peers = [
         asyncio.create_task(_noted(agent, "agent", results)),
         asyncio.create_task(_noted(framework, "framework", results)),
-        asyncio.create_task(_ask(OperatorServiceStub(channels["operator"]), results)),
+        asyncio.create_task(_ask(OperatorServiceStub(channels[2]), results)),
     ]
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(None, sys.stdin.readline):
@@ -269,11 +278,8 @@ async def serve(master: Address, security: dict[str, ClientSecurity | None]) -> 
         peer.cancel()
     lost = {"lost": results.lost[:100], "tasks": len(framework.finished)}
     print(json.dumps(lost), flush=True)
-    for channel in channels.values():
+    for channel in channels:
         await channel.close()
-
-
-_PEERS: Final = ("agent", "framework", "operator")
 
 
 async def _noted(peer: HonestAgent | HonestFramework, name: str, results: Results) -> None:
@@ -290,4 +296,4 @@ async def _noted(peer: HonestAgent | HonestFramework, name: str, results: Result
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Address.parse(sys.argv[1]), {}))
+    asyncio.run(serve(Address.parse(sys.argv[1]), *map(Path, sys.argv[2:])))

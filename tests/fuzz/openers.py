@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
 from tests.fuzz.messages import Messages
+from tests.fuzz.parties import FUZZED_AGENT
 from tests.fuzz.values import Values
 
 Opener = Callable[[Messages, Values], Iterator[Message]]
@@ -43,8 +44,9 @@ def _register(_: Messages, values: Values) -> Iterator[Message]:
         boot_id="boot",
         http_address="127.0.0.1:9",
     )
-    known = values.known("agent_id")
-    if known and values.rng.random() < 0.7:
+    # With authentication an agent has one id.
+    known = values.known("agent_id") or FUZZED_AGENT
+    if values.rng.random() < 0.7:
         register.agent_id = known
     yield agent_pb2.AgentServiceConnectRequest(reports=[agent_pb2.Report(register=register)])
 

@@ -38,7 +38,7 @@ _TOTAL: Final = Resources.parse("cpus:4;mem:8GB")
 _TO_DOCUMENT, _TO_BYTES = 0.25, 0.1
 
 NAME: Final = "records of durable formats"
-AT_ONCE: Final = 4
+AT_ONCE: Final = 20
 
 # What a case was, for the report of a finding.
 Tried = bytes

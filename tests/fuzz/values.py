@@ -15,6 +15,9 @@ MOST_WORDS: Final = 200
 _PLAIN: Final = (
     "a", "t1", "f1", "agent-1", "host0", "*", "ads", "ads/prod", "ads/test", "cpus", "mem", "disk",
     "gpus", "ports", "rack", "r1", "zone", "nobody", "127.0.0.1:5081", "boot", "0.1.0", "true",
+    "0123abcd", "client/fuzz", "agent/fuzz-agent", "group:viewer", "viewer", "admin", "register",
+    "view", "kill", "role:fuzz", "role:**", "agent:*", "user:nobody", "cluster", "fuzz", "fuzz/a",
+    "stdout",
 )  # fmt: skip
 _ODD: Final = (
     "", " ", ".", "..", "/", "//", "a/", "/a", "../../etc/passwd", "a b", "a\nb", "a\r\nb", "\0",
@@ -101,7 +104,7 @@ class Values:
 
     def octets(self) -> bytes:
         """Return some bytes."""
-        return self._rng.randbytes(self._rng.choice((0, 1, 15, 16, 17, 32, 1000)))
+        return self._rng.randbytes(self._rng.choice((0, 1, 15, 16, 17, 32, 32, 32, 1000)))
 
     def whole(self, is_signed: bool, bits: int) -> int:
         """Return a whole number within the bounds of its type."""
