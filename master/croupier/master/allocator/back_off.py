@@ -89,6 +89,9 @@ class BackOff:
             if now - self._rows[key][1] < GAP_S:
                 break
             del self._rows[key]
+        if self._next <= now:
+            self._until = dict(self.active(now))
+            self._next = min(self._until.values(), default=inf)
         self._rows.pop((agent_id, party), None)
         if now - since < PATIENCE_S:
             self._rows[agent_id, party] = since, now
@@ -96,11 +99,10 @@ class BackOff:
         return None if party in self.active(now) else self._begin(party, now)
 
     def active(self, now: float) -> Mapping[Party, float]:
-        """Return the parties that back off now, with the end of each back-off."""
-        if self._next <= now:
-            self._until = {party: until for party, until in self._until.items() if until > now}
-            self._next = min(self._until.values(), default=inf)
-        return self._until
+        """Return the parties that back off now, with the end of each back-off. Changes nothing."""
+        if now < self._next:
+            return self._until
+        return {party: until for party, until in self._until.items() if until > now}
 
     def forget(self, party: Party) -> None:
         """Forget a party that does not return."""

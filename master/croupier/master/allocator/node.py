@@ -16,7 +16,7 @@ from sortedcontainers import SortedList
 from croupier.master.allocator.back_off import Party, party_of
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reasons import Reasons
-from croupier.master.allocator.soft_reservations import SoftReservations
+from croupier.master.allocator.soft_reservations import SharedReservations, SoftReservations
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
@@ -166,9 +166,11 @@ class PrincipalNode(Branch):
         role_node: the role.
         ticket: its turn, under a random policy.
         time: the latest turn among its frameworks, under a random policy.
+        reserved: the agents that are reserved for its frameworks together.
     """
 
     role_node: RoleNode = field(init=False)
+    reserved: SharedReservations = field(default_factory=SharedReservations)
     ticket: int = 0
     time: int = 0
 
@@ -223,6 +225,7 @@ class Leaf(Node):
         assert isinstance(parent, RoleNode | PrincipalNode)
         self.parent, self.path = parent, (self, *parent.path)
         self.role_node = parent if isinstance(parent, RoleNode) else parent.role_node
+        self.reservations.share(parent.reserved if isinstance(parent, PrincipalNode) else None)
 
     @property
     def owner(self) -> str:

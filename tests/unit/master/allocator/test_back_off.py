@@ -151,3 +151,11 @@ def test_a_removed_framework_without_owner_is_forgotten() -> None:
     assert fixture.allocator.back_off.active(0.0)
     fixture.allocator.remove_framework(FrameworkId("f"))
     assert not fixture.allocator.back_off.active(0.0)
+
+
+def test_a_look_ahead_changes_nothing() -> None:
+    """Replay makes no reads, and must decide the same."""
+    back_off = BackOff()
+    strike(back_off, 0.0)
+    assert not back_off.active(99.0)
+    assert back_off.active(1.0) == {P: 10.0}

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from croupier.master.allocator import policies
+from croupier.master.allocator import Rules, policies
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
@@ -180,3 +180,22 @@ def test_principals_are_compared_by_name() -> None:
     assert "principal p 0.500" in reason.detail
     assert "principal q 0.000" in reason.detail
     assert reason.rival == "q0"
+
+
+@pytest.mark.parametrize("frameworks", [1, 4])
+def test_the_frameworks_of_a_principal_reserve_agents_together(frameworks: int) -> None:
+    fixture = AllocatorFixture(rules=Rules(hold_s=30.0, scarce=frozenset()))
+    fixture.framework("small", want("cpus:1"), roles=("*",), owner="q")
+    for number in range(frameworks):
+        fixture.framework(f"large{number}", want("cpus:4"), roles=("*",), owner="p")
+    for number in range(8):
+        fixture.agent(f"a{number}", "cpus:4;mem:4GB")
+        place = (FrameworkId("small"), Role("*"), AgentId(f"a{number}"))
+        fixture.allocator.charges.charge(*place, Resources({"cpus": 2000}))
+    assert len(fixture.deal()) == 8 - 2
+    assert len(fixture.tree.roles[Role("*")].principals["p"].reserved) == 2
+    fixture.allocator.set_owner(FrameworkId("large0"), "")
+    fixture.allocator.set_owner(FrameworkId("large0"), "p")
+    assert len(fixture.tree.roles[Role("*")].principals["p"].reserved) == 2
+    fixture.wait(30.0)
+    assert len(fixture.deal()) == 2
