@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from croupier.agent.app import Agent
 from croupier.agent.config import AgentConfig
 from croupier.master.app import Master
+from croupier.master.audit import Audit
 from croupier.master.config import MasterConfig
 from croupier.master.core.access_records import TokenKind
 from croupier.master.metrics_readers import MetricsReaders
@@ -39,11 +41,13 @@ def url_of(daemon: Master | Agent, path: str, scheme: str = "http") -> str:
     return f"{scheme}://{daemon.http_address}{path}"
 
 
-async def get(url: str, token: str = "", tls: ssl.SSLContext | None = None) -> int:
+async def get(
+    url: str, token: str = "", tls: ssl.SSLContext | None = None, method: str = "GET"
+) -> int:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
         aiohttp.ClientSession() as session,
-        session.get(url, headers=headers, ssl=tls or True) as answer,
+        session.request(method, url, headers=headers, ssl=tls or True) as answer,
     ):
         has_challenge = "WWW-Authenticate" in answer.headers
         assert has_challenge == (answer.status in (401, 403))
@@ -76,29 +80,46 @@ async def test_each_route_of_both_daemons_requires_what_the_table_states(tmp_pat
             assert await get(url_of(daemon, "/healthz")) == 200
 
 
-async def test_metrics_of_a_master_need_the_permission(tmp_path: Path) -> None:
+async def test_every_route_of_a_master_by_every_caller(tmp_path: Path) -> None:
     file_token = make_token()
     create_token_file(tmp_path / "metrics", file_token)
-    async with secured_master(tmp_path, metrics_token_file=tmp_path / "metrics") as secured:
+    options = {"metrics_token_file": tmp_path / "metrics", "audit_log": tmp_path / "audit"}
+    async with secured_master(tmp_path, **options) as secured:
         secured.allow("client/scraper", [Action.READ_METRICS], "cluster")
-        secured.allow("client/viewer", [Action.VIEW], "*")
+        secured.allow("client/plain", [Action.VIEW, Action.REGISTER], "role:**")
+        for group in ("admin", "operator", "viewer"):
+            secured.join(group, f"client/{group}")
         expected = {
             "": 401,
             "nonsense": 401,
             make_token().text: 401,
-            secured.token_for("client/old", expires_ms=1).text: 401,
+            secured.token_for("client/scraper", expires_ms=1).text: 401,
             secured.token_for("", TokenKind.JOIN).text: 403,
-            secured.token_for("client/viewer").text: 403,
+            secured.token_for("client/plain").text: 403,
             secured.token_for("agent/a1", TokenKind.AGENT).text: 403,
             secured.token_for("client/scraper").text: 200,
+            secured.token_for("client/viewer").text: 200,
+            secured.token_for("client/operator").text: 200,
+            secured.token_for("client/admin").text: 200,
             secured.admin.text: 200,
             file_token.text: 200,
         }
-        for token, status in expected.items():
-            assert await get(url_of(secured.master, "/metrics"), token) == status, token
-        assert await get(url_of(secured.master, "/readyz")) == 200
-        in_url = url_of(secured.master, f"/metrics?token={secured.admin.text}")
-        assert await get(in_url, secured.admin.text) == 400
+        for path, requirement in MASTER_ROUTES.items():
+            url = url_of(secured.master, path)
+            for token, status in expected.items():
+                found = await get(url, token)
+                assert found == (200 if requirement is PUBLIC else status), (path, token)
+            for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"):
+                assert await get(url, secured.admin.text, method=method) == 405
+            in_url = f"{url}?token={secured.admin.text}"
+            assert await get(in_url, secured.admin.text) == 400
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    refused = [line for line in lines if line["method"] == "HTTP/metrics"]
+    assert [line["result"] for line in refused] == ["UNAUTHENTICATED"] * 4 + [
+        "PERMISSION_DENIED"
+    ] * 3
+    assert [line["principal"] for line in refused][-2:] == ["client/plain", "agent/a1"]
+    assert not any(token in str(lines) for token in expected if len(token) > 10)
 
 
 async def test_a_follower_admits_certificates_of_clients_and_the_token_of_its_file(
@@ -107,7 +128,7 @@ async def test_a_follower_admits_certificates_of_clients_and_the_token_of_its_fi
     authenticator = Authenticator(
         SystemClock(), lambda: None, is_on=True, trust_domain=lambda: "test"
     )
-    readers = MetricsReaders(authenticator, lambda _: None)
+    readers = MetricsReaders(authenticator, lambda _: None, Audit(None, SystemClock()))
     with pytest.raises(Unavailable, match="follows"):
         await readers.check(HttpCredential("h", make_token().text))
     client, agent = (

@@ -167,7 +167,7 @@ class Master:
         config = self._config
         if not config.protects_metrics:
             return {Requirement.READ_METRICS: allow_all}
-        readers = MetricsReaders(security.authenticator, security.permissions)
+        readers = MetricsReaders(security.authenticator, security.permissions, security.audit)
         check = readers.check if config.requires_auth else clients_only(self._trust_domain)
         return {Requirement.READ_METRICS: metrics_guard(config.metrics_token_file, check)}
 

@@ -1,5 +1,7 @@
 """Who may read /metrics of a master: principals with the permission to read metrics.
 
+Refused requests have a line in the audit log, as refused calls have.
+
 A master that follows does not know the rules. Then it admits the certificate of any client of the
 cluster, because followers export nothing about frameworks, agents and tasks.
 """
@@ -8,18 +10,24 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.caller import CredentialKind
+from croupier.master.audit import Audit, Outcome
+from croupier.master.caller import Call, Caller, CredentialKind
+from croupier.master.services.audit_lines import line_of
 from croupier.master.services.authentication import Authenticator, Presented
 from croupier.model.access import CLUSTER, Action, Permissions
-from croupier.model.errors import PermissionDenied, Unavailable
+from croupier.model.errors import CroupierError, PermissionDenied, Unauthenticated, Unavailable
 from croupier.model.principal import Principal, PrincipalKind
 from croupier.net.credentials import BEARER
+from croupier.net.errors import STATUS
 
 if TYPE_CHECKING:  # aiohttp
     from croupier.process.http.credentials import HttpCredential
 
+# The name of such a request in the audit log.
+METHOD: Final = "HTTP/metrics"
 _FOLLOWS: Final = (
     "this master follows and knows no tokens: scrape it with a client certificate, or with the"
     " token in --metrics-token-file"
@@ -33,9 +41,11 @@ class MetricsReaders:
         self,
         authenticator: Authenticator,
         permissions: Callable[[Principal], Permissions | None],
+        audit: Audit,
     ) -> None:
         """`permissions` returns what a principal may do; None while this master follows."""
         self._authenticator, self._permissions = authenticator, permissions
+        self._audit = audit
 
     async def check(self, presented: HttpCredential) -> None:
         """Check that the sender of a request may read metrics.
@@ -45,7 +55,16 @@ class MetricsReaders:
             PermissionDenied: if no rule allows it.
             Unavailable: if this master cannot check the credential.
         """
-        caller = await self._authenticator.authenticate(_presented(presented))
+        call = Call(METHOD, Caller(host=presented.host), object=str(CLUSTER))
+        try:
+            call.caller = await self._authenticator.authenticate(_presented(presented))
+            self._check_permission(call.caller)
+        except (Unauthenticated, PermissionDenied) as error:
+            result = STATUS[_kind_of(error)].name
+            self._audit.write(partial(line_of, call, Outcome.DENY, result))
+            raise
+
+    def _check_permission(self, caller: Caller) -> None:
         permissions = self._permissions(caller.principal)
         if permissions is not None:
             if not permissions.decide(Action.READ_METRICS, CLUSTER):
@@ -57,6 +76,10 @@ class MetricsReaders:
             raise Unavailable(_FOLLOWS)
         elif not caller.principal.name.startswith(f"{PrincipalKind.CLIENT.value}/"):
             raise PermissionDenied(f"{caller.principal} is no client")
+
+
+def _kind_of(error: Unauthenticated | PermissionDenied) -> type[CroupierError]:
+    return Unauthenticated if isinstance(error, Unauthenticated) else PermissionDenied
 
 
 def _presented(presented: HttpCredential) -> Presented:
