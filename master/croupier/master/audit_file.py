@@ -23,7 +23,7 @@ from croupier.process.durable_files import write_all
 from croupier.process.logging import get_logger
 
 MAX_WAITING: Final = 20_000
-# Lines that are encoded and written together.
+# Lines that are written together.
 BATCH: Final = 500
 FILE_BYTES: Final = 64 * 1024 * 1024
 # Files kept, the newest included.
@@ -52,7 +52,7 @@ class AuditFile:
         """
         self.lost = self.written = 0
         self._path, self._file_bytes, self._write_all = path, file_bytes, write
-        self._queue: deque[AuditLine] = deque()
+        self._queue: deque[bytes] = deque()
         self._change = threading.Condition()
         self._is_closing = False
         self._throttle = LogThrottle()
@@ -67,11 +67,13 @@ class AuditFile:
 
     def put(self, line: AuditLine) -> None:
         """Queue a line; count it as lost if the queue is full."""
+        # Not in the thread: while that computes, the event loop would wait for the interpreter.
+        data = line.encoded()
         with self._change:
             if len(self._queue) >= MAX_WAITING or self._is_closing:
                 self.lost += 1
                 return
-            self._queue.append(line)
+            self._queue.append(data)
             self._change.notify()
 
     def close(self) -> None:
@@ -94,12 +96,12 @@ class AuditFile:
         if self._file >= 0:
             os.close(self._file)
 
-    def _take(self) -> list[AuditLine]:
+    def _take(self) -> list[bytes]:
         with self._change:
             self._change.wait_for(lambda: self._queue or self._is_closing)
             return [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
 
-    def _write(self, batch: Iterable[AuditLine]) -> None:
+    def _write(self, batch: Iterable[bytes]) -> None:
         """Write the lines.
 
         Raises:
@@ -107,7 +109,7 @@ class AuditFile:
         """
         if self._file < 0:
             self._file = _open(self._path)
-        data = b"".join(line.encoded() for line in batch)
+        data = b"".join(batch)
         if self._is_torn:
             data = b"\n" + data
         self._write_all(self._file, data)

@@ -3,18 +3,21 @@
 Rule: a call on a stream is never refused for its rate: the master reads that stream later. A unary
 call waits for at most `PATIENCE_S`, and is refused if that is not enough.
 
-Calls on streams count by their cost in the core, in units of about 20 us.
+Calls on streams count by their cost in the core, in units of about 20 us. Two limits apply to
+them: a rate, and the cost that waits in the inbox at once. The second is what others wait for. It
+is small only while other principals are active, so one that is alone has the whole master.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
+from croupier.process.inbox import Inbox
 
 # The longest that a unary call waits before it is decided.
 PATIENCE_S: Final = 2.0
@@ -25,6 +28,19 @@ LONGEST_PAUSE_S: Final = 5.0
 # Shorter pauses cost more than they save.
 SHORTEST_PAUSE_S: Final = 0.002
 MOST_PRINCIPALS: Final = 50_000
+# Cost of a call beside its decision: to parse it, and to encode the answer.
+OVERHEAD: Final = 4
+# Cost of the calls of one principal in the inbox, alone and beside others.
+WAITING_ALONE: Final = 1_000
+WAITING: Final = 40
+# A principal is active for this time after a call.
+ACTIVE_S: Final = 0.25
+# Calls without a valid credential from one address; beyond that their refusal is delayed.
+FAILURES_PER_S: Final = 20.0
+FAILURE_BURST: Final = 200.0
+LONGEST_REFUSAL_S: Final = 10.0
+
+EventT = TypeVar("EventT")
 
 
 class RateExceeded(Unavailable):
@@ -42,7 +58,7 @@ class RateLimits:
     """
 
     calls_per_s: float = 200.0
-    stream_units_per_s: float = 25_000.0
+    stream_units_per_s: float = 50_000.0
     stream_bytes_per_s: float = 32.0 * 1024 * 1024
 
 
@@ -76,9 +92,26 @@ class Usage:
 
     def __init__(self, limits: RateLimits, now: float) -> None:
         self.calls = Bucket(limits.calls_per_s, 2 * limits.calls_per_s, now)
-        # A tenth of a second: what is queued for the core at once delays everybody.
         self.units = Bucket(limits.stream_units_per_s, limits.stream_units_per_s / 10, now)
         self.bytes = Bucket(limits.stream_bytes_per_s, limits.stream_bytes_per_s, now)
+        self.active_at = now
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._cost = 0
+
+    async def wait_for_room(self, inbox: Inbox[Any], most: int) -> None:
+        """Wait until calls of a cost below `most` wait in the inbox."""
+        while self._cost_in(inbox) >= most:
+            await inbox.wait_until_passed(self._waiting[0][0])
+
+    def note(self, inbox: Inbox[Any], cost: int) -> None:
+        """Note that a call was put into the inbox."""
+        self._waiting.append((inbox.position, cost))
+        self._cost += cost
+
+    def _cost_in(self, inbox: Inbox[Any]) -> int:
+        while self._waiting and inbox.has_passed(self._waiting[0][0]):
+            self._cost -= self._waiting.popleft()[1]
+        return self._cost
 
 
 class RateLimiter:
@@ -94,6 +127,10 @@ class RateLimiter:
         self.refused = self.delayed = 0
         self._clock = clock
         self._usage: OrderedDict[str, Usage] = OrderedDict()
+        self._failures: OrderedDict[str, Bucket] = OrderedDict()
+        # The two principals that were active last.
+        self._latest: Usage | None = None
+        self._before: Usage | None = None
 
     def usage(self, name: str) -> Usage:
         """Return the usage of the principal, or of the address, `name`."""
@@ -117,11 +154,14 @@ class RateLimiter:
         wait_s = usage.calls.debt_s(now)
         if wait_s > PATIENCE_S:
             self.refused += 1
+            # A refusal costs nearly as much as an answer.
+            await asyncio.sleep(PATIENCE_S)
             raise RateExceeded(
                 f"{name} makes more than {self.limits.calls_per_s:g} calls a second, large answers"
                 f" counting as several; try again in {wait_s:.0f} s"
             )
         usage.calls.take(1, now)
+        self._note_active(usage, now)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         return usage
@@ -137,11 +177,39 @@ class RateLimiter:
         usage.bytes.take(size, now)
         await self._pause(usage.bytes.debt_s(now))
 
-    async def queued(self, usage: Usage, units: int) -> None:
-        """Count calls on a stream; wait if they come too fast."""
+    async def put(self, usage: Usage, inbox: Inbox[EventT], event: EventT, cost: int) -> None:
+        """Put a call on a stream into the inbox when it is its principal's turn."""
+        now, cost = self._clock.now(), cost + OVERHEAD
+        self._note_active(usage, now)
+        most = WAITING if self._has_others(usage, now) else WAITING_ALONE
+        await usage.wait_for_room(inbox, most)
+        await inbox.put(event)
+        usage.note(inbox, cost)
         now = self._clock.now()
-        usage.units.take(units, now)
+        usage.units.take(cost, now)
         await self._pause(usage.units.debt_s(now))
+
+    async def failed(self, address: str) -> None:
+        """Count a call without a valid credential; wait if many come from the address."""
+        now = self._clock.now()
+        bucket = self._failures.pop(address, None) or Bucket(FAILURES_PER_S, FAILURE_BURST, now)
+        self._failures[address] = bucket
+        if len(self._failures) > MOST_PRINCIPALS:
+            self._failures.popitem(last=False)
+        wait_s = min(bucket.debt_s(now), LONGEST_REFUSAL_S)
+        bucket.take(1, now)
+        if wait_s > 0:
+            self.delayed += 1
+            await asyncio.sleep(wait_s)
+
+    def _note_active(self, usage: Usage, now: float) -> None:
+        usage.active_at = now
+        if usage is not self._latest:
+            self._latest, self._before = usage, self._latest
+
+    def _has_others(self, usage: Usage, now: float) -> bool:
+        other = self._before if usage is self._latest else self._latest
+        return other is not None and now - other.active_at < ACTIVE_S
 
     async def _pause(self, wait_s: float) -> None:
         if wait_s >= SHORTEST_PAUSE_S:

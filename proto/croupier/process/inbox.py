@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Generic, TypeVar
 
 LIMIT = 10_000
@@ -32,12 +34,32 @@ class Inbox(Generic[EventT]):
         self._events: deque[tuple[EventT, int]] = deque()
         self._weight = 0
         self._waiter: asyncio.Future[None] | None = None
+        # The cost of all events that were ever put, and of those that were taken.
+        self._put_total = self._taken_total = 0
+        self._takers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = count()
         self._room, self._calm = asyncio.Event(), asyncio.Event()
         self._heavy = self._passed = 0
         self._admit()
 
     def __len__(self) -> int:
         return len(self._events)
+
+    @property
+    def position(self) -> int:
+        """The position behind all events that are queued; it only grows."""
+        return self._put_total
+
+    def has_passed(self, position: int) -> bool:
+        """Return whether everything before the position was taken."""
+        return self._taken_total >= position
+
+    async def wait_until_passed(self, position: int) -> None:
+        """Wait until everything before the position was taken."""
+        while not self.has_passed(position):
+            waiter = asyncio.get_running_loop().create_future()
+            heappush(self._takers, (position, next(self._numbers), waiter))
+            await waiter
 
     async def put(self, event: EventT) -> None:
         """Queue an event; wait while the queue is full, which makes the peer's stream wait."""
@@ -80,6 +102,9 @@ class Inbox(Generic[EventT]):
             taken += cost
             batch.append(event)
         self._weight -= taken
+        self._taken_total += taken
+        while self._takers and self.has_passed(self._takers[0][0]):
+            _wake(heappop(self._takers)[2])
         self._passed += self._heavy > 0
         self._admit()
         return batch
@@ -106,6 +131,7 @@ class Inbox(Generic[EventT]):
     def _put(self, event: EventT, cost: int) -> None:
         self._events.append((event, cost))
         self._weight += cost
+        self._put_total += cost
         self._admit()
         if self._waiter is not None:
             _wake(self._waiter)

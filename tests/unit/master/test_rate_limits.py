@@ -9,12 +9,18 @@ import pytest
 from croupier.master import rate_limits
 from croupier.master.rate_limits import (
     LONGEST_PAUSE_S,
+    OVERHEAD,
     RESPONSE_BYTES,
+    WAITING,
+    WAITING_ALONE,
     Bucket,
     RateExceeded,
     RateLimiter,
     RateLimits,
 )
+from croupier.process.clock import SystemClock
+from croupier.process.inbox import Inbox
+from tests.harness.eventually import eventually
 
 
 class Time:
@@ -98,11 +104,24 @@ async def test_large_answers_count_as_several_calls(time: Time) -> None:
     assert time.waits == [pytest.approx(1.1)]
 
 
+def drained() -> Inbox[str]:
+    """Return an inbox whose events are taken at once."""
+    inbox: Inbox[str] = Inbox()
+    put = inbox.put
+
+    async def put_and_take(event: str) -> None:
+        await put(event)
+        inbox.take(1)
+
+    inbox.put = put_and_take  # type: ignore[method-assign]
+    return inbox
+
+
 async def test_streams_are_read_later_and_never_refused(time: Time) -> None:
-    limiter = RateLimiter(LIMITS, time)
+    limiter, inbox = RateLimiter(LIMITS, time), drained()
     usage = limiter.usage("client/a")
     for _ in range(30):
-        await limiter.queued(usage, 10)
+        await limiter.put(usage, inbox, "call", 10 - OVERHEAD)
     assert time.at == pytest.approx(2.9)
     assert limiter.delayed == len(time.waits)
     await limiter.received(usage, 3000)
@@ -111,8 +130,46 @@ async def test_streams_are_read_later_and_never_refused(time: Time) -> None:
 
 async def test_no_pause_is_as_long_as_the_time_after_which_peers_are_silent(time: Time) -> None:
     limiter = RateLimiter(LIMITS, time)
-    await limiter.queued(limiter.usage("agent/a"), 100_000)
+    await limiter.put(limiter.usage("agent/a"), drained(), "call", 100_000)
     assert time.waits == [LONGEST_PAUSE_S]
+
+
+@pytest.mark.parametrize(("others", "most"), [((), WAITING_ALONE), (("client/honest",), WAITING)])
+async def test_few_calls_of_one_principal_wait_in_the_inbox_beside_others(
+    others: tuple[str, ...], most: int
+) -> None:
+    limiter, inbox = RateLimiter(RateLimits(), SystemClock()), Inbox[str]()
+    for name in others:
+        await limiter.admit(name)
+    usage, queued = limiter.usage("client/hostile"), 0
+
+    async def flood() -> None:
+        nonlocal queued
+        while True:
+            await limiter.put(usage, inbox, "call", 1)
+            queued += 1
+
+    flooding = asyncio.create_task(flood())
+    await eventually(lambda: len(inbox) * (1 + OVERHEAD) >= most)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert queued == len(inbox) == most // (1 + OVERHEAD)
+    # Another's call waits behind these, and no more.
+    inbox.take(1_000)
+    await eventually(lambda: queued > most // (1 + OVERHEAD))
+    flooding.cancel()
+
+
+async def test_refusals_of_calls_without_credentials_are_delayed_for_one_address(
+    time: Time,
+) -> None:
+    limiter = RateLimiter(LIMITS, time)
+    for _ in range(201):
+        await limiter.failed("ipv4:1.1.1.1")
+    assert time.waits == []
+    await limiter.failed("ipv4:1.1.1.1")
+    await limiter.failed("ipv4:2.2.2.2")
+    assert time.waits == [pytest.approx(0.05)]
 
 
 async def test_the_number_of_principals_is_bounded(

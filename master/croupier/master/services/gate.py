@@ -160,6 +160,7 @@ class Gate(grpc.aio.ServerInterceptor):
                 call.caller = await self._authenticator.authenticate(_presented(context, host))
             except AuthenticationFailed as error:
                 self.refusals.unauthenticated[error.reason] += 1
+                await self._limiter.failed(host)
                 raise
 
     def _check(self, call: Call, requirement: Requirement | None, request: Any) -> None:

@@ -32,9 +32,10 @@ class StreamGuard:
         """Put a call into the inbox; `wire` is its message. Wait if calls come too fast."""
         if self._audit is not None:
             self._audit.received(event, wire)
-        await inbox.put(event)
-        if self._limiter is not None and self._usage is not None:
-            await self._limiter.queued(self._usage, event_cost(event))
+        if self._limiter is None or self._usage is None:
+            await inbox.put(event)
+        else:
+            await self._limiter.put(self._usage, inbox, event, event_cost(event))
 
     def sent(self, message: ToFramework | ToAgent, /) -> None:
         """Write the audit line of the call that `message` answers."""
