@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
 
 import pytest
 
@@ -13,6 +16,16 @@ from tests.harness.guards import COUNTS
 # tests in the background, and some of them interrupt commands.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Credentials of the user stay out of tests, and those of test clusters out of the home directory.
+CONFIG_HOME = tempfile.mkdtemp(prefix="croupier-test-config-")
+os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME
+
+
+def pytest_unconfigure() -> None:
+    """Remove the credentials of test clusters."""
+    shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -157,3 +158,31 @@ def cmdline(pid: int) -> bytes:
 def sleepers(local: Local) -> list[int]:
     """Return the processes of tasks, whose environment names the sandbox."""
     return [pid for pid in local.leftovers() if b"86399" in cmdline(pid)]
+
+
+AS_NOBODY = """
+import os, sys
+import croupier.ctl.connection, croupier.ctl.lists, croupier.net.credential_search, ssl
+from croupier.ctl.__main__ import main
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_another_user_is_refused(local: Local) -> None:
+    config = Path(os.environ["XDG_CONFIG_HOME"]) / "croupier/credentials"
+    [found] = config.glob(f"{local.master}.toml")
+    assert found.stat().st_mode & 0o077 == 0
+    secrets = local.work_dir / "cluster/local-secrets"
+    for flags, refusal in (
+        ([], "it closed the connection; does it require TLS"),
+        (["--tls-ca", str(secrets / "ca.crt")], "Permission denied"),
+        (["--token-file", str(secrets / "admin.token")], "Permission denied"),
+    ):
+        done = local.run(sys.executable, "-c", AS_NOBODY, "agents", *flags)
+        assert done.returncode != 0
+        assert refusal in done.stderr
+    assert local.croupier("agents").returncode == 0, "its own user needs no flags"

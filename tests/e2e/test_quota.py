@@ -40,7 +40,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 
 @pytest.fixture
 async def operator(local: Local) -> AsyncIterator[OperatorServiceStub]:
-    async with make_channel(Address.parse(local.master)) as channel:
+    async with make_channel(Address.parse(local.master), local.security) as channel:
         yield OperatorServiceStub(channel)
 
 

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from croupier.net.address import Address
+from croupier.net.credential_search import CredentialFlags, find_credentials
+from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import free_addresses
 from tests.harness.cluster import processes_with
 
@@ -43,6 +46,11 @@ class Local:
             stdin=subprocess.DEVNULL,
             cwd=self.work_dir,
         )
+
+    @property
+    def security(self) -> ClientSecurity:
+        """The credentials of its user."""
+        return find_credentials(CredentialFlags(), (Address.parse(self.master),)).security
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send it a signal and wait until it has ended."""

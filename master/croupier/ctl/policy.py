@@ -106,9 +106,8 @@ def check_access(
     request = pb.CheckAccessRequest(principal=principal, groups=groups, action=action, object=on)
     answer = run(target, lambda master: master.ask(master.access.CheckAccess, request))
     view = {"allowed": answer.allowed, "rule": answer.rule, "reason": answer.reason}
-    by = f" by {answer.rule}" if answer.rule else ""
-    why = f": {answer.reason}" if answer.reason else ""
-    line = f"allowed{by}{why}" if answer.allowed else f"denied{why or ': no rule allows it'}"
+    default = f"rule {answer.rule!r}" if answer.allowed else "no rule allows it"
+    line = f"{'allowed' if answer.allowed else 'denied'}: {answer.reason or default}"
     print_result(view, line, as_json=as_json)
     return 0 if answer.allowed else DENIED
 

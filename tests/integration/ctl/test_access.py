@@ -157,7 +157,7 @@ async def test_a_check_says_which_rule_decides(capsys: Output) -> None:
     async with serving_access() as access:
         access.check = pb.CheckAccessResponse(allowed=True, rule="ads")
         assert await command(access, "access", "check", "me", "kill", "role:ads") == 0
-        assert capsys.readouterr().out == "allowed by ads\n"
+        assert capsys.readouterr().out == "allowed: rule 'ads'\n"
         access.check = pb.CheckAccessResponse()
         assert await command(access, "access", "check", "client/b", "kill", "role:ads") == 3
         assert capsys.readouterr().out == "denied: no rule allows it\n"

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.local.command import welcome
-from croupier.ctl.local.plan import MAX_AGENTS, LocalSpec, Machine, Plan, make_plan, parse_spec
+from croupier.ctl.local.plan import (
+    MAX_AGENTS,
+    LocalSpec,
+    Machine,
+    Plan,
+    SecurityFiles,
+    make_plan,
+    parse_spec,
+)
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 
@@ -73,6 +81,22 @@ def test_daemons_run_on_this_python_with_explicit_flags() -> None:
         "--resources", "cpus:1;mem:1GB;ports:[31500-31999]", "--on-stop", "end",
         "--log-format", "json", "--log-level", "info",
     )  # fmt: skip
+
+
+def test_a_secured_cluster_has_a_certificate_and_tokens_in_files() -> None:
+    files = SecurityFiles(*(Path("/p", name) for name in ("ca", "crt", "key", "admin", "join")))
+    made = make_plan(LocalSpec(agents=1), MACHINE, Path("/w"), 5050, 5080, files)
+    master, agent = " ".join(made.master.argv), " ".join(made.agents[0].argv)
+    assert "--tls-cert /p/crt --tls-key /p/key --admin-token-file /p/admin" in master
+    assert "--tls-ca /p/ca --join-token-file /p/join" in agent
+
+
+def test_the_ready_message_says_who_can_use_the_cluster() -> None:
+    made = plan(LocalSpec())
+    assert "every user of this machine" in welcome(made, Path("/w"), passes=True)
+    text = welcome(made, Path("/w"), passes=True, access="only you")
+    assert "access   only you" in text
+    assert "https://127.0.0.1:5080/metrics" in text
 
 
 def test_the_ready_message_names_the_next_commands() -> None:

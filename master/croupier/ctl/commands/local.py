@@ -21,10 +21,12 @@ def local(
     role_weights: str = "",
     policy: str = "",
     verbose: bool = False,
+    auth: bool = True,
 ) -> int:
     """Run a master and agents on this machine until Ctrl-C.
 
-    A daemon that ends is restarted, on the same ports and files.
+    A daemon that ends is restarted, on the same ports and files. Only you can use the cluster: your
+    commands and frameworks find its credentials in ~/.config/croupier/credentials.
 
     Parameters
     ----------
@@ -52,6 +54,9 @@ def local(
         given.
     verbose
         Print the log lines of all daemons.
+    auth
+        With --no-auth: without TLS and authentication. Then every user of this machine can run
+        programs as you.
     """
     from croupier.ctl.local.command import Place, run_local
     from croupier.ctl.local.plan import parse_spec
@@ -59,5 +64,5 @@ def local(
     for_master = (*(("--policy", policy) if policy else ()), *master_flags)
     return run_local(
         parse_spec(agents, cpus, mem, disk, role_weights, for_master),
-        Place(master_port, http_port, work_dir, verbose),
+        Place(master_port, http_port, work_dir, verbose, is_open=not auth),
     )

@@ -21,10 +21,12 @@ from croupier.ctl.flags import Target
 from croupier.ctl.lists import AGENTS, all_of
 from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
+from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.backoff import Backoff
 from croupier.process.daemon import PARENT_VARIABLE
+from croupier.v1 import access_pb2 as pb
 
 READY_S = 30.0
 STOP_S = 10.0
@@ -37,8 +39,16 @@ _POLL_S = 0.05
 class Cluster:
     """A master and its agents as children of this process."""
 
-    def __init__(self, plan: Plan, work_dir: Path, children: Children) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        work_dir: Path,
+        children: Children,
+        security: LocalSecurity | None = None,
+    ) -> None:
         self._plan, self._work_dir, self._children = plan, work_dir, children
+        self._security = security
+        self._target = Target((plan.master_address,)) if security is None else security.target
         self._started: list[Child] = []
         self._asked: set[Child] = set()
         self._has_crashed = self._is_slow = False
@@ -59,10 +69,13 @@ class Cluster:
         Raises:
             Unavailable: if a daemon ends, or not all are registered within 30 s.
         """
-        for daemon in (self._plan.master, *self._plan.agents):
-            self._started.append(self._launch(daemon))
+        self._started.append(self._launch(self._plan.master))
         try:
             async with asyncio.timeout(READY_S):
+                while not await self._admits_agents():
+                    await asyncio.sleep(_POLL_S)
+                    self._check_alive()
+                self._started += map(self._launch, self._plan.agents)
                 while await self._registered() < len(self._plan.agents):
                     await asyncio.sleep(_POLL_S)
                     self._check_alive()
@@ -144,10 +157,26 @@ class Cluster:
         log = self._work_dir / f"{daemon.name}.log"
         return self._children.start(daemon, log, environment)
 
+    async def _admits_agents(self) -> bool:
+        """Store the token by which agents join; return whether that is done."""
+        if self._security is None:
+            return True
+        token_id, token_hash = self._security.join_token_hash()
+        token = pb.Token(
+            token_id=token_id, kind=pb.TOKEN_KIND_JOIN, description="agents of croupier local"
+        )
+        request = pb.CreateTokenRequest(token=token, token_hash=token_hash)
+        try:
+            async with connected(self._target) as master:
+                await master.ask(master.access.CreateToken, request)
+        except Unavailable:
+            return False
+        return True
+
     async def _registered(self) -> int:
         names = {agent.name for agent in self._plan.agents}
         try:
-            async with connected(Target((self._plan.master_address,))) as master:
+            async with connected(self._target) as master:
                 known = await all_of(master, AGENTS)
         except CroupierError:
             return 0

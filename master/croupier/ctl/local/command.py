@@ -14,21 +14,27 @@ from croupier.ctl.local.children import Children
 from croupier.ctl.local.cluster import Cluster, report
 from croupier.ctl.local.follow import follow
 from croupier.ctl.local.machine import port_to_use, this_machine
-from croupier.ctl.local.plan import LocalSpec, Plan, make_plan
+from croupier.ctl.local.plan import HOST, LocalSpec, Plan, make_plan
+from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.signals import EndSignals
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
-from croupier.net.address import MASTER_PORT
+from croupier.net.address import MASTER_PORT, Address
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Ports (0: any free one) and a directory (None: a temporary one)."""
+    """Ports (0: any free one) and a directory (None: a temporary one).
+
+    Attributes:
+        is_open: without TLS and authentication.
+    """
 
     master_port: int
     http_port: int
     work_dir: Path | None
     verbose: bool
+    is_open: bool = False
 
 
 def run_local(spec: LocalSpec, place: Place) -> int:
@@ -37,25 +43,36 @@ def run_local(spec: LocalSpec, place: Place) -> int:
     Raises:
         Unavailable: if a port is taken, or the cluster does not come up.
         InvalidRequest: if the directory cannot be made.
+        Conflict: if the user has credentials for another cluster at this address.
     """
     master_port = port_to_use("--master-port", place.master_port)
     http_port = port_to_use("--http-port", place.http_port)
     with _work_dir(place.work_dir) as work_dir:
         directory = work_dir.path
-        plan = make_plan(spec, this_machine(directory), directory, master_port, http_port)
-        return asyncio.run(live(plan, place, directory, work_dir.keep_logs))
+        address = Address(HOST, master_port)
+        security = None if place.is_open else LocalSecurity.make(directory, address)
+        files = None if security is None else security.files
+        machine = this_machine(directory)
+        plan = make_plan(spec, machine, directory, master_port, http_port, files)
+        try:
+            return asyncio.run(live(plan, place, directory, work_dir.keep_logs, security))
+        finally:
+            if security is not None:
+                security.withdraw()
 
 
-def welcome(plan: Plan, directory: Path, passes: bool) -> str:
-    """Return the message for a cluster that is ready."""
+def welcome(plan: Plan, directory: Path, passes: bool, access: str = "") -> str:
+    """Return the message for a cluster that is ready; `access` says who can use it."""
     count, each = len(plan.agents), Resources(plan.each[0].scalars)
     where = "" if plan.master_address.port == MASTER_PORT else f" --master {plan.master_address}"
+    scheme = "https" if access else "http"
     return f"""\
 Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each with {each}
 
   master   {plan.master_address}
-  metrics  http://{plan.http_address}/metrics
+  metrics  {scheme}://{plan.http_address}/metrics
   files    {directory}{" (removed at the end)" if passes else ""}
+  access   {access or "every user of this machine"}
 
 Try in another terminal:
 
@@ -67,7 +84,11 @@ Ctrl-C ends everything."""
 
 
 async def live(
-    plan: Plan, place: Place, directory: Path, keep_logs: Callable[[], None] = lambda: None
+    plan: Plan,
+    place: Place,
+    directory: Path,
+    keep_logs: Callable[[], None] = lambda: None,
+    security: LocalSecurity | None = None,
 ) -> int:
     """Run `plan` until a signal ends it; return the exit code.
 
@@ -78,9 +99,9 @@ async def live(
     """
     signals = EndSignals()
     children = Children()
-    cluster = Cluster(plan, directory, children)
+    cluster = Cluster(plan, directory, children, security)
     following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
-    living = asyncio.create_task(_serve(cluster, plan, place, directory))
+    living = asyncio.create_task(_serve(cluster, plan, place, directory, security))
     ending = asyncio.create_task(signals.first())
     try:
         await asyncio.wait((living, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -103,10 +124,22 @@ async def live(
         signals.close()
 
 
-async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) -> None:
+async def _serve(
+    cluster: Cluster, plan: Plan, place: Place, directory: Path, security: LocalSecurity | None
+) -> None:
     await cluster.bring_up()
-    print(welcome(plan, directory, passes=place.work_dir is None), flush=True)
+    access = "" if security is None else _publish(security)
+    print(welcome(plan, directory, place.work_dir is None, access), flush=True)
     await cluster.watch()
+
+
+def _publish(security: LocalSecurity) -> str:
+    """Write the user's credentials file; return who can use the cluster, and by what."""
+    path = security.publish()
+    if path is not None:
+        return f"only you, by the credentials in {path}"
+    ca, token = security.files.ca, security.files.admin_token
+    return f"set CROUPIER_TLS_CA={ca} CROUPIER_TOKEN_FILE={token} (your home cannot be written)"
 
 
 @dataclass(slots=True)

@@ -73,6 +73,23 @@ def parse_spec(
 
 
 @dataclass(frozen=True, slots=True)
+class SecurityFiles:
+    """Files of the cluster's identity.
+
+    Attributes:
+        ca: the authority of the master's certificate.
+        admin_token: the token of an administrator.
+        join_token: the token by which agents join.
+    """
+
+    ca: Path
+    cert: Path
+    key: Path
+    admin_token: Path
+    join_token: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Daemon:
     """One process to start."""
 
@@ -92,17 +109,22 @@ class Plan:
 
 
 def make_plan(
-    spec: LocalSpec, machine: Machine, work_dir: Path, master_port: int, http_port: int
+    spec: LocalSpec,
+    machine: Machine,
+    work_dir: Path,
+    master_port: int,
+    http_port: int,
+    files: SecurityFiles | None = None,
 ) -> Plan:
-    """Plan the daemons; the ports are not 0."""
+    """Plan the daemons; the ports are not 0. Without `files` nobody is authenticated."""
     master_address, http_address = Address(HOST, master_port), Address(HOST, http_port)
     each = tuple(_resources(spec, machine, index) for index in range(spec.agents))
     return Plan(
         master_address,
         http_address,
-        _master(master_address, http_address, work_dir, spec),
+        _master(master_address, http_address, work_dir, spec, files),
         tuple(
-            _agent(f"agent-{number}", master_address, work_dir, resources)
+            _agent(f"agent-{number}", master_address, work_dir, resources, files)
             for number, resources in enumerate(each, start=1)
         ),
         each,
@@ -122,19 +144,28 @@ def _resources(spec: LocalSpec, machine: Machine, index: int) -> Resources:
     )
 
 
-def _master(listen: Address, http: Address, work_dir: Path, spec: LocalSpec) -> Daemon:
+def _master(
+    listen: Address, http: Address, work_dir: Path, spec: LocalSpec, files: SecurityFiles | None
+) -> Daemon:
     argv = [sys.executable, "-m", "croupier.master", "--listen", str(listen), "--http", str(http)]
     argv += ["--store", f"sqlite:{work_dir / 'master.sqlite'}", *_LOGS]
     if not any(flag.startswith("--secrets-key-") for flag in spec.master_flags):
         argv += ["--secrets-key-file", str(work_dir / "secrets.key")]
     argv += ["--weights", spec.weights] if spec.weights else []
+    if files is not None:
+        argv += ["--tls-cert", str(files.cert), "--tls-key", str(files.key)]
+        argv += ["--admin-token-file", str(files.admin_token)]
     return Daemon("master", (*argv, *spec.master_flags))
 
 
-def _agent(name: str, master: Address, work_dir: Path, resources: Resources) -> Daemon:
+def _agent(
+    name: str, master: Address, work_dir: Path, resources: Resources, files: SecurityFiles | None
+) -> Daemon:
     argv = [sys.executable, "-m", "croupier.agent", "--master", str(master), "--hostname", name]
     argv += ["--http", str(Address(HOST, 0)), "--work-dir", str(work_dir / name)]
     argv += ["--resources", str(resources), "--on-stop", "end"]
+    if files is not None:
+        argv += ["--tls-ca", str(files.ca), "--join-token-file", str(files.join_token)]
     return Daemon(name, (*argv, *_LOGS))
 
 

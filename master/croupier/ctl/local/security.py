@@ -1,0 +1,135 @@
+"""Identity of a local cluster: so that only its user can use it, on a machine that others share.
+
+The master has a certificate of an authority that is made for this start, so that no other program
+on its port passes for it. Its callers have tokens: an administrator's for the user's commands and
+frameworks, one by which agents join.
+
+Rule: every start makes new secrets, in files of mode 0600. The user's programs find them by the
+credentials file of the master's address, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from croupier.ctl.flags import Target
+from croupier.ctl.local.plan import HOST, SecurityFiles
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.net.address import Address
+from croupier.net.credential_search import credentials_file
+from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.net.trust_domain import master_dns_name
+from croupier.process.durable_files import replace_file
+
+CLUSTER: Final = "local"
+_DAYS: Final = 365
+# The first line of a credentials file that this module may replace.
+_MARK: Final = "# Written by croupier local, which removes it at its end.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSecurity:
+    """The secrets of one start, and the credentials file of the user."""
+
+    files: SecurityFiles
+    master: Address
+    credentials: Path | None
+
+    @classmethod
+    def make(
+        cls, work_dir: Path, master: Address, environment: Mapping[str, str] = os.environ
+    ) -> LocalSecurity:
+        """Make new secrets in a private directory within `work_dir`.
+
+        Raises:
+            Conflict: if the user has a credentials file of another origin for this address.
+            InvalidRequest: if a file cannot be written.
+        """
+        credentials = credentials_file(master, environment)
+        if credentials is not None and not _is_replaceable(credentials):
+            raise Conflict(
+                f"{credentials} has credentials for another cluster at {master}; remove it, or"
+                " choose another --master-port"
+            )
+        private = work_dir / "local-secrets"
+        try:
+            private.mkdir(mode=0o700, exist_ok=True)
+            private.chmod(0o700)
+            for old in (*private.glob("*.token"), *private.glob("*.crt"), *private.glob("*.key")):
+                old.unlink()
+            files = _make_files(private)
+        except OSError as error:
+            raise InvalidRequest(f"cannot write {private}: {error.strerror}") from None
+        return cls(files, master, credentials)
+
+    @property
+    def target(self) -> Target:
+        """The master, with the token of its administrator."""
+        return Target(
+            (self.master,),
+            tls_ca=self.files.ca,
+            tls_name=master_dns_name(CLUSTER),
+            token_file=self.files.admin_token,
+        )
+
+    def join_token_hash(self) -> tuple[str, bytes]:
+        """Return the id and the hash of the token by which agents join."""
+        token = read_token_file(self.files.join_token)
+        return token.token_id, token.hash
+
+    def publish(self) -> Path | None:
+        """Write the user's credentials file, and return its path; None if that is impossible."""
+        if self.credentials is None:
+            return None
+        text = f'{_MARK}ca = "{self.files.ca}"\ntoken = "{self._admin_text()}"\n'
+        try:
+            self.credentials.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self.credentials, text.encode())
+        except OSError:
+            return None
+        return self.credentials
+
+    def withdraw(self) -> None:
+        """Remove the credentials file, unless a later cluster has replaced it."""
+        if self.credentials is None:
+            return
+        try:
+            if self._admin_text() in self.credentials.read_text():
+                self.credentials.unlink()
+        except (OSError, InvalidRequest):
+            return
+
+    def _admin_text(self) -> str:
+        return read_token_file(self.files.admin_token).text
+
+
+def _make_files(private: Path) -> SecurityFiles:
+    # Takes 0.1 s to import.
+    from croupier.ctl.certificates.certificate import Leaf, utc_now
+    from croupier.ctl.certificates.directory import AuthorityDirectory
+
+    authority = AuthorityDirectory(private)
+    authority.init(CLUSTER, _DAYS, utc_now(), force=False)
+    leaf = Leaf("master", CLUSTER, (HOST, "localhost"))
+    made = authority.issue(leaf, _DAYS, utc_now(), force=False)
+    # Nothing else is ever signed.
+    authority.key.unlink()
+    files = SecurityFiles(
+        authority.ca, made.cert, made.key, private / "admin.token", private / "join.token"
+    )
+    for path in (files.admin_token, files.join_token):
+        create_token_file(path, make_token())
+    return files
+
+
+def _is_replaceable(path: Path) -> bool:
+    try:
+        return path.read_text(errors="replace").startswith(_MARK)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
