@@ -15,7 +15,7 @@ from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint
 from croupier.agent.cleanup import check_used, clean_up, unknown_runs
 from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
-from croupier.agent.core.recovery import identify, incomplete, recovered
+from croupier.agent.core.recovery import forget_masters, identify, incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
@@ -224,6 +224,11 @@ class Agent:
             )
         except Conflict as error:
             raise InvalidRequest(f"{checkpoint.path}: {error}") from error
+        if self._config.recover == "forget-master":
+            _log.warning(
+                "master_forgotten", cluster=self.state.cluster, epoch=self.state.master_epoch
+            )
+            await checkpoint.commit(forget_masters(self.state))
         return checkpoint
 
     def _identify(self, credential: AgentCredential) -> None:

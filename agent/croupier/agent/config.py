@@ -29,7 +29,7 @@ from croupier.process.logging import LogFormat, LogLevel
 from croupier.process.tls.exposure import check_exposed
 from croupier.process.tls.flags import TlsFlags
 
-Recovery = Literal["strict", "best-effort", "cleanup"]
+Recovery = Literal["strict", "best-effort", "forget-master", "cleanup"]
 OnStop = Literal["leave", "end"]
 Switch = Literal["on", "off"]
 
@@ -78,7 +78,8 @@ class AgentConfig:
 
     recover: Recovery = "strict"
     """How to start on the records of an earlier agent: strict refuses to start if records are
-    damaged, best-effort continues without the damaged ones, and cleanup ends all tasks of that
+    damaged, best-effort continues without the damaged ones, forget-master keeps the tasks and
+    forgets which master was the newest, after a false one, and cleanup ends all tasks of that
     agent, removes its records and exits."""
 
     on_stop: OnStop = "leave"

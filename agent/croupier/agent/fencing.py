@@ -14,6 +14,7 @@ from croupier.v1 import agent_pb2 as pb
 from croupier.wire.store_position import position_from_wire
 
 CLEAN_UP = "croupier-agent --recover=cleanup"
+FORGET = "croupier-agent --recover=forget-master"
 
 
 class NewestMaster:
@@ -52,8 +53,8 @@ class NewestMaster:
         if epoch < self.epoch:
             raise Unavailable(
                 f"this master has epoch {epoch}, below {self.epoch}, which the agent has seen: it"
-                " no longer leads, or its store is an old copy. If the newer master was a mistake,"
-                f" make this agent forget it with {CLEAN_UP}, which ends its tasks"
+                " no longer leads, or its store is an old copy. If the newer master was a false"
+                f" one, start this agent once with {FORGET}, which keeps its tasks"
             )
         self._check_position(position, message.first_commit)
         is_new = epoch > self.epoch or cluster != self.cluster

@@ -18,6 +18,7 @@ from croupier.model.errors import (
     ProtocolViolation,
     Removed,
 )
+from croupier.model.store_position import MAX_EPOCH
 from croupier.model.task import Reason, TaskState
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
@@ -268,3 +269,23 @@ async def test_a_master_of_another_cluster_or_of_an_impossible_epoch_is_rejected
     await eventually(lambda: serving.agent.link.is_registered, 15)
     # The agent's own loop takes it in next.
     await eventually(lambda: (state.cluster, state.master_epoch) == ("one", 2))
+
+
+async def test_an_agent_forgets_a_false_master_and_keeps_its_tasks(
+    start: Start, master: ScriptedMaster
+) -> None:
+    master.cluster, master.epoch = "one", MAX_EPOCH
+    serving = await start(on_stop="leave")
+    await master.agent()
+    master.launch(shell("t1", "sleep 60"))
+    running = await master.state("t1", RUNNING)
+    await serving.end()
+    master.epoch = 2
+    again = await start(recover="forget-master")
+    session = await master.agent(sessions=2)
+    await eventually(lambda: again.agent.link.is_registered)
+    assert session.register is not None
+    assert (session.register.cluster, session.register.master_epoch) == ("", 0)
+    assert [task.task.task_id for task in session.register.tasks] == ["t1"]
+    assert is_running(running.pid)
+    await eventually(lambda: again.agent.state.master_epoch == 2)

@@ -10,8 +10,14 @@ from croupier.agent.checkpoint import Checkpoint as Log
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Checkpoint
 from croupier.agent.core.events import Now
-from croupier.agent.core.records import AgentRecord, PositionRecord, TaskRecord
-from croupier.agent.core.recovery import recovered
+from croupier.agent.core.records import (
+    AgentRecord,
+    FrameworkRecord,
+    PositionRecord,
+    Record,
+    TaskRecord,
+)
+from croupier.agent.core.recovery import forget_masters, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.fencing import NewestMaster
@@ -19,7 +25,7 @@ from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
-from croupier.model.store_position import StorePosition
+from croupier.model.store_position import MAX_EPOCH, StorePosition
 from croupier.model.task import Command, TaskInfo
 from croupier.v1 import agent_pb2 as pb
 from croupier.wire.store_position import position_to_wire
@@ -143,3 +149,22 @@ def test_an_impossible_epoch_of_an_earlier_release_is_dropped() -> None:
 def test_the_epoch_is_recovered_from_the_position() -> None:
     position = StorePosition(0, 6, "t", 9)
     assert recovered([PositionRecord(position)], TOTAL).master_epoch == 6
+
+
+def test_a_false_master_is_forgotten_for_good() -> None:
+    position = StorePosition(7, MAX_EPOCH, "false", 9, "00")
+    records: list[Record] = [
+        AgentRecord(AgentId("a1"), "", MAX_EPOCH, cluster="c"),
+        PositionRecord(position),
+        FrameworkRecord(FrameworkId("F1"), 2**31),
+    ]
+    state = recovered(records, TOTAL)
+    true = sent(3, 10, first=5)
+    with pytest.raises(Unavailable, match="--recover=forget-master"):
+        NewestMaster(state.cluster, state.master_epoch, state.position).admit(true)
+    forgotten = forget_masters(state)
+    for known in (state, recovered([*records, *forgotten], TOTAL)):
+        assert (known.agent_id, known.cluster, known.master_epoch) == ("a1", "", 0)
+        assert known.position is None
+        assert not known.epochs
+        assert NewestMaster(known.cluster, known.master_epoch, known.position).admit(true)

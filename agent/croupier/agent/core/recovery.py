@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from croupier.agent.core import records as r
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
@@ -11,8 +12,11 @@ from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, Task
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
-from croupier.model.store_position import MAX_EPOCH
+from croupier.model.store_position import MAX_EPOCH, StorePosition
 from croupier.model.task import TaskState, TaskStatus
+
+# Recorded in place of a position that was forgotten.
+NOWHERE: Final = StorePosition(0, 0, "", 0)
 
 
 def recovered(
@@ -51,7 +55,7 @@ def recovered(
                 state.incomplete = record.incomplete
                 state.cluster = record.cluster
             case r.PositionRecord(position):
-                state.position = position
+                state.position = None if position == NOWHERE else position
             case r.FrameworkRecord(framework_id, epoch):
                 state.epochs.pop(framework_id, None)
                 state.epochs[framework_id] = epoch
@@ -96,6 +100,19 @@ def identify(state: AgentState, given_id: AgentId, *, is_certified: bool) -> Non
     if is_certified or not state.agent_id:
         state.given_id, state.is_certified = given_id, is_certified
     state.incomplete |= not state.agent_id
+
+
+def forget_masters(state: AgentState) -> list[r.Record]:
+    """Forget which masters, and which runs of frameworks, the agent has seen; return the records.
+
+    A false master may have had numbers so high that true ones look older.
+    """
+    forgotten: list[r.Record] = [r.ForgetFramework(each) for each in state.epochs]
+    state.epochs.clear()
+    state.cluster, state.master_epoch, state.position = "", 0, None
+    # The recorded boot id must still show whether the machine was rebooted.
+    own = replace(state.record, boot_id=state.recorded_boot_id)
+    return [own, r.PositionRecord(NOWHERE), *forgotten]
 
 
 def incomplete(records: Iterable[r.Record]) -> r.AgentRecord:
