@@ -594,7 +594,7 @@ def _lasting(state: State) -> object:
         state.access,
         list(state.tokens),
         {
-            framework_id: (framework.is_removed, framework.owner * (not framework.is_removed))
+            framework_id: (framework.is_removed, framework.owner)
             for framework_id, framework in state.frameworks.items()
         },
         {

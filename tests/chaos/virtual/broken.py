@@ -125,17 +125,17 @@ def same_id(self: State, kind: str) -> str:
     return f"{self.master_id}-{kind}1"
 
 
-def recalls_no_kill(state: State, entry: TaskRecord, now: float) -> None:
-    _RECALL(state, replace(entry, kill=None), now)
+def recalls_no_kill(state: State, entry: TaskRecord, *rest: Any) -> None:
+    _RECALL(state, replace(entry, kill=None), *rest)
 
 
-def recalls_no_answers(state: State, entry: TaskRecord, now: float) -> None:
-    _RECALL(state, entry, now)
+def recalls_no_answers(state: State, entry: TaskRecord, *rest: Any) -> None:
+    _RECALL(state, entry, *rest)
     state.frameworks[entry.framework_id].accepted.clear()
 
 
-def recalls_no_ends(state: State, entry: TaskRecord, now: float) -> None:
-    _RECALL(state, replace(entry, master_status=None), now)
+def recalls_no_ends(state: State, entry: TaskRecord, *rest: Any) -> None:
+    _RECALL(state, replace(entry, master_status=None), *rest)
 
 
 def forgets_nothing(self: Registry, record: Record) -> None:

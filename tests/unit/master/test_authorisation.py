@@ -328,6 +328,15 @@ def test_the_owner_is_recorded_and_survives_a_failover() -> None:
     assert scene.error_of(scene.owned("anna", "ads", framework_id=scene.annas)) is None
 
 
+def test_a_removed_framework_keeps_its_owner_while_its_tasks_end() -> None:
+    scene = Scene()
+    scene.ask(TeardownFramework(1, scene.annas, caller=ADMIN))
+    scene.restart()
+    assert scene.state.frameworks[scene.annas].owner == "client/anna"
+    assert isinstance(scene.kill("bob"), NotFound)
+    assert isinstance(scene.kill("anna"), TaskSnapshot)
+
+
 def unowned(role: str = "ads") -> tuple[SecuredWorld, FrameworkId]:
     """Return a world with a framework of before authentication."""
     world = SecuredWorld(is_on=False)

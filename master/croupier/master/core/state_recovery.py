@@ -12,13 +12,20 @@ from croupier.master.allocator import Allocator
 from croupier.master.core.agents import Absent, Agent, Unreachable
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout
 from croupier.master.core.frameworks import Removed
-from croupier.master.core.records import AgentRecord, FrameworkRecord, Registry, TaskRecord
+from croupier.master.core.records import (
+    NO_OWNER,
+    AgentRecord,
+    FrameworkRecord,
+    Registry,
+    TaskRecord,
+)
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
 from croupier.model.access import BUILTIN_GROUPS, AccessPolicy
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 
@@ -41,7 +48,8 @@ def recover_state(
     for framework in registry.frameworks.values():
         _recover_framework(state, framework, now)
     for task in registry.tasks.values():
-        recover_task(state, task, now)
+        framework_record = registry.frameworks.get(task.framework_id)
+        recover_task(state, task, now, framework_record.owner if framework_record else NO_OWNER)
     charge_absent(state)
     return state
 
@@ -107,12 +115,17 @@ def _recover_framework(state: State, record: FrameworkRecord, now: float) -> Non
     state.deadlines.set(FailoverTimeout(record.framework_id), until)
 
 
-def recover_task(state: State, record: TaskRecord, now: float) -> None:
-    """Add a task of the ledger; `charge_absent` charges it later."""
+def recover_task(
+    state: State, record: TaskRecord, now: float, owner: PrincipalName = NO_OWNER
+) -> None:
+    """Add a task of the ledger; `charge_absent` charges it later.
+
+    `owner` is that of its framework.
+    """
     framework = state.frameworks.get(record.framework_id)
     if framework is None:
         # It was removed while some of its tasks had yet to end.
-        framework = state.add_framework(record.framework_id, "", (record.role,), 0.0)
+        framework = state.add_framework(record.framework_id, "", (record.role,), 0.0, owner)
         framework.move(Removed())
     if record.client_id and record.client_id == framework.client_id:
         framework.accepted.setdefault(record.seq, set()).add(record.task_id)
