@@ -154,7 +154,9 @@ class Agent:
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)
         janitor.adopt([*self.state.tasks, *self.state.voided])
-        registry.register(AgentView(self.state, self._is_registered, janitor, started_s))
+        registry.register(
+            AgentView(self.state, self._is_registered, self._rejection, janitor, started_s)
+        )
         put, clock = self._inbox.put_now, self._clock
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         failed = metrics.launch_failed
@@ -317,12 +319,15 @@ class Agent:
     def _is_registered(self) -> bool:
         return "link" in self._tasks and self.link.is_registered
 
+    def _rejection(self) -> str:
+        return self.link.rejection if "link" in self._tasks else ""
+
     def _waits_for(self) -> str | None:
         if self.state.health.problems:
             return f"unhealthy: {problems_text(self.state.health.problems)}"
         if self._is_registered():
             return None
-        why = self.link.rejection if "link" in self._tasks else ""
+        why = self._rejection()
         return f"rejected by the master: {why}" if why else "waiting for a master"
 
     def _own(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -23,11 +23,13 @@ class AgentView(Collector):
     """The parts of an agent that gauges are read from.
 
     Attributes:
+        rejection: returns why masters reject the agent's credential; empty if they do not.
         started_s: the agent's start time, in seconds since 1970.
     """
 
     state: AgentState
     is_registered: Callable[[], bool]
+    rejection: Callable[[], str]
     janitor: Janitor
     started_s: float
 
@@ -62,6 +64,11 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
         "agent_registered",
         "1 if a master has registered the agent.",
         lambda view: float(view.is_registered()),
+    ),
+    Family(
+        "agent_rejected",
+        "1 while masters reject the agent's credential.",
+        lambda view: float(bool(view.rejection())),
     ),
     Family(
         "agent_start_time_seconds",
