@@ -95,8 +95,10 @@ class Usage:
         self.units = Bucket(limits.stream_units_per_s, limits.stream_units_per_s / 10, now)
         self.bytes = Bucket(limits.stream_bytes_per_s, limits.stream_bytes_per_s, now)
         self.active_at = now
+        # Positions and costs of calls in the inbox of the current term.
         self._waiting: deque[tuple[int, int]] = deque()
         self._cost = 0
+        self._inbox: object = None
 
     async def wait_for_room(self, inbox: Inbox[Any], most: int) -> None:
         """Wait until calls of a cost below `most` wait in the inbox."""
@@ -105,10 +107,14 @@ class Usage:
 
     def note(self, inbox: Inbox[Any], cost: int) -> None:
         """Note that a call was put into the inbox."""
+        self._cost_in(inbox)
         self._waiting.append((inbox.position, cost))
         self._cost += cost
 
     def _cost_in(self, inbox: Inbox[Any]) -> int:
+        if inbox is not self._inbox:
+            self._inbox, self._cost = inbox, 0
+            self._waiting.clear()
         while self._waiting and inbox.has_passed(self._waiting[0][0]):
             self._cost -= self._waiting.popleft()[1]
         return self._cost

@@ -17,12 +17,15 @@ from croupier.model.token import BearerToken
 from croupier.net.credentials import ClientSecurity
 from croupier.net.token_file import make_token
 from croupier.net.transport import make_channel
+from croupier.process.tls.flags import TlsFlags
 from croupier.v1 import access_pb2, agent_pb2, framework_pb2, operator_pb2
 from croupier.v1.access_pb2_grpc import AccessServiceStub
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.certificates import authority
+from tests.harness.elections import FakeElection, elected_master
 from tests.harness.eventually import eventually
-from tests.harness.masters import RawAgent, RawFramework, StreamEnded
+from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded
 from tests.harness.secured import SecuredMaster, bearing, secured_master
 
 _STATUS = grpc.StatusCode
@@ -186,6 +189,42 @@ async def test_a_malformed_request_is_refused_after_authentication(tmp_path: Pat
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await method(b"\xff\xff\xff", timeout=5)
                 assert caught.value.code() is status
+
+
+async def test_a_follower_redirects_credentials_that_it_cannot_check(tmp_path: Path) -> None:
+    own = authority().issue(tmp_path / "master", "master/m1")
+    cert = authority().issue(tmp_path / "alice", "client/alice")
+    tls = TlsFlags(tls_cert=own.cert, tls_key=own.key, tls_ca=own.ca)
+    election, leader = FakeElection(), "127.0.0.1:7"
+    options: dict[str, Any] = {"auth": True, "tls": tls, "token_listen": ANY_PORT}
+    async with elected_master(election, **options) as master:
+        await election.elect_other(leader)
+        assert master.token_address is not None
+        some, token = make_token(), ClientSecurity(own.ca, token=make_token().text)
+        alice = ClientSecurity(cert.ca, cert.cert, cert.key)
+        both = ClientSecurity(cert.ca, cert.cert, cert.key, token=some.text)
+        # The leader's address is that of the listener that requires a certificate.
+        for at, security, named in (
+            (master.address, alice, leader),
+            (master.address, both, leader),
+            (master.token_address, token, ""),
+        ):
+            async with make_channel(at, security) as channel:
+                ask = OperatorServiceStub(channel)
+                answer = await ask.GetMaster(operator_pb2.GetMasterRequest())
+                assert (answer.leader, answer.leader_address) == (False, named)
+                assert not answer.master_id
+                with pytest.raises(grpc.aio.AioRpcError, match="not the leader") as caught:
+                    await ask.ListAgents(operator_pb2.ListAgentsRequest())
+                assert caught.value.code() is _STATUS.UNAVAILABLE
+            for peer in (RawFramework(at, security), RawAgent(at, security)):
+                async with peer:
+                    event: Any = await peer.next("error")
+                    assert event.error.leader == named
+        async with make_channel(master.token_address, ClientSecurity(own.ca)) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await OperatorServiceStub(channel).GetMaster(operator_pb2.GetMasterRequest())
+            assert caught.value.code() is _STATUS.UNAUTHENTICATED
 
 
 async def test_an_impostor_of_an_agent_is_refused_and_the_agent_stays(tmp_path: Path) -> None:

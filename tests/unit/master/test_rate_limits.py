@@ -160,6 +160,18 @@ async def test_few_calls_of_one_principal_wait_in_the_inbox_beside_others(
     flooding.cancel()
 
 
+async def test_calls_of_an_earlier_term_do_not_hold_up_those_of_the_next() -> None:
+    limiter = RateLimiter(RateLimits(), SystemClock())
+    usage = limiter.usage("client/a")
+    for _ in range(WAITING_ALONE // (1 + OVERHEAD)):
+        await limiter.put(usage, Inbox[str](), "call", 1)
+    before = Inbox[str]()
+    for _ in range(WAITING_ALONE // (1 + OVERHEAD)):
+        await limiter.put(usage, before, "call", 1)
+    async with asyncio.timeout(1):
+        await limiter.put(usage, Inbox[str](), "call", 1)
+
+
 async def test_refusals_of_calls_without_credentials_are_delayed_for_one_address(
     time: Time,
 ) -> None:

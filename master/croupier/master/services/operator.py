@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from croupier.master.caller import current_caller
+from croupier.master.caller import current_call, current_caller
 from croupier.master.core.agent_commands import (
     AgentAction,
     Deactivate,
@@ -12,8 +12,10 @@ from croupier.master.core.agent_commands import (
     OperateAgent,
     Reactivate,
 )
+from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.framework_commands import TeardownFramework
 from croupier.master.core.role_commands import UpdateRoles
+from croupier.master.core.state import State
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
@@ -24,9 +26,10 @@ from croupier.master.services.stream import Context
 from croupier.master.services.unary import unary
 from croupier.master.services.visibility import Visibility
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
+from croupier.model.access import Action
 from croupier.model.clock import Clock
-from croupier.model.errors import NotLeader
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.errors import CroupierError, NotLeader
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import Principal
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
@@ -111,6 +114,7 @@ class OperatorService(OperatorServiceServicer):
         task = await self._leadership.ask(
             lambda number: OperatorKill(number, task_id, framework_id, grace, caller)
         )
+        await self._note_rule(Action.KILL, task.framework_id, task.role)
         return pb.KillTaskResponse(task=views.view_task(task))
 
     @unary
@@ -173,6 +177,7 @@ class OperatorService(OperatorServiceServicer):
         torn = await self._leadership.ask(
             lambda number: TeardownFramework(number, framework_id, peer, caller)
         )
+        await self._note_rule(Action.TEARDOWN, framework_id)
         return pb.TeardownFrameworkResponse(tasks=torn.tasks)
 
     @unary
@@ -194,6 +199,24 @@ class OperatorService(OperatorServiceServicer):
             lambda state: readable_tasks(state, request, state.permissions(caller))
         )
         return await links_to(tasks, keys, self._clock.wall_ms() / 1000)
+
+    async def _note_rule(
+        self, action: Action, framework_id: FrameworkId, role: Role | None = None
+    ) -> None:
+        """Note for the audit log which rule allowed a call about a framework, which is answered."""
+        call = current_call()
+
+        def rule(state: State) -> str:
+            framework = state.frameworks.get(framework_id)
+            if framework is None:
+                return ""
+            permissions = state.permissions(call.caller.principal)
+            named = framework.roles[0] if role is None else role
+            decision = may_on_role(permissions, action, named, framework.owner)
+            return decision.rule if permissions.is_on else ""
+
+        with suppress(CroupierError):
+            call.rule = await self._leadership.read(rule)
 
     async def _operate(self, named: str, action: AgentAction, context: Context) -> pb.AgentView:
         peer, caller = context.peer(), _principal()
