@@ -257,8 +257,13 @@ class TestJoin:
         assert isinstance(world.refused(command), error)
 
     def test_tokens_of_agents_are_bounded(self) -> None:
-        world = joinable(Settings(agent_tokens=1))
+        world = joinable(Settings(agent_tokens=2))
         world.ask(join())
+        world.ask(join("a2", "000000a2"))
+        world.secured_agent("a1")
+        world.ask(join("a3", "000000a3"))
+        assert world.state.tokens.of_agent(AgentId("a2")) is None, "nobody knows a2"
+        world.secured_agent("a3")
         assert isinstance(world.refused(join("a2", "000000a2")), Conflict)
 
     def test_an_administrator_gives_an_agent_its_token(self) -> None:

@@ -257,22 +257,21 @@ def _forget(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
 
 
 def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
-    """Store a new token. For one that is no agent's, expired ones are forgotten. O(such tokens).
+    """Store a new token, and forget some that are of no use any more.
 
     Raises:
         Conflict: if there are too many.
     """
-    count, most, expired = state.tokens.count(token.kind), state.settings.agent_tokens, []
-    if token.kind is not TokenKind.AGENT:
-        expired, most = state.tokens.expired(now_ms), state.settings.tokens
-        count -= len(expired)
-        spent = state.tokens.spent() if count >= most else None
-        if spent is not None and spent not in expired:
-            expired.append(spent)
-            count -= 1
-    if count >= most:
+    is_agent = token.kind is TokenKind.AGENT
+    most = state.settings.agent_tokens if is_agent else state.settings.tokens
+    count = state.tokens.count(token.kind)
+    useless = [] if is_agent else state.tokens.expired(now_ms)
+    if count - len(useless) >= most:
+        spare = state.tokens.of_unknown_agent(state.agents) if is_agent else state.tokens.spent()
+        useless += [spare] if spare is not None and spare not in useless else []
+    if count - len(useless) >= most:
         raise Conflict(f"there are {count} tokens; revoke some first")
-    yield from _forget(state, expired)
+    yield from _forget(state, useless)
     state.tokens.put(token)
     yield Save(token)
 

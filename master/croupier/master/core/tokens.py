@@ -5,7 +5,7 @@ Rule: an agent has one token at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import chain, islice
 
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
@@ -67,6 +67,10 @@ class Tokens:
     def spent(self) -> TokenId | None:
         """Return the oldest join token without uses left. O(tokens but agents')."""
         return next((each.token_id for each in self._others.values() if each.uses_left == 0), None)
+
+    def of_unknown_agent(self, known: Container[AgentId]) -> TokenId | None:
+        """Return the oldest token of an agent that is not `known`. O(tokens of agents)."""
+        return next((each for agent, each in self._of_agents.items() if agent not in known), None)
 
     def check(self) -> None:
         """Assert that all indexes agree."""
