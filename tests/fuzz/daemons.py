@@ -64,6 +64,12 @@ class Daemon:
         """How the process ended."""
         return f"exit code {self._process.returncode}"
 
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of processor time that it has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def measure(self) -> None:
         """Note the resident size."""
         try:

@@ -13,6 +13,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -109,18 +110,23 @@ class HonestAgent(Peer):
         beating = asyncio.create_task(self._beat())
         try:
             while (message := await self.call.read()) is not grpc.aio.EOF:
-                for order in message.orders:
-                    await self._obey(order)
+                await self._obey(message.orders)
         finally:
             beating.cancel()
 
-    async def _obey(self, order: agent_pb2.Order) -> None:
-        if order.HasField("registered"):
-            self._agent_id = order.registered.agent_id
-        if not order.HasField("launch"):
-            return
-        launch = order.launch
-        statuses = [
+    async def _obey(self, orders: Iterable[agent_pb2.Order]) -> None:
+        statuses = []
+        for order in orders:
+            if order.HasField("registered"):
+                self._agent_id = order.registered.agent_id
+            if order.HasField("launch"):
+                statuses += self._statuses(order.launch)
+        if statuses:
+            updates = agent_pb2.StatusUpdates(statuses=statuses)
+            await self._report(agent_pb2.Report(updates=updates))
+
+    def _statuses(self, launch: agent_pb2.LaunchTask) -> list[task_pb2.TaskStatus]:
+        return [
             task_pb2.TaskStatus(
                 framework_id=launch.framework_id,
                 task_id=launch.task.task_id,
@@ -132,7 +138,6 @@ class HonestAgent(Peer):
             )
             for sequence, state in ((1, task_pb2.TASK_RUNNING), (2, task_pb2.TASK_FINISHED))
         ]
-        await self._report(agent_pb2.Report(updates=agent_pb2.StatusUpdates(statuses=statuses)))
 
     async def _beat(self) -> None:
         while True:
@@ -144,11 +149,17 @@ class HonestAgent(Peer):
 
 
 class HonestFramework(Peer):
-    """A framework that launches one task after the other."""
+    """A framework that launches tasks on the whole agent, and then waits for its next offer."""
 
-    def __init__(self, stub: Any, results: Results) -> None:
+    def __init__(
+        self, stub: Any, results: Results, tasks: int = 1, pause_s: float = PAUSE_S
+    ) -> None:
+        """Launch `tasks` tasks on an offer of the whole agent, `pause_s` after it came."""
         super().__init__(stub.Connect())
-        self._results = results
+        self._results, self._least, self._pause_s = results, tasks, pause_s
+        self._unit = resources_pb2.Resources(
+            cpus_milli=RESOURCES.cpus_milli // tasks, mem_milli=RESOURCES.mem_milli // tasks
+        )
         self._seq = self._answered = 0
         self._called_at: dict[int, float] = {}
         self._accepted_at: float | None = None
@@ -159,7 +170,7 @@ class HonestFramework(Peer):
     async def run(self) -> None:
         """Serve until the stream ends."""
         info = framework_pb2.FrameworkInfo(name="honest", roles=[ROLE], failover_timeout_ms=60_000)
-        demand = framework_pb2.Demand(unit=RESOURCES)
+        demand = framework_pb2.Demand(unit=self._unit, min_per_offer=self._least)
         demand.constraints.add(
             attribute="hostname", operator=resources_pb2.Constraint.OPERATOR_EQUALS, value=HOSTNAME
         )
@@ -190,15 +201,19 @@ class HonestFramework(Peer):
     async def _launch(self, offers: Any) -> None:
         if self.is_ending:
             return
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(self._pause_s)
         for offer in offers:
-            task_id = f"t{self._seq}"
-            task = task_pb2.TaskInfo(
-                task_id=task_id, command=task_pb2.Command(argv=["true"]), resources=offer.resources
-            )
-            operation = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=[task]))
+            tasks = [
+                task_pb2.TaskInfo(
+                    task_id=f"t{self._seq}-{number}",
+                    command=task_pb2.Command(argv=["true"]),
+                    resources=self._unit,
+                )
+                for number in range(offer.resources.cpus_milli // self._unit.cpus_milli)
+            ]
+            self.launched.update(task.task_id for task in tasks)
+            operation = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=tasks))
             accept = framework_pb2.Accept(offer_ids=[offer.offer_id], operations=[operation])
-            self.launched.add(task_id)
             await self._send(framework_pb2.Call(accept=accept))
 
     def _on_verdict(self, verdict: framework_pb2.Verdict) -> None:
@@ -206,9 +221,9 @@ class HonestFramework(Peer):
         began = self._called_at.pop(verdict.seq, None)
         if began is not None:
             self._results.took("verdict", began)
-        refused = [verdict.error.message, *(task.error.message for task in verdict.tasks)]
-        if any(refused):
-            self._results.lost.append(f"call {verdict.seq} was refused: {refused}")
+        texts = [verdict.error.message, *(task.error.message for task in verdict.tasks)]
+        if refused := list(filter(None, texts)):
+            self._results.lost.append(f"call {verdict.seq} was refused: {refused[0]}")
 
     async def _on_update(self, update: framework_pb2.Update) -> None:
         acknowledge = framework_pb2.Acknowledge()
@@ -238,7 +253,8 @@ class HonestFramework(Peer):
         )
 
 
-async def _ask(stub: Any, results: Results) -> None:
+async def ask(stub: Any, results: Results) -> None:
+    """Ask for the master again and again."""
     while True:
         began = time.monotonic()
         try:
@@ -263,7 +279,7 @@ async def serve(master: Address, folder: Path | None = None) -> None:
     peers = [
         asyncio.create_task(_noted(agent, "agent", results)),
         asyncio.create_task(_noted(framework, "framework", results)),
-        asyncio.create_task(_ask(OperatorServiceStub(channels[2]), results)),
+        asyncio.create_task(ask(OperatorServiceStub(channels[2]), results)),
     ]
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(None, sys.stdin.readline):

@@ -6,6 +6,7 @@ principals, up to an administrator.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ _RULES: Final = (
     ("fuzz-users", "client/fuzz", ("run-as",), "user:*"),
 )
 _DEADLINE_S: Final = 10.0
+PLAIN: Final = ClientSecurity()
 
 # What attackers present, by the name that reports show; None is no credential at all.
 Attackers = dict[str, ClientSecurity | None]
@@ -45,13 +47,13 @@ def attackers(folder: Path) -> Attackers:
     """Return the credentials of attackers."""
     made_up = ClientSecurity(token=make_token().text)
     owned = ("fuzz", "viewer", FUZZED_AGENT, ADMIN)
-    true = {f" as {name}": _security(folder, name) for name in owned}
+    true = {f" as {name}": security_of(folder, name) for name in owned}
     return {"": None, " as nobody": made_up, **true}
 
 
-async def admit(master: Address, folder: Path) -> None:
+async def admit(master: Address, folder: Path, tls: ClientSecurity = PLAIN) -> None:
     """Create the rules and tokens of all parties; the master has made the file of the admin."""
-    async with make_channel(master, _security(folder, ADMIN)) as channel:
+    async with make_channel(master, security_of(folder, ADMIN, tls)) as channel:
         access = AccessServiceStub(channel)
         changes = [
             access_pb2.PolicyChange(
@@ -69,7 +71,7 @@ async def admit(master: Address, folder: Path) -> None:
             await _create(access, token, file_of(folder, name))
         join = access_pb2.Token(kind=access_pb2.TOKEN_KIND_JOIN)
         await _create(access, join, file_of(folder, "join"))
-    async with make_channel(master, _security(folder, "join")) as channel:
+    async with make_channel(master, security_of(folder, "join", tls)) as channel:
         for agent_id in _AGENTS:
             made = make_token()
             create_token_file(file_of(folder, agent_id), made)
@@ -79,8 +81,9 @@ async def admit(master: Address, folder: Path) -> None:
             await AgentServiceStub(channel).Join(request, timeout=_DEADLINE_S)
 
 
-def _security(folder: Path, name: str) -> ClientSecurity:
-    return ClientSecurity(token=read_token_file(file_of(folder, name)).text)
+def security_of(folder: Path, name: str, tls: ClientSecurity = PLAIN) -> ClientSecurity:
+    """Return the credentials of a party: its token, over the connection that `tls` describes."""
+    return replace(tls, token=read_token_file(file_of(folder, name)).text)
 
 
 async def _create(access: AccessServiceStub, token: access_pb2.Token, path: Path) -> None:
