@@ -12,7 +12,16 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from croupier.model.errors import CroupierError, FailedOver, NotLeader, TooSlow, Unavailable
+from croupier.model.errors import (
+    CroupierError,
+    FailedOver,
+    InvalidRequest,
+    NotLeader,
+    PermissionDenied,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+)
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
 from croupier.net.errors import error_from_wire, error_to_wire
@@ -261,6 +270,34 @@ async def test_waits_are_short_again_after_a_settled_stream() -> None:
                 await eventually(lambda owner=owner: len(owner.disconnections) >= 7)  # type: ignore[misc]
             longest = max(end.retry_in_s for end in owner.disconnections)
             assert (longest <= 0.001) is is_reset
+
+
+@pytest.mark.parametrize(
+    ("error", "is_slow"),
+    [(Unauthenticated("revoked"), True), (PermissionDenied("no"), True), (Unavailable("x"), False)],
+)
+async def test_a_rejected_client_tries_again_slowly(error: CroupierError, is_slow: bool) -> None:
+    owner = Owner([Address("127.0.0.1", 9)], SessionTimes(backoff_cap_s=0.2))
+    owner.session._masters.next()
+    waits = [owner.session._wait_s(error) for _ in range(50)]
+    assert (min(waits) >= 0.5) == is_slow
+    assert (10 < max(waits) <= 60) == is_slow
+
+
+async def test_what_precedes_a_stream_fails_like_the_stream() -> None:
+    owner = Owner([Address("127.0.0.1", 9)])
+    prepared: list[Address] = []
+
+    async def prepare(address: Address) -> None:
+        prepared.append(address)
+        raise (Unavailable if len(prepared) == 1 else InvalidRequest)("not now")
+
+    owner.session._prepare = prepare
+    with pytest.raises(InvalidRequest):
+        await owner.session.run()
+    assert len(prepared) == 2
+    assert [each.event for each in owner.disconnections] == ["master_unreachable"]
+    assert owner.trace == []
 
 
 async def test_leaving_sends_the_last_message_and_ends_with_the_stream() -> None:
