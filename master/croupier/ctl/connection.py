@@ -111,17 +111,24 @@ async def connected(target: Target) -> AsyncIterator[Master]:
         async with AsyncExitStack() as stack:
             yield masters[await LeaderSearch(ask, FIND_S).run(target.addresses)]
     except (Unauthenticated, PermissionDenied) as error:
-        raise type(error)(f"{error}; {advice(error, found)}") from None
+        raise with_advice(error, found) from None
 
 
-def advice(error: CroupierError, found: FoundCredentials) -> str:
-    """Return which credential was refused, and what to do next."""
+def with_advice(
+    error: Unauthenticated | PermissionDenied, found: FoundCredentials
+) -> CroupierError:
+    """Return the error with the credential that was used, and what to do next; once."""
+    advice = _advice(error, found)
+    return error if advice in str(error) else type(error)(f"{error}; {advice}")
+
+
+def _advice(error: CroupierError, found: FoundCredentials) -> str:
     if isinstance(error, PermissionDenied):
-        return f"this is by {found.text}: croupier access whoami shows who you are"
+        return f"you used {found.text}: croupier access whoami shows who you are"
     if found.text == NO_CREDENTIAL:
         where = "" if found.file is None else f", or write {found.file}"
         return f"no credential was found: give --token-file or --tls-cert{where} (croupier doctor)"
-    return f"this was by {found.text}: croupier doctor checks it"
+    return f"you used {found.text}: croupier doctor checks it"
 
 
 def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) -> T:

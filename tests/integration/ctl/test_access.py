@@ -185,7 +185,10 @@ async def test_a_refusal_says_what_to_do(tmp_path: Path, capsys: Output) -> None
         assert "give --token-file or --tls-cert, or write" in err
         assert "config/croupier/credentials/127.0.0.1:" in err
         assert await command(access, "access", "show", "--token-file", str(path)) == 1
-        assert f"{path} (--token-file): croupier doctor" in capsys.readouterr().err
+        assert (
+            f"you used the token in {path} (--token-file): croupier doctor"
+            in capsys.readouterr().err
+        )
         access.error = PermissionDenied("no rule allows it")
         assert await command(access, "access", "show") == 1
         assert "croupier access whoami" in capsys.readouterr().err

@@ -9,9 +9,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.ctl.connection import Master
-from croupier.model.errors import Unavailable
+from croupier.ctl.connection import Master, with_advice
+from croupier.model.errors import PermissionDenied, Unauthenticated, Unavailable
 from croupier.net.address import Address
+from croupier.net.credential_search import FoundCredentials
+from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import make_channel
 
 ADDRESS = Address("127.0.0.1", 1)
@@ -55,3 +57,15 @@ async def test_an_unknown_method_means_an_older_master() -> None:
     async with make_channel(ADDRESS) as channel:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 is of an older release"):
             await Master(ADDRESS, channel).ask(is_unknown, object())  # type: ignore[arg-type]
+
+
+def test_a_refusal_names_the_credential_and_the_next_command_once() -> None:
+    found = FoundCredentials(ClientSecurity(token="hidden"), {"token": "CROUPIER_TOKEN"})
+    denied = with_advice(PermissionDenied("may not kill"), found)
+    assert isinstance(denied, PermissionDenied)
+    assert str(denied).startswith("may not kill; you used the token in CROUPIER_TOKEN: ")
+    assert "croupier access whoami" in str(denied)
+    assert with_advice(denied, found) is denied
+    assert "croupier doctor" in str(with_advice(Unauthenticated("who?"), found))
+    nothing = FoundCredentials(ClientSecurity())
+    assert "give --token-file or --tls-cert" in str(with_advice(Unauthenticated("who?"), nothing))

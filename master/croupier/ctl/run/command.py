@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from croupier.ctl.connection import Refused
+from croupier.ctl.connection import Refused, with_advice
 from croupier.ctl.flags import Target
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
@@ -23,7 +23,13 @@ from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.run.waiting import Watch
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.terminal import print_lines
-from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 from croupier.process.daemon import raise_file_limit
 
 # Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
@@ -48,6 +54,8 @@ def run_job(job: Job, target: Target, limits: Limits) -> int:
     except InvalidRequest as error:
         # The command line is valid: the master has refused the job.
         raise Refused(str(error)) from None
+    except (Unauthenticated, PermissionDenied) as error:
+        raise with_advice(error, target.credentials()) from None
 
 
 async def _run(job: Job, target: Target, limits: Limits) -> int:
