@@ -19,6 +19,8 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.process.inbox import Inbox
 
+# Requests of unary calls of one principal that are read at once; each has up to 4 MiB.
+MOST_READING: Final = 16
 # The longest that a unary call waits before it is decided.
 PATIENCE_S: Final = 2.0
 # Bytes of a response that cost as much as one call.
@@ -95,6 +97,8 @@ class Usage:
         self.calls = Bucket(limits.calls_per_s, 2 * limits.calls_per_s, now)
         self.units = Bucket(limits.stream_units_per_s, limits.stream_units_per_s / 10, now)
         self.bytes = Bucket(limits.stream_bytes_per_s, limits.stream_bytes_per_s, now)
+        # Unary calls whose request is being read.
+        self.reading = asyncio.Semaphore(MOST_READING)
         self.active_at = now
         # Positions and costs of calls in the inbox of the current term.
         self._waiting: deque[tuple[int, int]] = deque()

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from croupier.master.core.access_records import TokenKind
+from croupier.master.services import gate
 from croupier.model.access import Action
 from croupier.model.token import BearerToken
 from croupier.net.credentials import ClientSecurity
@@ -322,3 +323,31 @@ async def test_refused_and_changing_calls_are_audited(tmp_path: Path) -> None:
     text = log.read_text()
     assert token.secret not in text
     assert secured.admin.secret not in text
+
+
+async def status_without_a_request(secured: SecuredMaster, security: ClientSecurity | None) -> Any:
+    """Begin a unary call, send no request, and return the status."""
+    async with make_channel(secured.master.address, security) as channel:
+        pending: Any = channel.stream_unary("/croupier.v1.OperatorService/ListAgents")()
+        async with asyncio.timeout(8):
+            return await pending.code(), await pending.details()
+
+
+async def test_a_caller_without_a_credential_is_refused_before_its_request_is_read(
+    tmp_path: Path,
+) -> None:
+    """Otherwise its 100 streams could hold 4 MiB each."""
+    async with secured_master(tmp_path) as secured:
+        code, _ = await status_without_a_request(secured, None)
+    assert code is _STATUS.UNAUTHENTICATED
+
+
+async def test_a_request_that_does_not_arrive_ends_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "REQUEST_S", 0.1)
+    async with secured_master(tmp_path) as secured:
+        code, text = await status_without_a_request(secured, bearing(secured.admin))
+    assert (code, text) == (
+        _STATUS.RESOURCE_EXHAUSTED, "the request did not arrive within 0.1 s"
+    )  # fmt: skip

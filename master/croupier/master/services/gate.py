@@ -3,7 +3,8 @@
 1. authenticate the caller; 2. check its rate; 3. parse the request; 4. check what the call
 requires; 5. run the handler; 6. write the audit line.
 
-The gate parses requests itself, so that a peer without a credential costs no parsing.
+The gate reads and parses requests itself. So a peer without a credential costs no parsing, and
+cannot make the master hold requests that never end: 4 MiB in each of its streams.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from croupier.master.audit import Audit, Outcome
 from croupier.master.caller import Call, Caller, begin_call
-from croupier.master.rate_limits import RateExceeded, RateLimiter
+from croupier.master.rate_limits import RateExceeded, RateLimiter, Usage
 from croupier.master.services.audit_lines import line_of, outcome_of, short_name
 from croupier.master.services.authentication import (
     AuthenticationFailed,
@@ -32,12 +33,20 @@ from croupier.master.services.requirements import REQUIREMENTS, Need, Requiremen
 from croupier.master.services.stream import Context
 from croupier.master.session_limits import host_of
 from croupier.model.access import Permissions
-from croupier.model.errors import CroupierError, InvalidRequest, PermissionDenied, shortened
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    TooSlow,
+    shortened,
+)
 from croupier.model.principal import Principal
 from croupier.net.credentials import AUTHORIZATION
 from croupier.net.errors import STATUS
 
 _STATUS = grpc.StatusCode
+# Time for the request of a unary call to arrive, once the caller is authenticated.
+REQUEST_S = 10.0
 Parse = Callable[[bytes], Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -107,14 +116,16 @@ class Gate(grpc.aio.ServerInterceptor):
                     await _abort(context, error)
                 await inner(self._paced(call, parse, requests), context)
 
-        async def serve_unary(data: bytes, context: Context) -> bytes:
-            call = Call(method, size=len(data))
+        async def serve_unary(requests: AsyncIterator[bytes], context: Context) -> bytes:
+            call = Call(method)
             with self._audited(call, requirement, context):
                 try:
                     await self._authenticate(call, requirement, context)
                     usage = None
                     if self._authenticator.is_on:
                         usage = await self._limiter.admit(call.caller.rate_key)
+                    data = await _one(requests, usage)
+                    call.size = len(data)
                     request = _parsed(parse, data)
                     self._check(call, requirement, request)
                     begin_call(call)
@@ -128,7 +139,8 @@ class Gate(grpc.aio.ServerInterceptor):
 
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(serve_stream, None, encode)
-        return grpc.unary_unary_rpc_method_handler(serve_unary)
+        # As a stream, so that gRPC reads the request when it is asked for, not before.
+        return grpc.stream_unary_rpc_method_handler(serve_unary)
 
     async def _paced(
         self, call: Call, parse: Parse, requests: AsyncIterator[bytes]
@@ -221,6 +233,25 @@ def _status_of(error: CroupierError) -> grpc.StatusCode:
     if isinstance(error, RateExceeded):
         return _STATUS.RESOURCE_EXHAUSTED
     return STATUS.get(type(error), _STATUS.INTERNAL)
+
+
+async def _one(requests: AsyncIterator[bytes], usage: Usage | None) -> bytes:
+    """Return the request of a unary call; at most 16 of one principal are read at once.
+
+    Raises:
+        InvalidRequest: if there is none.
+        TooSlow: if it does not arrive in time.
+    """
+    try:
+        async with asyncio.timeout(REQUEST_S):
+            if usage is None:
+                return await anext(aiter(requests))
+            async with usage.reading:
+                return await anext(aiter(requests))
+    except StopAsyncIteration:
+        raise InvalidRequest("the call has no request") from None
+    except TimeoutError:
+        raise TooSlow(f"the request did not arrive within {REQUEST_S:g} s") from None
 
 
 def _parsed(parse: Parse, data: bytes) -> Any:
