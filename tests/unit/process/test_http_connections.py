@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -22,7 +23,7 @@ from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.clock import SystemClock
 from croupier.process.http.acceptor import Acceptor
-from croupier.process.http.connections import Connection, HttpLimits
+from croupier.process.http.connections import TLS_BUFFER_BYTES, Connection, HttpLimits
 from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
 from tests.harness.certificates import authority
@@ -401,6 +402,8 @@ async def test_a_handshake_that_stalls_or_fails_ends_and_disturbs_no_other(tmp_p
         )
         writer.write(ASK)
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        protocol: Any = writer.transport
+        assert len(protocol._ssl_protocol._ssl_buffer) == TLS_BUFFER_BYTES
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
