@@ -38,7 +38,7 @@ MEASURE_S: Final = 0.5
 ALONE: Final = 0.15
 # Messages a second, on average, and cases at once.
 RATE: Final = 2_500.0
-AT_ONCE: Final = 6
+AT_ONCE: Final = 24
 # Turns of streams for each turn of another attack.
 STREAM_TURNS: Final = 1
 # Findings after which a run ends.
