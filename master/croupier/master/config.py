@@ -231,7 +231,7 @@ class MasterConfig:
     calls_per_second: float = 200.0
     """Unary calls that one principal may make each second, with --auth. Twice as many at once."""
 
-    stream_calls_per_second: float = 50_000.0
+    stream_calls_per_second: float = 250_000.0
     """Calls on streams that the master reads of one principal each second, with --auth. A call
     counts as one for each 20 us that it is estimated to take."""
 

@@ -61,7 +61,7 @@ class RateLimits:
     """
 
     calls_per_s: float = 200.0
-    stream_units_per_s: float = 50_000.0
+    stream_units_per_s: float = 250_000.0
     stream_bytes_per_s: float = 32.0 * 1024 * 1024
 
 

@@ -193,3 +193,14 @@ async def test_the_number_of_principals_is_bounded(
     for number in range(10):
         limiter.usage(f"client/{number}")
     assert len(limiter._usage) == 3
+
+
+async def test_a_framework_may_launch_3_000_single_tasks_a_second(time: Time) -> None:
+    """An ACCEPT of one task and two acknowledgements for each: what a busy framework sends."""
+    limiter, inbox = RateLimiter(RateLimits(), time), Inbox[object]()
+    usage = limiter.usage("client/busy")
+    for _ in range(3_000):
+        for cost in (6, 2, 2):
+            await limiter.put(usage, inbox, object(), cost)
+            inbox.take(1)
+    assert time.at < 1
