@@ -42,7 +42,7 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from tests.harness.secured_world import ADMIN, SecuredWorld, caller
-from tests.harness.world import make_task
+from tests.harness.world import CLUSTER, make_task
 
 TENANTS = (
     "anna client/anna register role:ads",
@@ -375,6 +375,18 @@ def test_a_claim_needs_permission_in_the_roles_of_all_tasks() -> None:
     taken = world.owned("anna", "ads", framework_id="F9")
     assert isinstance(world.error_of(taken), NotFound)
     assert world.error_of(world.owned("carl", "ads", framework_id="F9")) is None
+
+
+@pytest.mark.parametrize("framework_id", ["F9", f"{CLUSTER}-1-F77", f"{CLUSTER}-2-F1"])
+def test_nobody_owns_an_id_before_it_is_assigned(framework_id: str) -> None:
+    """Else agents that return after a loss of records would give it the tasks of another."""
+    scene = Scene()
+    taken, others = (
+        scene.owned("bob", "web", framework_id=each) for each in (framework_id, scene.annas)
+    )
+    assert str(scene.error_of(taken)) == f"no framework {framework_id}"
+    assert isinstance(scene.error_of(taken), type(scene.error_of(others)))
+    assert FrameworkId(framework_id) not in scene.state.frameworks
 
 
 def test_without_authentication_an_owner_is_ignored_and_kept() -> None:

@@ -173,14 +173,23 @@ def _check(state: State, event: Subscribe) -> None:
 def _check_owner(state: State, event: Subscribe) -> None:
     """Check that the framework is the caller's, or that the caller may claim it.
 
+    Only the master assigns ids. If records were lost, a framework is known again, without an owner,
+    when an agent has listed a task of it.
+
     Raises:
-        NotFound: if it is another's. The error is the same if it has no owner.
+        NotFound: if it is another's, or unknown. The error is the same if it has no owner.
     """
     framework, permissions = (
         state.frameworks.get(event.framework_id),
         state.permissions(event.principal),
     )
-    if not state.access.is_on or framework is None or permissions.owns(framework.owner):
+    if not state.access.is_on:
+        return
+    if framework is None:
+        if event.framework_id in state.removed:
+            return
+        raise NotFound(f"no framework {event.framework_id}")
+    if permissions.owns(framework.owner):
         return
     roles = {*framework.roles, *(task.role for task in framework.tasks.values())}
     is_free = not framework.owner and not event.principal.is_anonymous
