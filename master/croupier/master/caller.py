@@ -75,6 +75,7 @@ class Call:
         size: bytes of the request.
         object: what the call is about, for the audit log.
         rule: the rule that allowed it; empty if none was needed or none allows it.
+        read_s: seconds for which it has read the state so far, while everything else waited.
     """
 
     method: str = ""
@@ -82,6 +83,7 @@ class Call:
     size: int = 0
     object: str = ""
     rule: str = ""
+    read_s: float = 0.0
 
 
 _current: ContextVar[Call] = ContextVar("croupier_call")

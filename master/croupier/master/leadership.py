@@ -5,9 +5,11 @@ Rule: every question goes to the term that is current at that moment, and to no 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from croupier.master.caller import current_call
 from croupier.master.core.events import Question
 from croupier.master.core.state import State
 from croupier.master.election import Election
@@ -87,12 +89,21 @@ class Leadership:
         return await self.term().driver.ask(make_event)
 
     async def read(self, query: Callable[[State], T]) -> T:
-        """Read the state of the current term as by `Driver.read`.
+        """Read the state of the current term as by `Driver.read`; count the time for the caller.
 
         Raises:
             CroupierError: as for `ask`.
         """
-        return await self.term().driver.read(query)
+        call = current_call()
+
+        def timed(state: State) -> T:
+            begun = time.perf_counter()
+            try:
+                return query(state)
+            finally:
+                call.read_s += time.perf_counter() - begun
+
+        return await self.term().driver.read(timed)
 
     def _leader_text(self) -> str:
         if self._election.leader == str(self.address):

@@ -25,6 +25,10 @@ MOST_READING: Final = 16
 PATIENCE_S: Final = 2.0
 # Bytes of a response that cost as much as one call.
 RESPONSE_BYTES: Final = 16 * 1024
+# Seconds of reading the state that cost as much as one call, and the most that one call is charged:
+# the caller's next call is only delayed by that.
+READ_S: Final = 0.001
+MOST_READ_S: Final = 0.1
 # The longest single pause in reading a stream, far below the time after which a peer is silent.
 LONGEST_PAUSE_S: Final = 5.0
 # Shorter pauses cost more than they save.
@@ -181,6 +185,10 @@ class RateLimiter:
         """Count an answer of `size` bytes."""
         if size > RESPONSE_BYTES:
             usage.calls.take(size / RESPONSE_BYTES, self._clock.now())
+
+    def read(self, usage: Usage, seconds: float) -> None:
+        """Count `seconds` for which a unary call has read the state; lists read all of it."""
+        usage.calls.take(min(seconds, MOST_READ_S) / READ_S, self._clock.now())
 
     async def received(self, usage: Usage, size: int) -> None:
         """Count `size` bytes on a stream; wait if they come too fast."""

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from croupier.master.core.access_records import TokenKind
+from croupier.master.rate_limits import RateLimiter
 from croupier.master.services import gate
 from croupier.model.access import Action
 from croupier.model.token import BearerToken
@@ -351,3 +352,18 @@ async def test_a_request_that_does_not_arrive_ends_the_call(
     assert (code, text) == (
         _STATUS.RESOURCE_EXHAUSTED, "the request did not arrive within 0.1 s"
     )  # fmt: skip
+
+
+async def test_a_list_is_charged_for_the_state_that_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its caller may view nothing, and the answer is empty."""
+    async with secured_master(tmp_path) as secured:
+        token = secured.token_for("client/nosy")
+        charged: list[float] = []
+        monkeypatch.setattr(RateLimiter, "read", lambda _self, _, read_s: charged.append(read_s))
+        request = operator_pb2.ListRolesRequest()
+        answer = await call(secured, bearing(token), OperatorServiceStub, "ListRoles", request)
+        assert not answer.roles
+        assert len(charged) == 1
+        assert charged[0] > 0

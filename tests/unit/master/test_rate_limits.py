@@ -118,6 +118,29 @@ def drained() -> Inbox[str]:
     return inbox
 
 
+async def test_long_reads_count_as_several_calls(time: Time) -> None:
+    """A list that shows its caller nothing may take as long as one that shows all."""
+    limiter = RateLimiter(RateLimits(), time)
+    usage = await limiter.admit("a")
+    for _ in range(10):
+        limiter.read(usage, 60.0)
+    # 400 of the thousand ms are free at once; the others take 3 s.
+    with pytest.raises(RateExceeded):
+        await limiter.admit("a")
+    assert time.waits == [rate_limits.PATIENCE_S]
+    await limiter.admit("b")
+    assert time.waits == [rate_limits.PATIENCE_S]
+
+
+async def test_one_long_read_delays_the_next_call_only(time: Time) -> None:
+    limiter = RateLimiter(RateLimits(calls_per_s=100), time)
+    usage = await limiter.admit("a")
+    for _ in range(3):
+        limiter.read(usage, 60.0)
+    await limiter.admit("a")
+    assert time.waits == [pytest.approx(1.01)]
+
+
 async def test_streams_are_read_later_and_never_refused(time: Time) -> None:
     limiter, inbox = RateLimiter(LIMITS, time), drained()
     usage = limiter.usage("client/a")

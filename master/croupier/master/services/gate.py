@@ -117,11 +117,10 @@ class Gate(grpc.aio.ServerInterceptor):
                 await inner(self._paced(call, parse, requests), context)
 
         async def serve_unary(requests: AsyncIterator[bytes], context: Context) -> bytes:
-            call = Call(method)
+            call, usage = Call(method), None
             with self._audited(call, requirement, context):
                 try:
                     await self._authenticate(call, requirement, context)
-                    usage = None
                     if self._authenticator.is_on:
                         usage = await self._limiter.admit(call.caller.rate_key)
                     data = await _one(requests, usage)
@@ -133,6 +132,9 @@ class Gate(grpc.aio.ServerInterceptor):
                 except CroupierError as error:
                     await _abort(context, error)
                     raise
+                finally:
+                    if usage is not None:
+                        self._limiter.read(usage, call.read_s)
                 if usage is not None:
                     self._limiter.answered(usage, len(answer))
                 return answer
