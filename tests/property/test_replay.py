@@ -22,7 +22,8 @@ from croupier.sim.replay.command import find
 from tests.harness.recorded import RecordedWorld, make_head
 from tests.harness.role_statuses import role_statuses
 from tests.harness.secured_world import SecuredWorld, caller
-from tests.property.test_core import POLICY, CoreMachine
+from tests.property.core_world import POLICY
+from tests.property.test_core import CoreMachine
 
 ROLES = st.sampled_from(["r1", "r1/x", "r2", "r3"]).map(Role)
 

@@ -1,0 +1,141 @@
+"""Rules of frameworks: subscriptions, answers to offers, demand and kills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import consumes, rule
+
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.messages import Offered
+from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
+from tests.property.core_world import AMOUNTS, DEMANDS, FRAMEWORKS, ROLES, CoreWorld
+
+
+class FrameworkRules(CoreWorld):
+    """Frameworks that connect, answer offers, change their demand and lie."""
+
+    @rule(
+        target=FRAMEWORKS,
+        roles=st.lists(st.sampled_from(ROLES), min_size=1, max_size=3, unique=True),
+        demands=DEMANDS,
+        back=st.integers(0, 5),
+        suppressed=st.booleans(),
+        silent=st.lists(st.sampled_from(ROLES), max_size=1),
+        client=st.sampled_from(["c1", "c2"]),
+        who=st.sampled_from(["anna", "anna", "bob", "carl", "nobody"]),
+    )
+    def framework_subscribes(self, roles: list[str], back: int, **more: Any) -> SessionId:
+        framework_id = self.known_frameworks[back] if back < len(self.known_frameworks) else ""
+        known = self.world.state.frameworks.get(FrameworkId(framework_id))
+        self.world.as_principal(self.named(more["who"]))
+        session = self.world.framework(
+            framework_id=framework_id,
+            client_id=more["client"],
+            failover_timeout_s=30.0,
+            suppressed=more["suppressed"],
+            roles=tuple(roles),
+            demands=tuple(more["demands"]),
+            suppressed_roles=tuple(more["silent"]),
+        )
+        self.world.as_principal("")
+        if known is not None and known.owner not in ("", f"client/{more['who']}"):
+            assert session in self.world.closed
+        if session not in self.world.closed:
+            self.known_frameworks.append(self.world.framework_id(session))
+        return session
+
+    def offered(self, session: SessionId) -> list[Offered]:
+        messages = self.world.sent.get(session, [])
+        return [message for message in messages if isinstance(message, Offered)]
+
+    @rule(
+        session=FRAMEWORKS,
+        picks=st.lists(st.integers(0, 6), max_size=3),
+        amounts=st.lists(AMOUNTS, max_size=3),
+        reuse=st.booleans(),
+        refuse=st.sampled_from([None, 0.0, 1.0, 100.0]),
+    )
+    def accepts(
+        self,
+        session: SessionId,
+        picks: list[int],
+        amounts: list[str],
+        reuse: bool,
+        refuse: float | None,
+    ) -> None:
+        offered = self.offered(session)
+        ids = tuple(offered[-1 - pick].offer_id for pick in picks if pick < len(offered))
+        tasks = []
+        for amount in amounts:
+            self.tasks += 0 if reuse else 1
+            tasks.append(self.next_task(amount))
+        self.call(session, calls.Accept(ids or (OfferId("none"),), tuple(tasks), refuse))
+
+    @rule(pick=st.integers(0, 9), amounts=st.lists(AMOUNTS, min_size=1, max_size=3))
+    def accepts_what_stands(self, pick: int, amounts: list[str]) -> None:
+        standing = list(self.world.state.offers.values())
+        if not standing:
+            return
+        self.launch(standing[pick % len(standing)].offer_id, *amounts)
+
+    @rule(session=FRAMEWORKS, pick=st.integers(0, 3), refuse=st.sampled_from([None, 0.0, 50.0]))
+    def declines(self, session: SessionId, pick: int, refuse: float | None) -> None:
+        offered = self.offered(session)
+        if pick < len(offered):
+            self.call(session, calls.Decline((offered[-1 - pick].offer_id,), refuse))
+
+    @rule(session=FRAMEWORKS, demands=DEMANDS)
+    def changes_demand(self, session: SessionId, demands: list[Demand]) -> None:
+        self.call(session, calls.UpdateDemand(tuple(demands)))
+
+    @rule(
+        session=FRAMEWORKS,
+        kind=st.sampled_from([calls.Suppress, calls.Revive]),
+        roles=st.lists(st.sampled_from(ROLES), max_size=2, unique=True),
+    )
+    def silences_roles(
+        self, session: SessionId, kind: type[calls.Suppress | calls.Revive], roles: list[Role]
+    ) -> None:
+        self.call(session, kind(tuple(roles)))
+
+    @rule(
+        session=FRAMEWORKS,
+        call=st.sampled_from(
+            [
+                calls.Reconcile(()),
+                calls.Malformed("accept", InvalidRequest("bad"), (TaskId("x"),)),
+            ]
+        ),
+    )
+    def calls_simply(self, session: SessionId, call: calls.Call) -> None:
+        self.call(session, call)
+
+    @rule(session=FRAMEWORKS, number=st.integers(0, 30))
+    def kills(self, session: SessionId, number: int) -> None:
+        self.call(session, calls.Kill(TaskId(f"t{number}")))
+
+    @rule(session=FRAMEWORKS, number=st.integers(0, 30), sequence=st.integers(0, 4))
+    def acknowledges(self, session: SessionId, number: int, sequence: int) -> None:
+        for agent_id in self.world.state.agents:
+            update = (agent_id, TaskId(f"t{number}"), sequence)
+            self.call(session, calls.Acknowledge((update,)))
+
+    @rule(pick=st.integers(0, 5))
+    def acknowledges_all(self, pick: int) -> None:
+        known = list(self.world.state.frameworks.values())
+        if not known or (session := known[pick % len(known)].session) is None:
+            return
+        updates = [
+            (task.agent_id, task.task_id, task.sequence)
+            for task in known[pick % len(known)].tasks.values()
+        ]
+        self.call(session, calls.Acknowledge(tuple(updates)))
+
+    @rule(session=consumes(FRAMEWORKS))
+    def tears_down(self, session: SessionId) -> None:
+        self.call(session, calls.Teardown())

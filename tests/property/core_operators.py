@@ -1,0 +1,100 @@
+"""Rules of operators: settings of roles, operations on agents, and kills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from croupier.master.core.agent_commands import (
+    AgentAction,
+    Deactivate,
+    Drain,
+    MarkGone,
+    OperateAgent,
+    Reactivate,
+)
+from croupier.master.core.agent_status import AgentStatus, agent_status
+from croupier.master.core.effects import Answer
+from croupier.master.core.events import TimePassed
+from croupier.master.core.task_commands import OperatorKill
+from croupier.master.core.tasks import Task
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.roles import RoleSettings
+from tests.harness.secured_world import caller
+from tests.property.core_world import ROLES, CoreWorld, may_administer
+
+
+class OperatorRules(CoreWorld):
+    """Operators that change roles, operate agents and kill tasks."""
+
+    @rule(
+        role=st.sampled_from(ROLES),
+        guarantee=st.integers(0, 3),
+        limit=st.one_of(st.none(), st.integers(3, 9)),
+        preemption=st.sampled_from([None, None, True, False]),
+    )
+    def an_operator_sets_a_role(
+        self, role: Role, guarantee: int, limit: int | None, preemption: bool | None
+    ) -> None:
+        settings = RoleSettings(
+            guarantee={"cpus": guarantee * 1000} if guarantee else {},
+            limit={} if limit is None else {"cpus": limit * 1000},
+            preemption=preemption,
+        )
+        self.world.state.allocator.set_role(role, settings)
+        self.world.do(TimePassed())
+
+    @rule(
+        pick=st.integers(0, 5),
+        action=st.sampled_from(
+            [
+                Drain(),
+                Drain(1000),
+                Drain(5000),
+                Deactivate(),
+                Reactivate(),
+                Reactivate(),
+                MarkGone(),
+            ]
+        ),
+        named=st.sampled_from(["id", "id", "hostname"]),
+    )
+    def operator_operates(self, pick: int, action: AgentAction, named: str) -> None:
+        if pick >= len(self.known_agents):
+            return
+        name = self.known_agents[pick] if named == "id" else f"h{pick}"
+        state = self.world.state
+        known = state.agents.get(AgentId(name))
+        effects = self.world.do(OperateAgent(1, name, action, caller=caller("local-admin")))
+        (answer,) = [each.result for each in effects if isinstance(each, Answer)]
+        if known is None:
+            return
+        status = agent_status(state, known, self.world.now)
+        # The pass that follows the answer may offer the agent again.
+        assert isinstance(answer, AgentStatus)
+        assert replace(answer, offered=status.offered) == status
+        assert known.deactivated or not isinstance(action, Deactivate)
+        assert (known.drain is not None) or not isinstance(action, Drain)
+        assert (name in state.gone) == isinstance(action, MarkGone)
+        assert not known.offers or isinstance(action, Reactivate)
+        if isinstance(action, Reactivate):
+            # An agent that cannot launch tasks stays withheld.
+            is_able = known.state.name == "connected" and not known.problems
+            assert known.is_offered == is_able
+
+    @rule(number=st.integers(0, 30), who=st.sampled_from(["local-admin", "anna", "nobody"]))
+    def operator_kills(self, number: int, who: str) -> None:
+        before = {id(task): task.kill for task in self.all_tasks()}
+        command = OperatorKill(1, TaskId(f"t{number}"), FrameworkId(""), None, caller(who))
+        self.world.do(command)
+        is_admin = may_administer(self.world.state, caller(who))
+        for task in self.all_tasks():
+            owner = self.world.state.frameworks[task.framework_id].owner
+            if not is_admin and owner != f"client/{who}":
+                assert task.kill == before[id(task)]
+
+    def all_tasks(self) -> list[Task]:
+        known = self.world.state.frameworks.values()
+        return [task for framework in known for task in framework.tasks.values()]
