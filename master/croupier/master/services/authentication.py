@@ -152,16 +152,6 @@ class Authenticator:
             has_certificate or not self._is_mutual,
         )
 
-    def is_valid(self, caller: Caller) -> bool:
-        """Return whether the credential of an open stream has neither expired nor been revoked."""
-        if caller.is_expired(self._clock.wall_ms()):
-            return False
-        tokens = self._tokens()
-        if caller.kind is not CredentialKind.TOKEN or tokens is None:
-            return True
-        is_admin = self._admin is not None and caller.credential_id == self._admin.token_id
-        return is_admin or tokens.get(TokenId(caller.credential_id)) is not None
-
     async def _of_token(self, text: str) -> Caller:
         try:
             token = BearerToken.parse(text)

@@ -29,7 +29,7 @@ from croupier.master.services.authentication import (
     Authenticator,
     Presented,
 )
-from croupier.master.services.requirements import REQUIREMENTS, Need, Requirement
+from croupier.master.services.requirements import REQUIREMENTS, Requirement
 from croupier.master.services.stream import Context
 from croupier.master.session_limits import host_of
 from croupier.model.access import Permissions
@@ -109,7 +109,7 @@ class Gate(grpc.aio.ServerInterceptor):
             call = Call(method)
             with self._audited(call, requirement, context):
                 try:
-                    await self._authenticate(call, requirement, context)
+                    await self._authenticate(call, context)
                     self._check(call, requirement, None)
                     begin_call(call)
                 except CroupierError as error:
@@ -120,7 +120,7 @@ class Gate(grpc.aio.ServerInterceptor):
             call, usage = Call(method), None
             with self._audited(call, requirement, context):
                 try:
-                    await self._authenticate(call, requirement, context)
+                    await self._authenticate(call, context)
                     if self._authenticator.is_on:
                         usage = await self._limiter.admit(call.caller.rate_key)
                     data = await _one(requests, usage)
@@ -158,18 +158,15 @@ class Gate(grpc.aio.ServerInterceptor):
                 await self._limiter.received(usage, len(data))
             yield _parsed(parse, data)
 
-    async def _authenticate(
-        self, call: Call, requirement: Requirement | None, context: Context
-    ) -> None:
+    async def _authenticate(self, call: Call, context: Context) -> None:
         """Set the caller of the call.
 
         Raises:
-            CroupierError: if the call needs a credential and has no valid one.
+            CroupierError: if authentication is on, and the call has no valid credential.
         """
         host = host_of(context.peer())
         call.caller = Caller(host=host)
-        is_public = requirement is not None and requirement.need is Need.PUBLIC
-        if self._authenticator.is_on and not is_public:
+        if self._authenticator.is_on:
             try:
                 call.caller = await self._authenticator.authenticate(_presented(context, host))
             except AuthenticationFailed as error:

@@ -24,11 +24,10 @@ MOST_OBJECTS: Final = 10
 class Need(Enum):
     """Who may make a call.
 
-    PUBLIC: everybody, also without a credential. PRINCIPAL: every principal. AGENT: agents. JOIN:
-    the bearer of a join token. ACTION: who may do the action to some object.
+    PRINCIPAL: every principal. AGENT: agents. JOIN: the bearer of a join token. ACTION: who may do
+    the action to some object.
     """
 
-    PUBLIC = "public"
     PRINCIPAL = "principal"
     AGENT = "agent"
     JOIN = "join"
@@ -60,7 +59,7 @@ class Requirement:
             Unavailable: if its token was not checked, because this master did not lead yet.
         """
         caller = call.caller
-        if not permissions.is_on or self.need is Need.PUBLIC:
+        if not permissions.is_on:
             return
         if caller.kind is CredentialKind.UNCHECKED:
             raise Unavailable("this master has just begun to lead; try again")
