@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from croupier.master.caller import current_call, current_caller
 from croupier.master.core.agent_commands import (
@@ -33,6 +35,8 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import Principal
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
+
+ViewT = TypeVar("ViewT")
 
 
 class OperatorService(OperatorServiceServicer):
@@ -129,10 +133,8 @@ class OperatorService(OperatorServiceServicer):
                 number, changes, request.dry_run, request.force, peer, caller
             )
         )
-        return await self._leadership.read(
-            lambda state: views.view_moved(
-                moved, Visibility(state, caller), dry_run=request.dry_run
-            )
+        return await self._seen(
+            caller, lambda visible: views.view_moved(moved, visible, dry_run=request.dry_run)
         )
 
     @unary
@@ -205,6 +207,8 @@ class OperatorService(OperatorServiceServicer):
     ) -> None:
         """Note for the audit log which rule allowed a call about a framework, which is answered."""
         call = current_call()
+        if call.caller.principal.is_anonymous:
+            return
 
         def rule(state: State) -> str:
             framework = state.frameworks.get(framework_id)
@@ -223,9 +227,17 @@ class OperatorService(OperatorServiceServicer):
         status = await self._leadership.ask(
             lambda number: OperateAgent(number, named, action, peer, caller)
         )
-        return await self._leadership.read(
-            lambda state: agent_views.view_agent(status, Visibility(state, caller))
-        )
+        return await self._seen(caller, lambda visible: agent_views.view_agent(status, visible))
+
+    async def _seen(self, caller: Principal, view: Callable[[Visibility | None], ViewT]) -> ViewT:
+        """Return what a command has answered, so far as the caller may view it.
+
+        Without authentication that is all of it, and the core is not asked again: the command has
+        succeeded, even if this master has ceased to lead since.
+        """
+        if caller.is_anonymous:
+            return view(None)
+        return await self._leadership.read(lambda state: view(Visibility(state, caller)))
 
 
 def _principal() -> Principal:

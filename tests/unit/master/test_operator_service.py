@@ -1,0 +1,55 @@
+"""What the operator service asks of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from croupier.master.caller import Call, Caller, begin_call
+from croupier.master.core.framework_commands import TornDown
+from croupier.master.core.role_commands import RolesMoved
+from croupier.master.services.operator import OperatorService
+from croupier.model.ids import FrameworkId
+from croupier.model.principal import Principal, PrincipalName
+from croupier.process.clock import SystemClock
+from croupier.v1 import operator_pb2 as pb
+from tests.harness.world import World
+
+
+class Leading:
+    """A leader whose core gives one answer; notes whether its state was read as well."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer, self.reads = answer, 0
+
+    async def ask(self, make: Callable[[int], object]) -> object:
+        make(1)
+        return self.answer
+
+    async def read(self, query: Callable[[Any], object]) -> object:
+        self.reads += 1
+        return query(World().state)
+
+
+class Peer:
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+
+def service(leading: Leading) -> OperatorService:
+    return OperatorService(cast("Any", leading), SystemClock(), "1")
+
+
+@pytest.mark.parametrize(("principal", "reads"), [("", 0), ("client/ada", 1)])
+async def test_only_an_authenticated_command_reads_the_state_after_its_answer(
+    principal: str, reads: int
+) -> None:
+    begin_call(Call(caller=Caller(Principal(PrincipalName(principal)))))
+    moved = Leading(RolesMoved((), (), 0))
+    await service(moved).UpdateRoles(pb.UpdateRolesRequest(), cast("Any", Peer()))
+    torn = Leading(TornDown(FrameworkId("f"), "", 3))
+    request = pb.TeardownFrameworkRequest(framework_id="f")
+    assert (await service(torn).TeardownFramework(request, cast("Any", Peer()))).tasks == 3
+    assert (moved.reads, torn.reads) == (reads, reads)
