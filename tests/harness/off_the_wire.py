@@ -8,7 +8,7 @@ from typing import TypeVar
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.step import Event
-from croupier.master.sessions import FrameworkSession
+from croupier.master.session import FrameworkSession
 from croupier.master.wire import from_agent, from_framework
 from croupier.v1 import agent_pb2, framework_pb2
 

@@ -8,191 +8,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final, Generic, NoReturn, Protocol, TypeVar, cast
+from typing import Final, NoReturn, TypeVar, cast
 
 from croupier.master.caller import UNKNOWN_CALLER, Caller
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
-from croupier.master.core.messages import Subscribed, ToAgent, ToFramework
+from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
 from croupier.master.link_keys import LinkKeys
-from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable, open_task, seal_task
+from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable
+from croupier.master.session import AgentSession, FrameworkSession
 from croupier.master.session_limits import SessionLimits
-from croupier.master.wire.to_agent import order_to_wire
-from croupier.master.wire.to_framework import KnownAgents, event_to_wire
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.clock import Clock
 from croupier.model.errors import (
     CroupierError,
-    InvalidRequest,
     TooSlow,
     Unauthenticated,
     Unavailable,
 )
-from croupier.model.ids import FrameworkId
-from croupier.model.secrets import SecretValues
-from croupier.model.task import TaskInfo
-from croupier.net.errors import error_to_wire
-from croupier.net.outbox import Budget, Encoded, Outbox
+from croupier.net.outbox import Budget
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
-from croupier.v1 import agent_pb2, framework_pb2
 
-# Messages; a step in which 100 agents become unreachable sends a framework fewer.
-OUTBOX_LIMIT: Final = 100_000
 BEAT_SLICES: Final = 10
 # Interval between checks for credentials that have expired.
 EXPIRY_S: Final = 0.5
 
 _log = get_logger("croupier.master")
-_Wire = framework_pb2.Event | agent_pb2.Order
-MessageT = TypeVar("MessageT")
-
-
-class StreamObserver(Protocol):
-    """Notes what becomes of the calls on a stream."""
-
-    def sent(self, message: ToFramework | ToAgent, /) -> None:
-        """Note a message to the peer."""
-
-    def ended(self, error: CroupierError | None, /) -> None:
-        """Note the end of the session, and the error if it was closed for one."""
-
-
-class Session(Generic[MessageT]):
-    """One stream from a framework or an agent.
-
-    Attributes:
-        caller: the peer, and its credential.
-        error: why it was closed, if it was closed for an error.
-        is_introduced: whether the peer has sent SUBSCRIBE or REGISTER.
-        is_cut: whether nothing that the peer sends counts any more.
-        observer: notes the answers to its calls; None for none.
-    """
-
-    def __init__(
-        self,
-        session_id: SessionId,
-        caller: Caller,
-        budget: Budget | None,
-        encode: Callable[[MessageT], _Wire],
-        wire: type[_Wire],
-    ) -> None:
-        """Begin with an empty outbox, which counts toward `budget`."""
-        self.session_id, self.caller = session_id, caller
-        self.is_introduced = self.is_cut = False
-        self.observer: StreamObserver | None = None
-        self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
-        self.error: CroupierError | None = None
-        self._encode, self._wire = encode, wire
-
-    def put(self, message: MessageT) -> bool:
-        """Queue a message; False if there is no room."""
-        if self.observer is not None:
-            self.observer.sent(cast("ToFramework | ToAgent", message))
-        return self.outbox.put(_encoded(self._encode(message)))
-
-    def beat(self) -> None:
-        """Queue a heartbeat."""
-        self.outbox.put(_encoded(self._wire(heartbeat=framework_pb2.Heartbeat())))
-
-    def end(self, error: CroupierError | None) -> None:
-        """Write what is queued, then the error, and end; only the first end counts."""
-        if not self.outbox.is_closed:
-            self.error = error
-            if self.observer is not None:
-                self.observer.ended(error)
-            last = _encoded(self._wire(error=error_to_wire(error))) if error else None
-            self.outbox.close(last)
-
-
-class FrameworkSession(Session[ToFramework]):
-    """A framework's stream, which carries the description of each agent once.
-
-    Attributes:
-        framework_id: the framework that has subscribed; empty before.
-    """
-
-    def __init__(
-        self,
-        session_id: SessionId,
-        caller: Caller = UNKNOWN_CALLER,
-        budget: Budget | None = None,
-        box: SecretBox | None = None,
-        *,
-        is_private: bool = True,
-    ) -> None:
-        """Seal secrets in `box`; `is_private`: nobody else can read the stream."""
-        known: KnownAgents = {}
-        self.framework_id = FrameworkId("")
-        self.is_private = is_private
-        self._box = box or KeyBox()
-        super().__init__(
-            session_id,
-            caller,
-            budget,
-            lambda message: event_to_wire(message, known),
-            framework_pb2.Event,
-        )
-
-    def put(self, message: ToFramework) -> bool:
-        """Queue a message; False if there is no room."""
-        if isinstance(message, Subscribed):
-            self.framework_id = message.framework_id
-        return super().put(message)
-
-    def seal(self, task: TaskInfo, values: SecretValues) -> TaskInfo:
-        """Return a task of the framework with its secrets sealed.
-
-        Raises:
-            InvalidRequest: if the master has no key, or others can read the stream.
-        """
-        if not self.is_private:
-            raise InvalidRequest(
-                "secrets came over an unencrypted connection from another machine, and count as"
-                " leaked; connect with TLS (or start the master with --insecure)"
-            )
-        return seal_task(self._box, self.framework_id, task, values)
-
-
-class AgentSession(Session[ToAgent]):
-    """An agent's stream.
-
-    Attributes:
-        links: keys of links to output; None: output needs no links.
-    """
-
-    def __init__(
-        self,
-        session_id: SessionId,
-        caller: Caller = UNKNOWN_CALLER,
-        budget: Budget | None = None,
-        box: SecretBox | None = None,
-        *,
-        is_private: bool = True,
-    ) -> None:
-        """Open secrets with `box`; `is_private`: nobody else can read the stream."""
-        self.is_private = is_private
-        self._box = box or KeyBox()
-        self.links: LinkKeys | None = None
-        super().__init__(session_id, caller, budget, self._to_wire, agent_pb2.Order)
-
-    def _to_wire(self, message: ToAgent) -> agent_pb2.Order:
-        """Encode a message; secrets are in plain text from here to the agent.
-
-        Raises:
-            Unopenable: if a secret of a launch cannot be opened.
-        """
-        if isinstance(message, LaunchTask) and message.task.command.secrets:
-            secrets = open_task(self._box, message.framework_id, message.task)
-            return order_to_wire(message, secrets)
-        return order_to_wire(message, links=self.links)
-
-
 SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
 
 
@@ -412,7 +259,3 @@ def _decrement(counts: Counter[str], key: str) -> None:
     counts[key] -= 1
     if not counts[key]:
         del counts[key]
-
-
-def _encoded(message: _Wire) -> Encoded:
-    return Encoded(message.SerializeToString())

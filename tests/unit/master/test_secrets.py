@@ -10,7 +10,8 @@ from croupier.master.core.events import LaunchUnsent, Register
 from croupier.master.core.step import Event
 from croupier.master.sealing.box import KeyBox, open_task, seal_task
 from croupier.master.sealing.keys import SecretKey
-from croupier.master.sessions import AgentSession, FrameworkSession, Sessions
+from croupier.master.session import AgentSession, FrameworkSession
+from croupier.master.sessions import Sessions
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role

@@ -18,7 +18,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.step import Event
 from croupier.master.services.framework import refuse_framework, serve_framework
 from croupier.master.services.stream import Context
-from croupier.master.sessions import FrameworkSession
+from croupier.master.session import FrameworkSession
 from croupier.model.errors import CroupierError, InvalidRequest, NotLeader
 from croupier.model.ids import FrameworkId
 from croupier.process.inbox import Inbox

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from croupier.master.core.effects import Send, SessionId
 from croupier.master.core.messages import Subscribed
-from croupier.master.sessions import FrameworkSession, Sessions
+from croupier.master.session import FrameworkSession
+from croupier.master.sessions import Sessions
 from croupier.master.wire.to_framework import event_to_wire
 from croupier.model.errors import CroupierError
 from croupier.model.secrets import SealedValue

@@ -16,7 +16,7 @@ from croupier.master.services.registration import Registration
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.services.stream_guard import StreamGuard, StreamGuards
 from croupier.master.services.unary import unary
-from croupier.master.sessions import AgentSession
+from croupier.master.session import AgentSession
 from croupier.master.term import Term
 from croupier.master.wire.from_agent import report_from_wire, with_claim
 from croupier.master.wire.to_agent import response_to_wire

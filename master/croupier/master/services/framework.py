@@ -14,7 +14,7 @@ from croupier.master.services.privacy import is_private
 from croupier.master.services.redirection import as_redirected
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.services.stream_guard import NO_GUARD, StreamGuard, StreamGuards
-from croupier.master.sessions import FrameworkSession
+from croupier.master.session import FrameworkSession
 from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.errors import error_to_wire

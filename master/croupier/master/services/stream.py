@@ -11,7 +11,7 @@ import grpc.aio
 
 from croupier.master.core.events import SessionEnded
 from croupier.master.core.step import Event
-from croupier.master.sessions import Session
+from croupier.master.session import Session
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
 from croupier.net.errors import STATUS
 from croupier.net.outbox import Encoded
