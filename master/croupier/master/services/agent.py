@@ -65,6 +65,9 @@ class AgentService(AgentServiceServicer):
         caller = current_call().caller
         if caller.kind is CredentialKind.NONE:
             raise Unavailable("authentication is off: agents need no token")
+        if caller.kind is CredentialKind.UNCHECKED:
+            # The next master may be able to check it.
+            raise self._leadership.refusal()
         if caller.kind is not CredentialKind.JOIN:
             raise PermissionDenied("agents join with a join token, while authentication is on")
         await self._leadership.ask(
