@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.local.security import LocalSecurity
-from croupier.model.errors import Conflict
+from croupier.model.errors import Conflict, InvalidRequest
 from croupier.net.address import Address
 from croupier.net.credential_search import CredentialFlags, find_credentials
 from croupier.net.token_file import read_token_file
@@ -69,3 +69,15 @@ def test_credentials_of_another_origin_are_kept(tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "croupier").write_text("not a directory")
     assert make(tmp_path).publish() is None
+
+
+def test_a_planted_link_is_refused_and_not_followed(tmp_path: Path) -> None:
+    target, work = tmp_path / "target", tmp_path / "work"
+    target.mkdir(mode=0o755)
+    (target / "kept.key").write_text("kept")
+    work.mkdir()
+    (work / "local-secrets").symlink_to(target)
+    with pytest.raises(InvalidRequest, match="is a link"):
+        make(tmp_path)
+    assert (target / "kept.key").read_text() == "kept"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o755

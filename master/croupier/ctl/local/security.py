@@ -11,6 +11,7 @@ credentials file of the master's address, which is removed at the end.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ class LocalSecurity:
 
         Raises:
             Conflict: if the user has a credentials file of another origin for this address.
-            InvalidRequest: if a file cannot be written.
+            InvalidRequest: if a file cannot be written, or another user has planted the directory.
         """
         credentials = credentials_file(master, environment)
         if credentials is not None and not _is_replaceable(credentials):
@@ -58,6 +59,7 @@ class LocalSecurity:
         private = work_dir / "local-secrets"
         try:
             private.mkdir(mode=0o700, exist_ok=True)
+            _check_own(private)
             private.chmod(0o700)
             for old in (*private.glob("*.token"), *private.glob("*.crt"), *private.glob("*.key")):
                 old.unlink()
@@ -124,6 +126,19 @@ def _make_files(private: Path) -> SecurityFiles:
     for path in (files.admin_token, files.join_token):
         create_token_file(path, make_token())
     return files
+
+
+def _check_own(directory: Path) -> None:
+    """Check that the directory is one of this user's, and no link.
+
+    Raises:
+        InvalidRequest: if it is not; another user may have planted it in a shared work dir.
+    """
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise InvalidRequest(
+            f"{directory} is a link, or belongs to another user; choose a --work-dir of your own"
+        )
 
 
 def _is_replaceable(path: Path) -> bool:
