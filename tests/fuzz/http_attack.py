@@ -74,7 +74,7 @@ class HttpAttack(Attack):
 
     @property
     def target(self) -> str:
-        """The daemon whose HTTP server it is."""
+        """The daemon that runs the HTTP server."""
         return self.name
 
     def accepts(self, target: str) -> bool:

@@ -70,7 +70,7 @@ class StateLines:
         """Decode the records of one case; return their number.
 
         Raises:
-            Exception: whatever a decoder raised besides its refusals.
+            Exception: an error of a decoder that is no refusal.
         """
         return self._rng.choice(list(self._formats.values()))()
 

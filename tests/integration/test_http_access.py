@@ -74,7 +74,7 @@ async def test_each_route_of_both_daemons_requires_what_the_table_states(tmp_pat
     ):
         assert routes_of(master._http) == MASTER_ROUTES
         assert routes_of(agent._http) == AGENT_ROUTES
-        # Without authentication, everybody may scrape.
+        # Without authentication, every caller may scrape.
         for daemon in (master, agent):
             assert await get(url_of(daemon, "/metrics")) == 200
             assert await get(url_of(daemon, "/healthz")) == 200

@@ -1,4 +1,4 @@
-"""TLS between a real master and its clients: who is accepted, and what a failure says."""
+"""TLS between a real master and its clients: accepted certificates, and errors."""
 
 from __future__ import annotations
 

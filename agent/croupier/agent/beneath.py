@@ -1,8 +1,8 @@
-"""Opens directories below a directory whose contents are hostile, by the kernel's own rules.
+"""Safe opening of directories below a directory with hostile contents.
 
 Rule: no component of the path is a symbolic link, a magic link of /proc, or leads upwards, even if
 a task replaces one meanwhile. Linux 5.6 has openat2(2), which resolves the whole path under these
-rules. Without it, each component is opened by itself, as in `directories`.
+rules. Without it, each component is opened separately, as in `directories`.
 """
 
 from __future__ import annotations

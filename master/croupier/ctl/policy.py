@@ -51,7 +51,7 @@ def show_policy(target: Target, *, only_groups: bool = False, as_json: bool) -> 
 
 
 def show_caller(target: Target, *, as_json: bool) -> None:
-    """Print whom the master takes the caller for; raises as `run`."""
+    """Print the principal that the master identifies the caller as; raises as `run`."""
 
     async def asked(master: Master) -> View:
         answer = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
@@ -62,7 +62,7 @@ def show_caller(target: Target, *, as_json: bool) -> None:
 
 
 def caller_view(answer: pb.WhoAmIResponse) -> View:
-    """Return whom the master takes the caller for."""
+    """Return the principal that the master identifies the caller as."""
     return {
         "principal": answer.principal,
         "groups": list(answer.groups),
@@ -75,10 +75,10 @@ def caller_view(answer: pb.WhoAmIResponse) -> View:
 def caller_lines(view: View, target: Target) -> list[str]:
     """Return lines about the caller."""
     if not view["is_auth_on"]:
-        return [f"authentication is off at {view['master']}: everybody may do everything"]
+        return [f"authentication is off at {view['master']}: every caller may do everything"]
     expires = f"; it expires {view['expires']}" if view["expires"] else ""
     return [
-        view["principal"] or "nobody",
+        view["principal"] or "no principal",
         f"  groups      {', '.join(view['groups']) or 'none'}",
         f"  credential  {view['credential']}: {target.credentials().text}{expires}",
         f"  master      {view['master']}",

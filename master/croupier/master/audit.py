@@ -1,8 +1,8 @@
 """The audit log: one JSON line for every call that changes something, and every refused call.
 
-Rule: a line says who did what to what, and what was decided, by which rule. It holds no secrets
-and no bodies of requests. docs/security.md documents the fields; a change of their meaning raises
-`VERSION`.
+Rule: a line states the principal, the call, its objects, the decision and its rule. It holds no
+secrets and no bodies of requests. docs/security.md documents the fields; a change of their meaning
+raises `VERSION`.
 """
 
 from __future__ import annotations

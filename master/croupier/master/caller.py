@@ -1,4 +1,4 @@
-"""Callers: whom each call comes from, by which credential.
+"""Callers: the principal and the credential of each call.
 
 The interceptor sets the current call in a context variable. A handler and the tasks that it
 starts see the same call. Without an interceptor, as in a framework's tests, callers are anonymous.

@@ -111,7 +111,7 @@ class MasterConfig:
 
     token_listen: Annotated[Address | None, read_by(Address.parse)] = None
     """Second address for callers without a certificate, who send bearer tokens (gRPC over TLS).
-    For a master with --tls-ca, whose --listen requires certificates."""
+    Use it with --tls-ca: then --listen requires certificates."""
 
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", MASTER_HTTP_PORT)  # noqa: RUF009
     """Address for /metrics, /healthz and /readyz."""

@@ -61,7 +61,7 @@ class Term:
         recorder: keeps the event log, if there is one.
         recovery: the agents that have not re-registered yet.
         began_s: how long it took to begin, in seconds.
-        clock: tells when credentials expire.
+        clock: decides when credentials expire.
         links: keys of links to output; None if output needs no links.
     """
 

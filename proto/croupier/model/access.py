@@ -146,7 +146,7 @@ class Rule:
     object: str
 
     def allows(self, action: Action, target: Object) -> bool:
-        """Return whether the rule covers `action` on `target`, for whom it is."""
+        """Return whether the rule allows its subject `action` on `target`."""
         return action in self.actions and matches(self.object, target)
 
 

@@ -1,4 +1,4 @@
-"""Principals: the names of those who make calls.
+"""Principals: the names of callers.
 
 A name is `KIND/NAME`: `client/alice`, `agent/A1`, `master/m1`, or `oidc/SUBJECT` for a subject of
 an identity provider. Kinds keep the identities of different credentials apart.
@@ -31,7 +31,7 @@ class PrincipalKind(Enum):
 @recorded("Principal", "name groups")
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller of a call.
+    """The identity of a caller.
 
     Attributes:
         name: `KIND/NAME`; empty while authentication is off.

@@ -1,8 +1,9 @@
 """TLS with an agent's HTTP server, as its readers use it.
 
 Rule: the certificate must be that of the agent whose output is read: its SAN URI is
-`croupier://CLUSTER/agent/ID`. So no other certificate of the same authority passes for the agent,
-and the agent may listen on any address. Authorities that name no cluster are for the host's name.
+`croupier://CLUSTER/agent/ID`. No other certificate of the same authority passes for the
+agent's, and the agent may listen on any address. If the authorities name no cluster, the host's
+name is verified instead.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ def _verifying(domains: frozenset[str], agent_id: AgentId) -> type[ssl.SSLObject
 
     class Verifying(ssl.SSLObject):
         def do_handshake(self) -> None:
-            """Do the handshake, and check who the peer is."""
+            """Do the handshake, and check the identity of the peer."""
             super().do_handshake()
             names = (self.getpeercert() or {}).get("subjectAltName", ())
             uris = [split_uri(str(each[1])) for each in names if each[0] == "URI"]
             found = [unquote(uri[1]) for uri in uris if uri is not None and uri[0] in domains]
             if expected not in found:
                 raise ssl.SSLCertVerificationError(
-                    f"the certificate is of {', '.join(found) or 'nobody in this cluster'}, not of"
-                    f" {expected}"
+                    f"the certificate is of {', '.join(found) or 'no principal of this cluster'},"
+                    f" not of {expected}"
                 )
 
     return Verifying

@@ -30,7 +30,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """The credentials of a client, and whom it trusts. The default is plain text without a token.
+    """The credentials of a client and its trusted authorities; by default plain text, no token.
 
     Attributes:
         ca: file (PEM) of the authorities that sign masters' certificates; None for plain text.

@@ -105,5 +105,5 @@ class LeaderSearch:
                 " be elected; try again in a few seconds"
             )
         errors = [self._errors[address] for address in addresses]
-        # A master that refuses the client says more than one that is not there.
+        # A refusal is more useful to the user than the error of a master that is down.
         return next((each for each in errors if not isinstance(each, Unavailable)), errors[0])

@@ -1,8 +1,8 @@
 """Links to the output of tasks, which a master signs and an agent verifies.
 
-Rule: a link is good for one path on one agent, to read, and for about a minute. The key of an
+Rule: a link permits to read one path on one agent, for about a minute. The key of an
 agent is derived from the secret of the cluster; masters send it in REGISTERED, and agents do not
-store it. Whoever holds a link may use it, so it is a credential: nothing logs it.
+store it. Anyone who holds a link may use it, so it is a credential: nothing logs it.
 """
 
 from __future__ import annotations

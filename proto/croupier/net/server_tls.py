@@ -134,7 +134,7 @@ def server_credentials(
 
 
 def check_master(tls: ServerTls, name: str = "") -> None:
-    """Check that clients will take the holder of the certificate for a master.
+    """Check that clients will accept the certificate as that of a master.
 
     They verify `name`; if that is empty, the name that follows from the trust domain.
 

@@ -1,4 +1,4 @@
-"""Failures of TLS, in words for users: gRPC's own say which library function failed."""
+"""Failures of TLS in words for users: gRPC's messages name the library function that failed."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class FaultCatalogue:
     """The kinds of faults, and those not available here with the reason.
 
     Attributes:
-        always: kinds of which each round has one besides.
+        always: kinds of faults that every round has as well.
     """
 
     kinds: tuple[Kind, ...]

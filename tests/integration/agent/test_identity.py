@@ -95,7 +95,7 @@ async def test_an_agent_joins_once_and_keeps_its_token(tmp_path: Path) -> None:
             await eventually(lambda: again.link.is_registered)
             assert (tokens_of(secured, again), again.state.agent_id) == (first, agent_id)
             assert await readiness(again) == "ready\n"
-            # It has a credential, so its metrics are not for everybody.
+            # It has a credential, so its metrics are not public.
             async with (
                 aiohttp.ClientSession() as session,
                 session.get(f"http://{again.http_address}/metrics") as answer,

@@ -318,7 +318,7 @@ async def test_every_call_with_certificates(tmp_path: Path) -> None:
             expected = dict(zip(CALLERS, ROWS[method], strict=True))
             assert found[method, "none"] == "U"
             assert _kind(found[method, "operator"]) == _kind(expected["operator"]), method
-        # TLS itself refuses these, whatever they call.
+        # TLS itself refuses these, for every call.
         past = (-2 * HOUR, -HOUR)
         forged = Authority().issue(tmp_path / "forged", "client/admin", trusting=authority().pem)
         refused = {

@@ -1,4 +1,4 @@
-"""Links to output are for the owner of a task and whoever may read the output of its role."""
+"""Links to output are for the owner of a task and principals with read-output on its role."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POLICY = AccessPolicy(
 
 @dataclass
 class Cluster:
-    """A framework with two tasks, of which the second has ended and was acknowledged."""
+    """A framework with two tasks; the second has ended and was acknowledged."""
 
     world: World
     agent_id: AgentId

@@ -1,4 +1,4 @@
-"""Administrators change groups and rules; somebody can always administer the cluster."""
+"""Administrators change groups and rules; a known principal can always administer the cluster."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class TestTheLastAdministrator:
         own = TokenId("0000000a")
         error = world.refused(RevokeToken(1, own, NOW_MS, ADMIN, own))
         assert isinstance(error, Conflict)
-        assert "nobody known" in str(error)
+        assert "no known principal" in str(error)
         # Proven by a certificate, or by another token, the same administrator can.
         world.ask(RevokeToken(1, own, NOW_MS, ADMIN))
         assert world.state.tokens.get(own) is None
@@ -179,4 +179,4 @@ def test_without_authentication_a_policy_is_prepared_by_anybody() -> None:
     world.ask(update(ANNA, by=ANONYMOUS))
     assert world.state.access.rules == {"ads": ANNA.rule}
     error = world.ask(update(SetGroup("admin", frozenset()), by=ANONYMOUS))
-    assert isinstance(error, Conflict), "nobody could administer once it is on"
+    assert isinstance(error, Conflict), "no principal could administer once it is on"

@@ -127,7 +127,7 @@ def test_check_is_bounded_when_many_starve_without_victims() -> None:
 
 
 @pytest.mark.parametrize("views_all", [False, True])
-def test_a_victim_learns_for_whom_only_if_it_may_view_that(views_all: bool) -> None:
+def test_a_victim_learns_the_beneficiary_only_if_it_may_view_it(views_all: bool) -> None:
     world = SecuredWorld(settings=HURRY)
     world.allow("bob client/bob register,run-as *", "anna client/anna register,run-as *")
     world.member("viewer", *(["anna"] if views_all else []))

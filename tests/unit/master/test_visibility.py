@@ -201,7 +201,7 @@ def test_an_owner_sees_which_of_its_frameworks_came_first_in_a_role(
     assert found.detail == text
 
 
-def test_without_authentication_everybody_sees_everything() -> None:
+def test_without_authentication_every_caller_sees_everything() -> None:
     scene = Scene()
     scene.state.set_access(type(scene.state.access)(is_on=False))
     nobody: Principal = ANONYMOUS

@@ -1,4 +1,4 @@
-"""Each route states what it requires, and nobody gets past that."""
+"""Each route states what it requires, and requests without that are refused."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A private authority in a directory, the certificates that it signs, and what they say."""
+"""A private authority in a directory, the certificates that it signs, and their contents."""

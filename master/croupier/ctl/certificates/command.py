@@ -37,7 +37,7 @@ def issue(directory: Path, leaf: Leaf, days: int, *, force: bool, as_json: bool)
     _print(
         made,
         f"{made.cert}  certificate, valid for {days} days, until {expires}",
-        f"{made.key}  its key: nobody else may read it",
+        f"{made.key}  its private key: keep it secret",
         "",
         *_next_lines(leaf, made),
         "",

@@ -144,7 +144,7 @@ class AuthorityDirectory:
         for path in self.leaves():
             if any(each.issuer != current.subject for each in read_certificates(path)):
                 raise Conflict(
-                    f"{path} was signed by the old authority, and nobody would trust it; renew it"
+                    f"{path} was signed by the old authority, and would lose its trust; renew it"
                     f" first: croupier cert renew {self.path}"
                 )
         _write(self.ca, to_pem([current]), 0o644)

@@ -37,7 +37,7 @@ def certificate_views(path: Path, now: datetime) -> list[View]:
 
 
 def certificate_view(certificate: x509.Certificate, file: Path, now: datetime) -> View:
-    """Return what a certificate says."""
+    """Return the contents of a certificate."""
     left_s = (certificate.not_valid_after_utc - now).total_seconds()
     is_begun = certificate.not_valid_before_utc <= now
     return {

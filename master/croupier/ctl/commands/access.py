@@ -30,7 +30,7 @@ def show(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
 
 @access.command(name="whoami")
 def whoami(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
-    """Show whom the master takes you for: principal, groups, credential."""
+    """Show what the master identifies you as: principal, groups, credential."""
     from croupier.ctl.policy import show_caller
 
     show_caller(master, as_json=as_json)

@@ -187,7 +187,7 @@ def rotate(
     days: DaysFlag = CA_DAYS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Replace an authority without a break.
+    """Replace an authority without an interruption.
 
     ca.crt has the new and the old authority until --finish. Nothing stops meanwhile.
 

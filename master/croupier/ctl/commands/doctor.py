@@ -8,7 +8,7 @@ from croupier.ctl.flags import LOCAL, JsonListFlag, MasterFlag
 
 @app.command(name="doctor")
 def doctor(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> int:
-    """Check credentials, certificates, clocks, masters and agents, as seen from here.
+    """Check credentials, certificates, clocks, masters and agents from this machine.
 
     Each check is one line: ok, warn or fail, and what to do.
 

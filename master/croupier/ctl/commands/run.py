@@ -67,7 +67,7 @@ def run(
         Give the command its secrets as files in the directory $CROUPIER_SECRETS_DIR, and not as
         variables.
     insecure
-        Send secrets even unencrypted to another machine.
+        Allow sending secrets unencrypted to another machine.
     shell
         Run the words, joined by spaces, by sh -c.
     name

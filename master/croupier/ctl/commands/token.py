@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from croupier.ctl.app import family
 from croupier.ctl.flags import LOCAL, DryRunFlag, JsonFlag, JsonListFlag, MasterFlag
 
-token = family("token", "Create, list and revoke bearer tokens of clients and of agents to join.")
+token = family("token", "Create, list and revoke tokens of clients, and join tokens of agents.")
 create = family("create", "Create a token. It is shown once.", within=token)
 
 OutputFlag = Annotated[
@@ -65,7 +65,7 @@ def create_join(
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Create a token by which agents without a certificate join the cluster.
+    """Create a token with which agents without a certificate join the cluster.
 
     Each agent that joins gets a token of its own, which stays valid when this one expires.
 

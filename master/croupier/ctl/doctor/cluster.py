@@ -66,7 +66,7 @@ def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
     if not answer.is_auth_on:
         yield warn(
             "principal",
-            "authentication is off: everybody who reaches the master may do everything",
+            "authentication is off: anyone who can reach the master may do everything",
             "start masters with --auth, or with --tls-cert",
         )
         return

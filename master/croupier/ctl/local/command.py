@@ -62,7 +62,7 @@ def run_local(spec: LocalSpec, place: Place) -> int:
 
 
 def welcome(plan: Plan, directory: Path, passes: bool, access: str = "") -> str:
-    """Return the message for a cluster that is ready; `access` says who can use it."""
+    """Return the message for a cluster that is ready; `access`: the users that can use it."""
     count, each = len(plan.agents), Resources(plan.each[0].scalars)
     where = "" if plan.master_address.port == MASTER_PORT else f" --master {plan.master_address}"
     scheme = "https" if access else "http"

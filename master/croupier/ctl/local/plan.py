@@ -116,7 +116,7 @@ def make_plan(
     http_port: int,
     files: SecurityFiles | None = None,
 ) -> Plan:
-    """Plan the daemons; the ports are not 0. Without `files` nobody is authenticated."""
+    """Plan the daemons; the ports are not 0. Without `files`, authentication is off."""
     master_address, http_address = Address(HOST, master_port), Address(HOST, http_port)
     each = tuple(_resources(spec, machine, index) for index in range(spec.agents))
     return Plan(

@@ -35,7 +35,7 @@ def time_text(time_ms: int) -> str:
 
 
 def scope_text(token: View) -> str:
-    """Return whom the token is for: a principal, or the agents that may join by it."""
+    """Return the holder of the token: a principal, or the agents that may join with it."""
     if token["kind"] != "join":
         return str(token["principal"])
     uses = token["uses_left"]

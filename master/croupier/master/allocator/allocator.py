@@ -287,7 +287,10 @@ class Allocator:
         return self.back_off.ended(party, agent_id, kept_since, now)
 
     def offer_review_at(self, framework_id: FrameworkId, expires_at: float, now: float) -> float:
-        """Return until when an offer stays whoever waits: for a moment during a back-off."""
+        """Return the time until which an offer is kept even if other frameworks wait.
+
+        During a back-off that is a moment (`MOMENT_S`).
+        """
         last = self.back_off.active(now)
         if expires_at <= now or not last or self._party(framework_id) not in last:
             return expires_at

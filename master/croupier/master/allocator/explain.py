@@ -86,7 +86,7 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
 
 
 def _backing_off(leaf: Leaf, seconds: float, agent_id: str = "") -> PassedOver:
-    """Return that the leaf comes last because its party left offers unanswered."""
+    """Return the reason of a leaf whose party backs off after unanswered offers."""
     whose = "its principal" if leaf.owner else "it"
     detail = (
         f"{whose} kept an agent for {PATIENCE_S:.0f} s or longer without launching a task: other"

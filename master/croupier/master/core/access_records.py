@@ -64,12 +64,12 @@ class TokenRecord:
     """A token; times are milliseconds since the epoch.
 
     Attributes:
-        principal: whom it proves; empty for a join token.
+        principal: the principal that it proves; empty for a join token.
         hash: SHA-256 of its secret, in hexadecimal digits.
         created_by: the principal that created it, or `join:ID` for the join token.
         expires_ms: None: it does not expire.
         uses_left: how many more agents may join with it; None: any number.
-        attributes: `NAME:VALUE`, each of which an agent that joined with it must have.
+        attributes: `NAME:VALUE`; an agent that joined with it must have all of them.
         description: for people.
     """
 

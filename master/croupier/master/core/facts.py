@@ -168,7 +168,7 @@ class OfferEnded:
 
 @dataclass(frozen=True, slots=True)
 class OffersUnanswered:
-    """A framework or its principal kept an agent for long without a launch, and backs off.
+    """A framework or its principal kept an agent too long without a launch, and backs off.
 
     Attributes:
         kept_s: how long the agent was offered to it in a row.

@@ -49,7 +49,7 @@ from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Connect an agent: new, reconnected, or replacing an older session."""
     try:
-        # First: what else an impostor says has no effect.
+        # First, so that the rest of an impostor's message has no effect.
         event = _identified(state, event)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
@@ -247,7 +247,7 @@ def _identified(state: State, event: Register) -> Register:
 
     Raises:
         Unauthenticated: if it has no credential.
-        PermissionDenied: if it has proven another id, or lacks an attribute of its join token.
+        PermissionDenied: if it has proven another id, or has not all attributes of its join token.
     """
     if not state.access.is_on:
         return event

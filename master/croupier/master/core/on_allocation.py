@@ -109,10 +109,7 @@ def _review_offers(state: State, framework_id: FrameworkId, now: float) -> None:
 
 
 def on_offer_due(state: State, offer: Offer, now: float) -> Iterator[Effect]:
-    """End an offer whose lease is over, or that a framework keeps which backs off.
-
-    The latter may keep it until another framework waits.
-    """
+    """End an offer if its lease is over, or if its framework backs off and others wait."""
     message = "its lease ended"
     review_at = state.allocator.offer_review_at(offer.framework_id, offer.expires_at, now)
     if review_at > now:

@@ -1,7 +1,7 @@
 """Commands for groups and rules.
 
-Rule: after each command somebody can still administer the cluster: the caller, or the holder of a
-token. The core has no clock, so commands that need the time bring it along.
+Rule: after each command a known principal can still administer the cluster: the caller, or the
+holder of a token. The core has no clock, so commands that need the time contain it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UpdatePolicy(OperatorCommand[PolicyAnswer]):
 
     Attributes:
         now_ms: milliseconds since the epoch.
-        dry_run: change nothing, and answer what the changes would make.
+        dry_run: change nothing, and return the policy that the changes would make.
     """
 
     changes: tuple[PolicyChange, ...]
@@ -55,7 +55,7 @@ class UpdatePolicy(OperatorCommand[PolicyAnswer]):
         Raises:
             PermissionDenied: if the caller may not administer the cluster.
             InvalidRequest, NotFound: if a change is malformed, or names what does not exist.
-            Conflict: if the policy would be too large, or nobody could change it any more.
+            Conflict: if the policy would be too large, or no known principal could change it.
         """
         require_administer(state, self.caller)
         if not 1 <= len(self.changes) <= MAX_CHANGES:
@@ -82,7 +82,7 @@ def check_administered(
     now_ms: int,
     without: TokenId | None = None,
 ) -> None:
-    """Check that somebody can administer the cluster.
+    """Check that a known principal can administer the cluster.
 
     Credentials that the core does not know, such as certificates, do not count.
 
@@ -101,7 +101,7 @@ def check_administered(
         for token in state.tokens
     ):
         raise Conflict(
-            "nobody known could administer the cluster any more; do this with another"
+            "no known principal could administer the cluster any more; do this with another"
             " administrator's credential, or with the token of the master's --admin-token-file"
         )
 

@@ -105,9 +105,10 @@ class RevokeToken(OperatorCommand[TokenRecord]):
         """Revoke the token.
 
         Raises:
-            PermissionDenied: if it is not the caller's, who may not administer the cluster.
+            PermissionDenied: if the token is another principal's, and the caller may not administer
+                the cluster.
             NotFound: if there is none.
-            Conflict: if nobody could change the policy any more.
+            Conflict: if no known principal could change the policy any more.
         """
         token = state.tokens.get(self.token_id)
         if token is None or not token.principal or token.principal != self.caller.name:
@@ -130,7 +131,7 @@ class JoinAgent(OperatorCommand[TokenRecord]):
     """Give an agent a token of its own. A repeated command changes nothing.
 
     Attributes:
-        join_token: by which the caller is authenticated.
+        join_token: the token that authenticates the caller.
         token_id, token_hash: of the token that the agent has made.
         now_ms: milliseconds since the epoch.
     """
@@ -146,8 +147,8 @@ class JoinAgent(OperatorCommand[TokenRecord]):
         """Bind the token to the agent's id.
 
         Raises:
-            Unauthenticated: if the join token is unknown, spent or expired.
-            PermissionDenied: if the agent lacks an attribute that the join token asks for.
+            Unauthenticated: if the join token is unknown, expired or has no uses left.
+            PermissionDenied: if the agent does not have an attribute that the join token requires.
             Removed: if the agent was declared gone.
             Conflict: if the agent's id is taken.
         """
@@ -250,14 +251,14 @@ def forget_tokens(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
 
 
 def _forget(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
-    """Forget tokens that nothing was opened with, or whose streams the shell has ended."""
+    """Forget tokens without open streams, or whose streams the shell has ended."""
     for token_id in token_ids:
         state.tokens.remove(token_id)
         yield Save(ForgetToken(token_id))
 
 
 def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
-    """Store a new token, and forget some that are of no use any more.
+    """Store a new token, and forget some that can no longer be used.
 
     Raises:
         Conflict: if there are too many.
@@ -267,7 +268,7 @@ def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
     count = state.tokens.count(token.kind)
     useless = [] if is_agent else state.tokens.expired(now_ms)
     if count - len(useless) >= most:
-        spare = state.tokens.of_unknown_agent(state.agents) if is_agent else state.tokens.spent()
+        spare = state.tokens.of_unknown_agent(state.agents) if is_agent else state.tokens.used_up()
         useless += [spare] if spare is not None and spare not in useless else []
     if count - len(useless) >= most:
         raise Conflict(f"there are {count} tokens; revoke some first")

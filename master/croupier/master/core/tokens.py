@@ -64,7 +64,7 @@ class Tokens:
         found = (each.token_id for each in self._others.values() if each.is_expired(now_ms))
         return list(islice(found, EXPIRED_AT_ONCE))
 
-    def spent(self) -> TokenId | None:
+    def used_up(self) -> TokenId | None:
         """Return the oldest join token without uses left. O(tokens but agents')."""
         return next((each.token_id for each in self._others.values() if each.uses_left == 0), None)
 

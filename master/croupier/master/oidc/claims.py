@@ -1,7 +1,7 @@
-"""The claims of a token, and whom they name. Pure.
+"""The claims of a token, and the principal that they name. Pure.
 
-Rule: issuer and audience match exactly; a token without an expiry or a subject names nobody. Clocks
-may differ by `SKEW_S`. Errors quote nothing of a token but the names of claims.
+Rule: issuer and audience match exactly; a token without an expiry or a subject is refused. Clocks
+may differ by `SKEW_S`. Errors quote only the names of claims.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LATEST_S: Final = 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What tokens must say.
+    """The claims that tokens must have.
 
     Attributes:
         issuer: the provider's identifier, an URL.
@@ -37,7 +37,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a token names.
+    """The principal that a token names.
 
     Attributes:
         expires_ms: when the token is refused, in milliseconds since the epoch.
@@ -48,7 +48,7 @@ class Identity:
 
 
 def identity_of(claims: Mapping[str, Any], expected: Expectation, now_s: float) -> Identity:
-    """Return whom verified claims name; `now_s`: seconds since the epoch.
+    """Return the principal that verified claims name; `now_s`: seconds since the epoch.
 
     Raises:
         Unauthenticated: if the token is of another issuer, for another audience, not valid now, or

@@ -24,9 +24,9 @@ class OidcFlags:
     """
 
     oidc_issuer: str = ""
-    """Identity provider (OpenID Connect) whose bearer tokens name callers, such as
-    https://login.example.com/realms/main: exactly as the provider names itself. Needs the extra
-    croupier[oidc]."""
+    """Identity provider (OpenID Connect) that issues bearer tokens for callers, such as
+    https://login.example.com/realms/main. Must equal the issuer (iss) in its tokens. Needs the
+    extra croupier[oidc]."""
 
     oidc_audience: str = ""
     """Audience (aud) of tokens for this cluster: the client id that the provider has given it."""

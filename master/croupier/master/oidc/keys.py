@@ -52,7 +52,7 @@ def keys_of(document: Mapping[str, Any]) -> Keys:
 
 
 def key_id_of(token: str) -> str:
-    """Return the id of the key that is said to have signed the token; empty if it names none.
+    """Return the id of the key that the token names as its signer; empty if it names none.
 
     Raises:
         Unauthenticated: if it is malformed, or of an algorithm or a type that is not accepted.

@@ -1,7 +1,7 @@
 """An identity provider: its keys, cached.
 
-Rule: callers cannot make the master ask the provider more often than every `LEAST_S`, whatever
-tokens they send. If the provider cannot be reached, known keys stay in use for `MOST_S`.
+Rule: callers cannot make the master ask the provider more often than every `LEAST_S`, with
+any tokens. If the provider cannot be reached, known keys stay in use for `MOST_S`.
 """
 
 from __future__ import annotations

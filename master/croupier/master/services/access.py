@@ -150,7 +150,7 @@ def _decision(
     permissions = state.permissions(asked)
     decision = permissions.decide(action, target)
     if not permissions.is_on:
-        reason = "authentication is off: everybody may do everything"
+        reason = "authentication is off: every caller may do everything"
     elif decision:
         reason = f"rule {decision.rule!r} allows {asked} to {action.value} {target}"
     else:

@@ -114,7 +114,7 @@ class Authenticator:
             is_on: False: all callers are anonymous.
             trust_domain: returns that of this master's own certificate; empty accepts none.
             admin_token: the token of `LOCAL_ADMIN`.
-            is_mutual: whether the listener whose address masters advertise requires certificates.
+            is_mutual: whether the advertised listener of masters requires certificates.
             verifier: verifies tokens that are not Croupier's.
         """
         self.is_on, self.verifier = is_on, verifier

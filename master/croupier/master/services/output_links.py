@@ -1,4 +1,4 @@
-"""Links to the output of tasks: for whoever may read it."""
+"""Links to the output of tasks, for callers that may read it."""
 
 from __future__ import annotations
 

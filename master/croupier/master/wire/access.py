@@ -106,7 +106,7 @@ def token_to_wire(token: TokenRecord) -> pb.Token:
 
 
 def token_from_wire(wire: pb.Token, token_hash: bytes) -> TokenRecord:
-    """Convert a new token; the core sets when and by whom it is created.
+    """Convert a new token; the core sets its creator and the time.
 
     Raises:
         InvalidRequest: if its kind is unknown, or its hash has another length.

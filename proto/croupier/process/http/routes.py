@@ -72,7 +72,7 @@ class Routes:
         """Return what the route of a request requires; None if it was not added here."""
         resource = request.match_info.route.resource
         if resource is None:
-            # There is no such route, and 404 or 405 tells nothing.
+            # There is no such route; 404 or 405 discloses nothing.
             return Requirement.PUBLIC
         return self.requirements.get(resource.canonical)
 
@@ -85,5 +85,5 @@ class Routes:
         requirement = self.requirement_of(request)
         guard = None if requirement is None else self._guards.get(requirement)
         if guard is None:
-            raise PermissionDenied("nobody may request this")
+            raise PermissionDenied("this route has no requirement, so it is refused")
         await guard(request)

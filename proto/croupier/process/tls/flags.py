@@ -21,7 +21,7 @@ class TlsFlags:
     """Files of a daemon's certificate, which are reread when they change.
 
     Raises:
-        InvalidRequest: if a flag lacks another one.
+        InvalidRequest: if a flag is given without another that it needs.
     """
 
     tls_cert: Path | None = None
