@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from croupier.master.allocator import Allocator, Rules, policies
-from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
 from croupier.master.etcd.target import SCHEME, EtcdFiles, EtcdTarget
+from croupier.master.eventlog.flags import EventLogFlags
 from croupier.master.oidc.flags import OidcFlags
+from croupier.master.preemption_flags import PreemptionFlags
 from croupier.master.rate_limits import RateLimits
 from croupier.master.sealing.box import KeyBox
 from croupier.master.sealing.flags import SealingFlags
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
-from croupier.model.scalar import format_scalar, parse_scalar
 from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address
 from croupier.process.cli import Seconds, read_by
 from croupier.process.http.hosts import format_names, parse_names
@@ -72,29 +70,6 @@ class StoreChoice:
         if self.etcd is not None:
             return str(self.etcd)
         return "memory" if self.path is None else f"sqlite:{self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class FileSize:
-    """Size limit of a file, in bytes."""
-
-    bytes: int
-
-    @classmethod
-    def parse(cls, text: str) -> FileSize:
-        """Read `64MB`.
-
-        Raises:
-            InvalidRequest: if it is not a size, or not between 0.1MB and 64GB.
-        """
-        milli_mib = parse_scalar("disk", text)
-        size = milli_mib * 1024 * 1024 // 1000
-        if not 1024**2 // 10 <= size <= 64 * 1024**3:
-            raise InvalidRequest("the size of a file must be between 0.1MB and 64GB")
-        return cls(size)
-
-    def __str__(self) -> str:
-        return format_scalar("disk", self.bytes * 1000 // (1024 * 1024))
 
 
 @Parameter(name="*")
@@ -167,24 +142,7 @@ class MasterConfig:
     """Order in which agents are offered: arrival (first free), random, pack (best fit) or spread
     (worst fit)."""
 
-    preemption: bool = False
-    """Preempt tasks on behalf of starved frameworks. Settings of a role override it."""
-
-    preemption_tolerance: float = 0.8
-    """Fraction of its fair share below which a framework starves."""
-
-    starvation_timeout: Seconds = 60.0
-    """Time that a framework must starve before the master preempts for it, such as 60s."""
-
-    guarantee_timeout: Seconds = 15.0
-    """Time that a role must be below its guarantee before the master preempts for it, such as
-    15s."""
-
-    preemption_grace: Seconds = 30.0
-    """Time that a framework has to end a task that the master preempts, such as 30s."""
-
-    preemption_min_age: Seconds = 0.0
-    """Age below which tasks are not preempted, such as 1m."""
+    preemption: PreemptionFlags = PreemptionFlags()  # noqa: RUF009 - frozen
 
     offer_lease: Seconds = 10.0
     """Default lease of an offer, such as 10s. A framework may ask for another one."""
@@ -205,14 +163,7 @@ class MasterConfig:
     agent_removals: int = 100
     """Limit of agents that become unreachable within a minute; further agents wait."""
 
-    event_log: Path | None = None
-    """File for a log of all events, for `croupier replay`; older files are kept beside it."""
-
-    event_log_size: Annotated[FileSize, read_by(FileSize.parse)] = FileSize(64 * 1024**2)
-    """Size at which the event log begins a new file, such as 64MB."""
-
-    event_log_files: int = 8
-    """Number of event log files that are kept, the newest included."""
+    recording: EventLogFlags = EventLogFlags()  # noqa: RUF009 - frozen
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 
@@ -272,8 +223,6 @@ class MasterConfig:
             raise InvalidRequest(
                 "--agent-timeout must be at least twice --heartbeat, at most a day"
             )
-        if not 2 <= self.event_log_files <= 1000:
-            raise InvalidRequest("--event-log-files must be between 2 and 1000")
         if self.store.etcd is None:
             self._check_alone()
         else:
@@ -283,7 +232,6 @@ class MasterConfig:
         if not 1 <= self.agent_removals <= 1_000_000:
             raise InvalidRequest("--agent-removals must be between 1 and 1,000,000")
         self._check_access()
-        self._preemption()
 
     @property
     def requires_auth(self) -> bool:
@@ -321,7 +269,7 @@ class MasterConfig:
             removals=self.agent_removals,
             offer_lease_s=self.offer_lease,
             max_offer_lease_s=self.longest_lease_s,
-            preemption=self._preemption(),
+            preemption=self.preemption.rules(),
             auth=self.requires_auth,
         )
 
@@ -409,15 +357,3 @@ class MasterConfig:
                     f"traffic to etcd at {member} would not be encrypted; give --etcd-ca,"
                     " or --insecure to accept that"
                 )
-
-    def _preemption(self) -> PreemptionRules:
-        if not isfinite(self.preemption_tolerance):
-            raise InvalidRequest("--preemption-tolerance must be a number")
-        return PreemptionRules(
-            is_on=self.preemption,
-            tolerance=Fraction(self.preemption_tolerance).limit_denominator(1000),
-            fair_timeout_s=self.starvation_timeout,
-            guarantee_timeout_s=self.guarantee_timeout,
-            grace_s=self.preemption_grace,
-            min_age_s=self.preemption_min_age,
-        )

@@ -241,7 +241,8 @@ async def _given_up(
 def _open_log(
     config: MasterConfig, registry: Registry, master_id: str, clock: Clock, now: float
 ) -> FileRecorder | None:
-    if config.event_log is None:
+    flags = config.recording
+    if flags.event_log is None:
         return None
     head = Head(
         FORMAT,
@@ -259,8 +260,8 @@ def _open_log(
         roles=config.weights.settings(),
         registry=_without_secret(registry),
     )
-    writer = Writer(config.event_log.expanduser(), config.event_log_files)
-    return FileRecorder(writer, config.event_log_size.bytes, head, clock)
+    writer = Writer(flags.event_log.expanduser(), flags.event_log_files)
+    return FileRecorder(writer, flags.event_log_size.bytes, head, clock)
 
 
 def _without_secret(registry: Registry) -> Registry:

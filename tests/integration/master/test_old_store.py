@@ -14,6 +14,7 @@ import pytest
 
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.eventlog.flags import EventLogFlags
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
@@ -201,7 +202,7 @@ async def test_logs_do_not_contain_the_cluster_secret(
     store, log = StoreChoice(tmp_path / "master.db"), tmp_path / "events.log"
     for _ in range(2):
         async with (
-            running_master(store=store, event_log=log) as master,
+            running_master(store=store, recording=EventLogFlags(event_log=log)) as master,
             RawAgent(master.address) as agent,
         ):
             await agent.register()

@@ -17,6 +17,7 @@ import pytest
 from croupier.master.app import Master, run_master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import MasterRecord
+from croupier.master.eventlog.flags import EventLogFlags
 from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.term import Term
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, Unavailable
@@ -329,7 +330,9 @@ async def test_pending_questions_fail_when_the_term_ends() -> None:
 
 async def test_each_term_begins_an_event_log(tmp_path: Path) -> None:
     election = FakeElection()
-    async with elected_master(election, event_log=tmp_path / "log") as master:
+    async with elected_master(
+        election, recording=EventLogFlags(event_log=tmp_path / "log")
+    ) as master:
         for epoch in (1, 2):
             await election.elect()
             await leads(master, epoch)
@@ -351,7 +354,12 @@ async def test_the_event_log_of_a_registry_that_cannot_be_recovered_is_written(
 
     monkeypatch.setattr("croupier.master.term.recover_state", fail)
     log = tmp_path / "log"
-    config = MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(None), event_log=log)
+    config = MasterConfig(
+        listen=ANY_PORT,
+        http=ANY_PORT,
+        store=StoreChoice(None),
+        recording=EventLogFlags(event_log=log),
+    )
     with pytest.raises(ValueError, match="unrecoverable"):
         await run_master(config, asyncio.Event())
     assert '"master_id"' in log.read_text()
