@@ -47,7 +47,7 @@ class AccessRules(CoreWorld):
         who=st.sampled_from(["admin", "admin", "anna", "nobody"]),
     )
     def policy_changes(self, changes: list[PolicyChange], who: str) -> None:
-        """Change rules; whoever changes them can do so again, or the holder of a token."""
+        """Change rules; the caller, or the holder of a token, can change them again."""
         before, state = self.world.state.access, self.world.state
         command = UpdatePolicy(1, tuple(changes), self.wall_ms(), caller=caller(who))
         self.world.do(command)

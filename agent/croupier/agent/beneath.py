@@ -47,7 +47,7 @@ _how: Final = _OpenHow(_DIRECTORY, 0, _RESOLVE)
 
 @contextmanager
 def directory_beneath(root: int, components: Sequence[str]) -> Iterator[int]:
-    """Open a directory below `root`, for the context, only to open entries of it.
+    """Open a directory below `root` for the context, to open entries below it.
 
     Args:
         root: descriptor of a directory.

@@ -1,4 +1,4 @@
-"""What an agent proves its identity by: its certificate, or a token of its own.
+"""The credential of an agent: its certificate, or a token of its own.
 
 Rule: a certificate names the agent's id, which then never changes. Without such a certificate, the
 agent makes a token, binds it to the id that it has chosen, and has a master accept it: it joins.

@@ -1,4 +1,4 @@
-"""Limits of what one principal may ask for in a time, so that none slows down the others.
+"""Rate limits of each principal, so that none slows down the others.
 
 Rule: a call on a stream is never refused for its rate: the master reads that stream later. A unary
 call waits for at most `PATIENCE_S`, and is refused if that is not enough.

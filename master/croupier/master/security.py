@@ -1,4 +1,4 @@
-"""What stands between peers and the services of a master, over all of its terms."""
+"""The security of a master's services, over all of its terms."""
 
 from __future__ import annotations
 

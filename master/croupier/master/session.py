@@ -36,7 +36,7 @@ MessageT = TypeVar("MessageT")
 
 
 class StreamObserver(Protocol):
-    """Notes what becomes of the calls on a stream."""
+    """Records the results of the calls on a stream."""
 
     def sent(self, message: ToFramework | ToAgent, /) -> None:
         """Note a message to the peer."""
@@ -108,7 +108,7 @@ class FrameworkSession(Session[ToFramework]):
         *,
         is_private: bool = True,
     ) -> None:
-        """Seal secrets in `box`; `is_private`: nobody else can read the stream."""
+        """Seal secrets in `box`; `is_private`: third parties cannot read the stream."""
         known: KnownAgents = {}
         self.framework_id = FrameworkId("")
         self.is_private = is_private
@@ -157,7 +157,7 @@ class AgentSession(Session[ToAgent]):
         *,
         is_private: bool = True,
     ) -> None:
-        """Open secrets with `box`; `is_private`: nobody else can read the stream."""
+        """Open secrets with `box`; `is_private`: third parties cannot read the stream."""
         self.is_private = is_private
         self._box = box or KeyBox()
         self.links: LinkKeys | None = None

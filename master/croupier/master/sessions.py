@@ -217,7 +217,7 @@ class Sessions:
                     session.beat()
 
     def _report_unsent(self, effect: Send, error: Unopenable) -> None:
-        """Report a launch whose secrets cannot be opened; nothing else is disturbed."""
+        """Report a launch whose secrets cannot be opened; other messages are sent as usual."""
         assert isinstance(effect.message, LaunchTask)
         framework_id, task_id = effect.message.framework_id, effect.message.task.task_id
         _log.error(

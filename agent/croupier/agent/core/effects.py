@@ -116,7 +116,7 @@ class Spawn:
 
     Attributes:
         again: an earlier life may have left a sandbox in which nothing ran.
-        secrets: values for the task, which the agent keeps nowhere else.
+        secrets: values for the task; the agent stores them nowhere else.
     """
 
     key: Key

@@ -221,7 +221,7 @@ class Leaf(Node):
         self.attach(self.parent)
 
     def attach(self, parent: Branch | None) -> None:
-        """Hang the leaf below its role, or below its owner in that role."""
+        """Add the leaf below its role, or below its owner in that role."""
         assert isinstance(parent, RoleNode | PrincipalNode)
         self.parent, self.path = parent, (self, *parent.path)
         self.role_node = parent if isinstance(parent, RoleNode) else parent.role_node
@@ -273,7 +273,7 @@ class Leaf(Node):
 
 
 def diverging(one: Leaf, other: Leaf) -> tuple[Node, Node]:
-    """Return the siblings through which two leaves hang below the last node that they share."""
+    """Return the siblings above two leaves, right below their lowest common ancestor."""
     theirs = {node.parent: node for node in other.path}
     for node in one.path:
         if node.parent in theirs:

@@ -1,4 +1,4 @@
-"""Records of who may do what: groups, rules and tokens.
+"""Records of access: groups, rules and tokens.
 
 Rule: a token's record holds the hash of its secret, never the secret.
 """
@@ -21,7 +21,7 @@ TokenId = NewType("TokenId", str)
 
 @recorded("TokenKind", "CLIENT=client JOIN=join AGENT=agent")
 class TokenKind(Enum):
-    """What a token proves.
+    """Kind of a token, by what it proves.
 
     CLIENT: its bearer is `client/NAME`. JOIN: its bearer may give an agent a token of its own.
     AGENT: its bearer is `agent/ID`.

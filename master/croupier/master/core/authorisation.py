@@ -41,7 +41,7 @@ def may_view_agent(permissions: Permissions, agent_id: AgentId) -> bool:
 
 
 def finds_in_role(permissions: Permissions, action: Action, role: Role, owner: str = "") -> bool:
-    """Return whether a role, or what `owner` has in it, exists for who wants to do `action`."""
+    """Return whether a role, or `owner`'s object in it, exists for a caller of `action`."""
     viewed = may_on_role(permissions, Action.VIEW, role, owner)
     return bool(viewed or may_on_role(permissions, action, role, owner))
 

@@ -171,8 +171,8 @@ class OffersUnanswered:
     """A framework or its principal kept an agent too long without a launch, and backs off.
 
     Attributes:
-        kept_s: how long the agent was offered to it in a row.
-        back_off_s: for how long other frameworks come first.
+        kept_s: seconds for which the agent was offered to it in a row.
+        back_off_s: seconds for which other frameworks come first.
     """
 
     framework_id: FrameworkId

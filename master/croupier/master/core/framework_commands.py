@@ -56,7 +56,7 @@ class TeardownFramework(OperatorCommand[TornDown]):
         framework_id, permissions = self.framework_id, state.permissions(self.caller)
         framework = state.frameworks.get(framework_id)
         if framework is None:
-            # Its owner is not known any more.
+            # Its owner is no longer known.
             may_know = any(map(permissions.allows_somewhere, (Action.TEARDOWN, Action.REGISTER)))
             if framework_id not in state.removed or not may_know:
                 raise NotFound(f"no framework {framework_id!r}")

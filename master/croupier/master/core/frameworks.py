@@ -73,7 +73,7 @@ class Framework:
             that are not in the ledger either.
         takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         ended: the number of ended tasks that were not acknowledged.
-        owner: the principal that alone may subscribe it; empty without authentication.
+        owner: the only principal that may subscribe it; empty without authentication.
         principal: the caller of its present or latest session.
     """
 

@@ -47,7 +47,7 @@ def accept(
 
     Raises:
         InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
-        PermissionDenied: if the framework may not be in the role of the offers any more.
+        PermissionDenied: if the framework may no longer be in the role of the offers.
     """
     refuse_s = checked_refusal(state, call.refuse_s)
     listed = call.all_tasks

@@ -101,7 +101,7 @@ def _begin(state: State, plan: Plan, now: float) -> Iterator[Effect]:
     reason = f"framework {starving.framework_id} in role {starving.role} {since}"
 
     def reason_for(victim: Leaf) -> str:
-        """Return the reason; it names the starving framework only to those who may view it."""
+        """Return the reason; it names the starving framework only to callers that may view it."""
         viewer = Principal(state.frameworks[victim.framework_id].owner)
         starved = state.frameworks[starving.framework_id]
         permissions = state.permissions(viewer)

@@ -25,7 +25,7 @@ from croupier.model.roles import RoleSettings
 from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskInfo, TaskStatus
 
-# The owner of what was made without authentication.
+# The owner of frameworks that were made without authentication.
 NO_OWNER: Final = PrincipalName("")
 
 
