@@ -36,7 +36,7 @@ def _file(name: str, text: str) -> Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The masters of one cluster, one of which leads, and the credentials for it.
+    """The masters of one cluster, and the credentials for it.
 
     Credentials that are not given are found in the environment or a file.
     """

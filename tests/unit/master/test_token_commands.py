@@ -262,7 +262,7 @@ class TestJoin:
         world.ask(join("a2", "000000a2"))
         world.secured_agent("a1")
         world.ask(join("a3", "000000a3"))
-        assert world.state.tokens.of_agent(AgentId("a2")) is None, "nobody knows a2"
+        assert world.state.tokens.of_agent(AgentId("a2")) is None, "a2 is unknown"
         world.secured_agent("a3")
         assert isinstance(world.refused(join("a2", "000000a2")), Conflict)
 
