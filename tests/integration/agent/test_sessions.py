@@ -51,6 +51,7 @@ async def test_a_task_keeps_running_without_a_master(
     await eventually(lambda: not serving.agent.link.is_registered)
     (tmp_path / "work" / "sandboxes" / F / "t1" / "go").touch()
     await eventually(lambda: not is_running(running.pid))
+    await eventually(lambda: task.state is FINISHED, what="the agent notices its end")
     await master.start()
     session = await master.agent(sessions=2)
     assert session.register is not None

@@ -68,7 +68,10 @@ async def test_a_task_outlives_its_agent_and_the_next_gets_its_end(
 async def test_an_adopted_task_can_be_killed(
     runner: TaskRunner, killed_supervisor: KilledSupervisor
 ) -> None:
-    line = "setsid sleep 60 & echo $! > deep; trap '' TERM; echo $$ > ready; sleep 60; sleep 60"
+    # Only a session of its own protects the deep process, so `ready` waits until it has one.
+    deep_line = "setsid sh -c 'touch apart; exec sleep 60' & echo $! > deep"
+    wait = "while ! [ -e apart ]; do sleep 0.01; done"
+    line = f"{deep_line}; {wait}; trap '' TERM; echo $$ > ready; sleep 60; sleep 60"
     killed_supervisor(2, line)
     for name in ("t0", "t1"):
         await runner.pid_in(name, "ready")
