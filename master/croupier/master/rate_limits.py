@@ -37,9 +37,10 @@ MOST_PRINCIPALS: Final = 50_000
 # Cost of a call beside its decision: to parse it, encode the answer and audit it. As measured, a
 # flood of 2,500 small calls a second doubles the latency of others.
 OVERHEAD: Final = 16
-# Cost of the calls of one principal in the inbox, alone and beside others.
+# Cost of the calls of one principal in the inbox, alone and beside others. The second is that of
+# one batch of the driver, for which others wait anyway; less would make smaller batches.
 WAITING_ALONE: Final = 2_000
-WAITING: Final = 100
+WAITING: Final = 500
 # A principal is active for this time after a call.
 ACTIVE_S: Final = 0.25
 # Calls without a valid credential from one address; beyond that their refusal is delayed.
