@@ -33,6 +33,15 @@ _ODD_ENVELOPE: Final = 0.002
 # Another agent has taken over the id: the agent ends, as it must.
 _FATAL: Final = (framework_pb2.ERROR_CODE_FAILED_OVER,)
 
+# The agent ended the stream; StopAsyncIteration: before its REGISTER.
+_ENDED: Final = (
+    grpc.aio.AioRpcError,
+    grpc.aio.UsageError,
+    asyncio.InvalidStateError,
+    StopAsyncIteration,
+    TimeoutError,
+)
+
 
 class FalseMaster(Attack):
     """A server for one agent. Each of the agent's streams is a case."""
@@ -86,7 +95,7 @@ class FalseMaster(Attack):
                 self.sent += count
                 await asyncio.sleep(0 if self.rng.random() < 0.8 else LISTEN_S)
             self.answers["whole"] += 1
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError):
+        except _ENDED:
             self.answers["the agent ended it"] += 1
         except Exception as error:
             # gRPC's error for a stream that the peer has ended is not public.
@@ -109,6 +118,8 @@ class FalseMaster(Attack):
             for response in case.sent:
                 await context.write(response)
                 self.sent += 1
+        except StopAsyncIteration:
+            self.answers["the agent ended it"] += 1
         finally:
             ended.set()
 
