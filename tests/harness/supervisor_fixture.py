@@ -7,11 +7,14 @@ from pathlib import Path
 
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
+from croupier.agent.isolation.launch import Launch
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim
 from croupier.agent.supervisor import RunEvent, Supervisor
 from croupier.agent.unix_user import UnixUser
 from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.resources import NOTHING
+from croupier.model.task import Command, TaskInfo
 from tests.harness.eventually import eventually
 from tests.harness.processes import read_pid
 
@@ -20,6 +23,17 @@ PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 def key(name: str) -> Key:
     return (FrameworkId("F1"), TaskId(name))
+
+
+def launch_of(
+    name: str,
+    *argv: str,
+    environment: Mapping[str, str] = PATH,
+    user: UnixUser | None = None,
+) -> Launch:
+    """Return the launch of a task; its run has the name of the task."""
+    info = TaskInfo(TaskId(name), Command(argv), NOTHING)
+    return Launch(name, key(name), info, "", argv, environment, user, program=argv[0])
 
 
 class TaskRunner:
@@ -44,7 +58,9 @@ class TaskRunner:
     ) -> None:
         """Start a task."""
         with self.sandboxes.create(key(name), account, again=True) as sandbox:
-            self.supervisor.spawn(key(name), name, argv, environment, sandbox, account)
+            self.supervisor.spawn(
+                launch_of(name, *argv, user=account, environment=environment), sandbox
+            )
 
     def shell(self, name: str, line: str) -> None:
         """Start a task from a shell line."""

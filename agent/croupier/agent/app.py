@@ -22,6 +22,7 @@ from croupier.agent.driver import Driver
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
+from croupier.agent.isolation.layers import Layers
 from croupier.agent.janitor import Janitor
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
@@ -162,7 +163,10 @@ class Agent:
         failed = metrics.launch_failed
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
-        machine = LocalMachine(sandboxes, supervisor, janitor, health_check, secret_files, failed)
+        isolation = Layers()
+        machine = LocalMachine(
+            sandboxes, supervisor, janitor, health_check, secret_files, isolation, failed
+        )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
         self._own("driver", self._driver.run())

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice
 from signal import SIGKILL, SIGTERM
 
@@ -14,6 +15,8 @@ from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.health_check import HealthCheck
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.layers import Layers
 from croupier.agent.janitor import Janitor
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
@@ -44,9 +47,14 @@ class LocalMachine:
         janitor: Janitor,
         health_check: HealthCheck,
         secret_files: SecretFiles,
+        isolation: Layers,
         failed: Callable[[str], None],
     ) -> None:
-        """Call `failed` with the step of each failed launch: user, sandbox, secrets or exec."""
+        """Call `failed` with the step of each failed launch.
+
+        Steps are user, sandbox, secrets, isolation and exec.
+        """
+        self._isolation = isolation
         self._secret_files = secret_files
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
         self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
@@ -69,12 +77,16 @@ class LocalMachine:
             return self._fail(key, "user", str(error))
         argv = _argv(info.command)
         opened = False
+        launch = Launch(spawn.run, key, info, "", argv, {}, user, program=argv[0])
         try:
             with self._sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
                 environment = self._environment(state.agent_id, key, info, sandbox, user)
                 environment |= self._secrets(spawn, info.command, user)
-                self._supervisor.spawn(key, spawn.run, argv, environment, sandbox, user)
+                launch = replace(launch, sandbox=sandbox.path, environment=environment)
+                self._supervisor.spawn(self._isolation.prepare(launch), sandbox)
+        except InvalidRequest as error:
+            return self._fail(key, "isolation", str(error))
         except SecretsUndeliverable as error:
             return self._fail(key, "secrets", str(error))
         except OSError as error:
@@ -112,6 +124,8 @@ class LocalMachine:
         """Remove a run's file and secrets; if that fails, the next agent does when it starts."""
         with suppress(OSError):
             self._secret_files.remove(run)
+        with suppress(OSError):
+            self._isolation.forget(run)
         with suppress(OSError):
             self._supervisor.forget(run)
 
@@ -155,8 +169,8 @@ class LocalMachine:
         }
 
 
-def _argv(command: Command) -> list[str]:
-    return ["/bin/sh", "-c", command.shell] if command.shell else list(command.argv)
+def _argv(command: Command) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", command.shell) if command.shell else command.argv
 
 
 def _ports(task: TaskInfo) -> dict[str, str]:

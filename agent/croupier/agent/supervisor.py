@@ -13,7 +13,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +22,7 @@ from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath, unlink_beneath
+from croupier.agent.isolation.launch import Launch
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
@@ -30,7 +31,6 @@ from croupier.agent.shim.orphan_sweep import RunMarks, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import Channels, move_up, start_shim
-from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest
 from croupier.process.logging import get_logger
 
@@ -95,15 +95,7 @@ class Supervisor:
     def __len__(self) -> int:
         return len(self._running)
 
-    def spawn(
-        self,
-        key: Key,
-        run: str,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        sandbox: Sandbox,
-        account: UnixUser | None = None,
-    ) -> None:
+    def spawn(self, launch: Launch, sandbox: Sandbox) -> None:
         """Start a shim that starts the process; the result is reported.
 
         The process leads a session and group of its own. Takes about a third of a millisecond.
@@ -112,11 +104,12 @@ class Supervisor:
             OSError: if the run file or the shim cannot be created.
             ValueError: if no process can be given one of the arguments or variables.
         """
-        path = self._path(run)
-        words = [sandbox.path, str(account or "-"), *argv]
+        path = self._path(launch.run)
+        user = () if launch.user is None else (f"user={launch.user}",)
+        words = [sandbox.path, *launch.options, *user, "--", *launch.argv]
         channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._pipe_end)
-        pid, pidfd = start_shim(self._shim, path, words, environment, channels)
-        self._watch(key, ShimProcess(run, pid, pidfd, argv[0]))
+        pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
+        self._watch(launch.key, ShimProcess(launch.run, pid, pidfd, launch.program))
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
         """Determine the state of a run of an earlier agent on this work dir.

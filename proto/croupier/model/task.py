@@ -16,6 +16,16 @@ from enum import IntEnum
 
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
+from croupier.model.isolation import (
+    MAX_COMPLETION_MS,
+    NO_FEATURES,
+    NO_ISOLATION,
+    NO_LIMITS,
+    Features,
+    Isolation,
+    Limits,
+    Usage,
+)
 from croupier.model.resources import Resources
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
 from croupier.model.tags import recorded
@@ -91,7 +101,7 @@ class Source(_Named):
     "AGENT_DISCONNECTED AGENT_REMOVED AGENT_RESTARTED AGENT_UNKNOWN FRAMEWORK_REMOVED "
     "RECONCILIATION TASK_KILLED_DURING_LAUNCH TASK_UNKNOWN AGENT_STOPPED KILLED_BY_FRAMEWORK "
     "KILLED_BY_OPERATOR AGENT_REREGISTERED TASK_GROUP_INVALID PREEMPTED AGENT_DRAINING "
-    "EXECUTOR_TERMINATED AGENT_REBOOTED GONE_BY_OPERATOR",
+    "EXECUTOR_TERMINATED AGENT_REBOOTED GONE_BY_OPERATOR MEMORY_LIMIT DISK_LIMIT TIMED_OUT",
 )
 class Reason(_Named):
     """The reason of a task's state; the numbers are those of the wire."""
@@ -119,6 +129,14 @@ class Reason(_Named):
     EXECUTOR_TERMINATED = 20
     AGENT_REBOOTED = 21
     GONE_BY_OPERATOR = 22
+    MEMORY_LIMIT = 23
+    DISK_LIMIT = 24
+    TIMED_OUT = 25
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether the task failed because it exceeded one of its limits."""
+        return self in (Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.TIMED_OUT)
 
 
 _S = TaskState
@@ -217,13 +235,17 @@ class Command:
             raise InvalidRequest("the secrets are too large")
 
 
-@recorded("TaskInfo", "task_id command resources name grace_ms labels")
+@recorded(
+    "TaskInfo",
+    "task_id command resources name grace_ms labels limits isolation max_completion_ms",
+)
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
     """A framework's description of a task.
 
     Attributes:
         grace_ms: time between SIGTERM and SIGKILL.
+        max_completion_ms: the task is ended this long after its start; 0: never.
     """
 
     task_id: TaskId
@@ -232,6 +254,9 @@ class TaskInfo:
     name: str = ""
     grace_ms: int = DEFAULT_GRACE_MS
     labels: tuple[tuple[str, str], ...] = ()
+    limits: Limits = NO_LIMITS
+    isolation: Isolation = NO_ISOLATION
+    max_completion_ms: int = 0
 
     @property
     def size(self) -> int:
@@ -240,12 +265,19 @@ class TaskInfo:
             len(self.task_id)
             + len(self.name)
             + self.command.size
+            + len(self.isolation.image)
             + sum(len(key) + len(value) for key, value in self.labels)
         )
 
+    def needs(self) -> Features:
+        """Return what an agent must be able to enforce for the task."""
+        if self.limits is NO_LIMITS and self.isolation is NO_ISOLATION:
+            return NO_FEATURES
+        return self.limits.needs() | self.isolation.needs()
+
     def outline(self) -> TaskInfo:
-        """Return the task without its command and labels."""
-        return replace(self, command=Command(), labels=())
+        """Return the task without its command, labels and image."""
+        return replace(self, command=Command(), labels=(), isolation=NO_ISOLATION)
 
     def slimmed(self) -> TaskInfo:
         """Return the task without sealed values; if it is large, its outline with its name cut."""
@@ -272,7 +304,19 @@ class TaskInfo:
             len(key) > MAX_LABEL or len(value) > MAX_LABEL for key, value in self.labels
         ):
             raise InvalidRequest(f"at most {MAX_LABELS} labels of {MAX_LABEL} characters")
+        if not 0 <= self.max_completion_ms <= MAX_COMPLETION_MS:
+            raise InvalidRequest("the time to complete must be between 0 and 366 days")
+        self.limits.check()
+        self._check_limits()
+        self.isolation.check()
         self.command.check()
+
+    def _check_limits(self) -> None:
+        """Check that no limit is below what the task is charged for."""
+        for name in ("cpus", "mem", "disk"):
+            limit: int = getattr(self.limits, name)
+            if limit and limit < self.resources[name]:
+                raise InvalidRequest(f"the limit of {name} is below the task's {name}")
 
 
 def check_grace(grace_ms: int) -> int:
@@ -289,7 +333,7 @@ def check_grace(grace_ms: int) -> int:
 @recorded(
     "TaskStatus",
     "framework_id task_id agent_id state source reason message sequence time_ms exit_code "
-    "signal pid decided_in_s is_reconciled",
+    "signal pid decided_in_s is_reconciled usage",
 )
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
@@ -308,6 +352,7 @@ class TaskStatus:
         decided_in_s: with UNKNOWN: seconds within which the master decides on the task; None if
             no decision is pending.
         is_reconciled: whether it answers RECONCILE; then it may repeat an earlier update.
+        usage: what the task has used, with its end; None if it was not measured.
     """
 
     framework_id: FrameworkId
@@ -324,6 +369,7 @@ class TaskStatus:
     pid: int = 0
     decided_in_s: float | None = None
     is_reconciled: bool = False
+    usage: Usage | None = None
 
     @property
     def needs_acknowledgement(self) -> bool:

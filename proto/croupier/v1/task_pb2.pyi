@@ -114,6 +114,12 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_AGENT_REBOOTED: _Reason.ValueType  # 21
     """The agent's machine has restarted."""
     REASON_GONE_BY_OPERATOR: _Reason.ValueType  # 22
+    REASON_MEMORY_LIMIT: _Reason.ValueType  # 23
+    """The task took more memory than its limit."""
+    REASON_DISK_LIMIT: _Reason.ValueType  # 24
+    """The task's sandbox took more disk than its limit."""
+    REASON_TIMED_OUT: _Reason.ValueType  # 25
+    """The task did not end within max_completion_ms."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """The reason of a task's state; Mesos' names."""
@@ -144,6 +150,12 @@ REASON_EXECUTOR_TERMINATED: Reason.ValueType  # 20
 REASON_AGENT_REBOOTED: Reason.ValueType  # 21
 """The agent's machine has restarted."""
 REASON_GONE_BY_OPERATOR: Reason.ValueType  # 22
+REASON_MEMORY_LIMIT: Reason.ValueType  # 23
+"""The task took more memory than its limit."""
+REASON_DISK_LIMIT: Reason.ValueType  # 24
+"""The task's sandbox took more disk than its limit."""
+REASON_TIMED_OUT: Reason.ValueType  # 25
+"""The task did not end within max_completion_ms."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 @_typing.final
@@ -277,6 +289,114 @@ class Label(_message.Message):
 Global___Label: _TypeAlias = Label  # noqa: Y015
 
 @_typing.final
+class Limits(_message.Message):
+    """Hard limits of a task; 0 leaves the default. A limit above the task's resources lets it use what
+    is idle; none is below them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPUS_MILLI_FIELD_NUMBER: _builtins.int
+    MEM_MILLI_FIELD_NUMBER: _builtins.int
+    DISK_MILLI_FIELD_NUMBER: _builtins.int
+    PIDS_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    cpus_milli: _builtins.int
+    """Thousandths of a cpu. Default: none, unless the agent sets quotas."""
+    mem_milli: _builtins.int
+    """Thousandths of a MiB. Default: `mem` of the task's resources."""
+    disk_milli: _builtins.int
+    """Of the sandbox; thousandths of a MiB. Default: `disk` of the task's resources."""
+    pids: _builtins.int
+    """Processes and threads. Default: set by the agent."""
+    files: _builtins.int
+    """Open files of each process. Default: set by the agent."""
+    def __init__(
+        self,
+        *,
+        cpus_milli: _builtins.int = ...,
+        mem_milli: _builtins.int = ...,
+        disk_milli: _builtins.int = ...,
+        pids: _builtins.int = ...,
+        files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus_milli", b"cpus_milli", "disk_milli", b"disk_milli", "files", b"files", "mem_milli", b"mem_milli", "pids", b"pids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Limits: _TypeAlias = Limits  # noqa: Y015
+
+@_typing.final
+class Isolation(_message.Message):
+    """Isolation that a task asks for, beyond what its agent gives to all tasks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    NO_NETWORK_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    namespaces: _builtins.bool
+    """A view of the machine of its own: processes, /tmp, a read-only system."""
+    no_network: _builtins.bool
+    """No network but a loopback interface of its own."""
+    image: _builtins.str
+    """The root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent."""
+    def __init__(
+        self,
+        *,
+        namespaces: _builtins.bool = ...,
+        no_network: _builtins.bool = ...,
+        image: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "namespaces", b"namespaces", "no_network", b"no_network"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Isolation: _TypeAlias = Isolation  # noqa: Y015
+
+@_typing.final
+class Usage(_message.Message):
+    """What a task has used since its start. 0: unknown or none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPU_MS_FIELD_NUMBER: _builtins.int
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PIDS_PEAK_FIELD_NUMBER: _builtins.int
+    READ_BYTES_FIELD_NUMBER: _builtins.int
+    WRITTEN_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    cpu_ms: _builtins.int
+    """Of all cpus together."""
+    memory_peak_bytes: _builtins.int
+    pids_peak: _builtins.int
+    read_bytes: _builtins.int
+    written_bytes: _builtins.int
+    disk_bytes: _builtins.int
+    """Of the sandbox."""
+    def __init__(
+        self,
+        *,
+        cpu_ms: _builtins.int = ...,
+        memory_peak_bytes: _builtins.int = ...,
+        pids_peak: _builtins.int = ...,
+        read_bytes: _builtins.int = ...,
+        written_bytes: _builtins.int = ...,
+        disk_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "memory_peak_bytes", b"memory_peak_bytes", "pids_peak", b"pids_peak", "read_bytes", b"read_bytes", "written_bytes", b"written_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
 class TaskInfo(_message.Message):
     """A framework's description of a task."""
 
@@ -288,8 +408,13 @@ class TaskInfo(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     KILL_POLICY_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
+    MAX_COMPLETION_MS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
+    max_completion_ms: _builtins.int
+    """The task is ended this long after its start, as FAILED with TIMED_OUT. 0: never."""
     @_builtins.property
     def command(self) -> Global___Command: ...
     @_builtins.property
@@ -298,6 +423,10 @@ class TaskInfo(_message.Message):
     def kill_policy(self) -> Global___KillPolicy: ...
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Label]: ...
+    @_builtins.property
+    def limits(self) -> Global___Limits: ...
+    @_builtins.property
+    def isolation(self) -> Global___Isolation: ...
     def __init__(
         self,
         *,
@@ -307,10 +436,13 @@ class TaskInfo(_message.Message):
         resources: _resources_pb2.Resources | None = ...,
         kill_policy: Global___KillPolicy | None = ...,
         labels: _abc.Iterable[Global___Label] | None = ...,
+        limits: Global___Limits | None = ...,
+        isolation: Global___Isolation | None = ...,
+        max_completion_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "kill_policy", b"kill_policy", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "kill_policy", b"kill_policy", "labels", b"labels", "name", b"name", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -333,6 +465,7 @@ class TaskStatus(_message.Message):
     SIGNAL_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     RECONCILED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task_id: _builtins.str
@@ -365,6 +498,10 @@ class TaskStatus(_message.Message):
     """An answer to RECONCILE: the latest status, which may have been sent before. All other fields
     are those of that update, and acknowledging `sequence` acknowledges it.
     """
+    @_builtins.property
+    def usage(self) -> Global___Usage:
+        """With the end of a task that was started."""
+
     def __init__(
         self,
         *,
@@ -381,11 +518,12 @@ class TaskStatus(_message.Message):
         signal: _builtins.int | None = ...,
         pid: _builtins.int = ...,
         decided_in_ms: _builtins.int | None = ...,
+        usage: Global___Usage | None = ...,
         reconciled: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "task_id", b"task_id", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "task_id", b"task_id", "time_ms", b"time_ms", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015

@@ -8,6 +8,7 @@ from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
+from croupier.model.isolation import MAX_COMPLETION_MS, NO_ISOLATION, NO_LIMITS
 from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValues
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
@@ -25,6 +26,14 @@ from croupier.model.task import (
 )
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
+from croupier.wire.isolation import (
+    isolation_from_wire,
+    isolation_to_wire,
+    limits_from_wire,
+    limits_to_wire,
+    usage_from_wire,
+    usage_to_wire,
+)
 from croupier.wire.limits import check_count
 from croupier.wire.resources import (
     constraint_from_wire,
@@ -56,6 +65,9 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         resources=resources_to_wire(task.resources),
         kill_policy=pb.KillPolicy(grace_ms=task.grace_ms),
         labels=[pb.Label(key=key, value=value) for key, value in task.labels],
+        limits=limits_to_wire(task.limits),
+        isolation=isolation_to_wire(task.isolation),
+        max_completion_ms=task.max_completion_ms,
     )
 
 
@@ -87,6 +99,11 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         if wire.HasField("kill_policy")
         else DEFAULT_GRACE_MS,
         labels=tuple((label.key, label.value) for label in wire.labels),
+        limits=limits_from_wire(wire.limits) if wire.HasField("limits") else NO_LIMITS,
+        isolation=isolation_from_wire(wire.isolation)
+        if wire.HasField("isolation")
+        else NO_ISOLATION,
+        max_completion_ms=min(wire.max_completion_ms, MAX_COMPLETION_MS + 1),
     )
 
 
@@ -126,6 +143,7 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
         if status.decided_in_s is None
         else max(0, round(status.decided_in_s * 1000)),
         reconciled=status.is_reconciled,
+        usage=usage_to_wire(status.usage),
     )
 
 
@@ -162,6 +180,7 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         if wire.HasField("decided_in_ms")
         else None,
         is_reconciled=wire.reconciled,
+        usage=usage_from_wire(wire.usage) if wire.HasField("usage") else None,
     )
 
 

@@ -44,7 +44,7 @@ def runs(work: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-GOOD = "printf '#!/bin/sh\\necho \"croupier-shim 1\"\\n' > $out; chmod 755 $out"
+GOOD = "printf '#!/bin/sh\\necho \"croupier-shim 2\"\\n' > $out; chmod 755 $out"
 
 
 def test_a_machine_without_a_compiler_gets_the_interpreted_one(
@@ -146,7 +146,7 @@ def test_a_read_only_work_dir_gets_the_interpreted_one(
 def test_both_print_the_version_of_the_protocol(compiled: Shim) -> None:
     for shim in (compiled, interpreted_shim()):
         done = subprocess.run(shim.argv, capture_output=True, check=True)
-        assert done.stdout == b"croupier-shim 1\n"
+        assert done.stdout == b"croupier-shim 2\n"
         assert subprocess.run([*shim.argv, "x"], capture_output=True, check=False).returncode == 2
 
 

@@ -14,7 +14,7 @@ import pytest
 from croupier.agent.core.events import Exited, LaunchFailed, Started
 from croupier.agent.unix_user import find_user
 from tests.harness.processes import descriptors
-from tests.harness.supervisor_fixture import PATH, TaskRunner, key
+from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -102,7 +102,7 @@ async def test_a_program_that_cannot_run_has_an_error(runner: TaskRunner, tmp_pa
 async def test_a_missing_sandbox_is_the_failed_step(runner: TaskRunner) -> None:
     with runner.sandboxes.create(key("t1")) as sandbox:
         runner.home("t1").rename(runner.work / "elsewhere")
-        runner.supervisor.spawn(key("t1"), "t1", ["true"], PATH, sandbox)
+        runner.supervisor.spawn(launch_of("t1", "true"), sandbox)
     message = "cannot enter the sandbox: No such file or directory"
     cause = "cannot start a task, at step sandbox: No such file or directory"
     assert await runner.ended("t1") == LaunchFailed(key("t1"), message, cause=cause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
@@ -156,12 +157,14 @@ class Exited:
         exit_code: set if the process exited.
         signal: set if a signal ended it.
         unknown: how it ended is unknown, because its shim was killed.
+        ending: what its isolators know.
     """
 
     key: Key
     exit_code: int | None = None
     signal: int | None = None
     unknown: bool = False
+    ending: Ending = NO_ENDING
 
 
 @dataclass(frozen=True, slots=True)

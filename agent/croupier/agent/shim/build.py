@@ -28,7 +28,7 @@ COMPILERS = ("cc", "gcc", "clang", "tcc")
 # The limit of all attempts together.
 COMPILE_S = 20.0
 _CHECK_S = 5.0
-_VERSION = b"croupier-shim 1\n"
+_VERSION = b"croupier-shim 2\n"
 _SOURCE = Path(__file__).with_name("shim.c")
 _FALLBACK = Path(__file__).with_name("fallback.py")
 # A static program starts faster, but not every machine has a static C library.

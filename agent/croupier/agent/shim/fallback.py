@@ -1,6 +1,6 @@
 """The shim for machines without a C compiler: the same protocol, slower and larger.
 
-    python -S -E -I fallback.py DIRECTORY USER PROGRAM [ARGUMENT...]
+    python -S -E -I fallback.py DIRECTORY [OPTION...] -- PROGRAM [ARGUMENT...]
 
 shim.c describes the protocol, and has a counterpart of each function here. This program starts
 with each task, so it imports little.
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROTOCOL = "croupier-shim 1"
+PROTOCOL = "croupier-shim 2"
 PREFIX = b"T."
 RUN_FILE, PIPE, FIRST_UNKNOWN = 3, 4, 5
 SHIM_LINE, TASK_LINE, END_LINE = 64, 128, 192
@@ -65,10 +65,19 @@ def stat_field(pid: int, number: int) -> int:
         return 0
 
 
-def read_user(text: str) -> tuple[int, int, list[int]] | None:
-    """Read UID:GID[:GROUP,GROUP...]."""
-    if text == "-":
+def read_options(words: list[str]) -> tuple[dict[str, str], list[str]] | None:
+    """Return the options and the task's words after them; None if that fails."""
+    if "--" not in words[:-1]:
         return None
+    end = words.index("--")
+    options = dict(word.split("=", 1) for word in words[:end] if "=" in word)
+    if len(options) < end or options.keys() - {"user"}:
+        return None
+    return options, words[end + 1 :]
+
+
+def read_user(text: str) -> tuple[int, int, list[int]]:
+    """Read UID:GID[:GROUP,GROUP...]."""
     uid, gid, *groups = text.split(":")
     return int(uid), int(gid), [int(group) for group in "".join(groups).split(",") if group]
 
@@ -136,7 +145,7 @@ def become(
     return Failed("exec", execute(argv, environment))
 
 
-def start(directory: str, user: str, words: list[str]) -> int:
+def start(directory: str, options: dict[str, str], words: list[str]) -> int:
     """Start the task; return its pid.
 
     Raises:
@@ -149,7 +158,7 @@ def start(directory: str, user: str, words: list[str]) -> int:
         for name, value in os.environb.items()
         if name.startswith(PREFIX)
     }
-    other = read_user(user)
+    other = read_user(options["user"]) if "user" in options else None
     shim = os.getpid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     reading, writing = os.pipe()
@@ -240,7 +249,8 @@ def is_agent_gone() -> bool:
 
 def main() -> int:
     """Supervise one task."""
-    if len(sys.argv) < 4:
+    told = read_options(sys.argv[2:])
+    if told is None:
         print(PROTOCOL)
         return 0 if len(sys.argv) == 1 else 2
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
@@ -253,7 +263,7 @@ def main() -> int:
     own = os.getpid()
     write_line(SHIM_LINE, f"shim {own} {stat_field(own, 22)}\n")
     try:
-        task = start(sys.argv[1], sys.argv[2], sys.argv[3:])
+        task = start(sys.argv[1], *told)
     except Failed as failed:
         line = f"error {failed.step} {failed.number}\n"
         write_line(TASK_LINE, line)

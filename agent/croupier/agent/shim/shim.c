@@ -1,8 +1,11 @@
 /* The shim: starts one task, kills what it leaves behind, and records how it ended.
 
-       shim DIRECTORY USER PROGRAM [ARGUMENT...]
+       shim DIRECTORY [OPTION...] -- PROGRAM [ARGUMENT...]
 
-   USER is UID:GID[:GROUP,GROUP...], or - for the agent's own. The agent passes these descriptors:
+   Options, each at most once unless told otherwise:
+     user=UID:GID[:GROUP,GROUP...]   the task's user; default: the agent's own
+
+   The agent passes these descriptors:
      0, 1, 2  the task's input and output, and the only descriptors that the task gets,
      3        the run file, locked; the lock is held while this process lives,
      4        the writing end of a pipe on which all shims report to the agent,
@@ -42,7 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROTOCOL "croupier-shim 1"
+#define PROTOCOL "croupier-shim 2"
 #define PREFIX_LENGTH 2 /* of "T." */
 #define MAX_GROUPS 65536
 #define OOM_SCORE_ADJ 500 /* of the task: the kernel kills it before the agent */
@@ -54,6 +57,7 @@ enum { LINE = 64, SHIM_LINE = 64, TASK_LINE = 128, END_LINE = 192 };
 extern char **environ;
 
 static struct {
+    int is_other;
     uid_t uid;
     gid_t gid;
     size_t count;
@@ -107,18 +111,27 @@ static void write_process(off_t at, const char *name, pid_t pid, char *text) {
     write_line(at, text);
 }
 
-/* Reads UID:GID[:GROUP,GROUP...]; returns whether to become another user. */
-static int read_user(const char *text) {
-    if (strcmp(text, "-") == 0) {
-        return 0;
-    }
+/* Reads UID:GID[:GROUP,GROUP...]. */
+static void read_user(const char *text) {
     char *at;
+    user.is_other = 1;
     user.uid = (uid_t)strtoul(text, &at, 10);
     user.gid = (gid_t)strtoul(*at ? at + 1 : at, &at, 10);
     while (*at && user.count < MAX_GROUPS) {
         user.groups[user.count++] = (gid_t)strtoul(at + 1, &at, 10);
     }
-    return 1;
+}
+
+/* Reads the options; returns the task's words after them, NULL if there is an unknown one. */
+static char **read_options(char **word) {
+    for (; *word != NULL && strcmp(*word, "--") != 0; word++) {
+        if (strncmp(*word, "user=", 5) == 0) {
+            read_user(*word + 5);
+        } else {
+            return NULL;
+        }
+    }
+    return *word == NULL || word[1] == NULL ? NULL : word + 1;
 }
 
 static void close_unknown(void) {
@@ -187,14 +200,14 @@ static void raise_oom_score(void) {
 }
 
 /* In the child: becomes the task. It must not write to this process's memory but by `fail`. */
-static void become(pid_t shim, const char *directory, int other_user, char **argv) {
+static void become(pid_t shim, const char *directory, char **argv) {
     sigset_t none;
     setsid();
     if (chdir(directory) != 0) {
         fail("sandbox");
     }
     raise_oom_score(); /* before setuid, which takes away the right */
-    if (other_user && (setgroups(user.count, user.groups) != 0 ||
+    if (user.is_other && (setgroups(user.count, user.groups) != 0 ||
                           setgid(user.gid) != 0 || setuid(user.uid) != 0)) {
         fail("user");
     }
@@ -308,7 +321,8 @@ int main(int argc, char **argv) {
     char text[LINE];
     sigset_t all;
     siginfo_t end;
-    if (argc < 4) {
+    char **words = argc < 4 ? NULL : read_options(argv + 2);
+    if (words == NULL) {
         puts(PROTOCOL);
         return argc == 1 ? 0 : 2;
     }
@@ -322,11 +336,10 @@ int main(int argc, char **argv) {
         *entry += PREFIX_LENGTH;
     }
     pid_t self = getpid();
-    int other_user = read_user(argv[2]);
     write_process(SHIM_LINE, "shim", self, text);
     pid_t task = vfork();
     if (task == 0) {
-        become(self, argv[1], other_user, argv + 3);
+        become(self, argv[1], words);
     }
     if (task < 0) {
         failed_errno = errno;

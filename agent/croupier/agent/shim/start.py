@@ -47,7 +47,7 @@ def start_shim(
     Args:
         shim: the program.
         path: the path of the run file.
-        words: the sandbox, the user or "-", and the task's arguments.
+        words: the sandbox, options, "--", and the task's arguments.
         environment: the task's variables.
         channels: the descriptors of both.
 

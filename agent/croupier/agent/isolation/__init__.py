@@ -1,0 +1,1 @@
+"""Isolation of tasks from each other, from the agent and from the machine."""

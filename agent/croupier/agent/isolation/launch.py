@@ -1,0 +1,35 @@
+"""The start of one task, which isolators change before the shim carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from croupier.agent.core.tasks import Key
+from croupier.agent.unix_user import UnixUser
+from croupier.model.task import TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The start of one task.
+
+    Attributes:
+        run: the name of the run, unique over all lives of the agent.
+        sandbox: the path of its directory.
+        argv: the program and its arguments; isolators may put a tool before them.
+        environment: the task's variables.
+        user: the user that it runs as; None: the agent's own.
+        options: for the shim; see `shim.c`.
+        program: the task's own program, for error messages.
+    """
+
+    run: str
+    key: Key
+    info: TaskInfo
+    sandbox: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    user: UnixUser | None = None
+    options: tuple[str, ...] = ()
+    program: str = ""

@@ -1,0 +1,90 @@
+"""All isolators of an agent as one: each changes the launch that the one before it returned."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+
+from croupier.agent.core.ending import NO_ENDING, Ending
+from croupier.agent.isolation.isolator import Isolator
+from croupier.agent.isolation.launch import Launch
+from croupier.model.isolation import NO_FEATURES, Features, Usage
+
+
+class Layers:
+    """The isolators of an agent, in the order in which they prepare a launch."""
+
+    def __init__(self, isolators: Sequence[Isolator] = ()) -> None:
+        """Use `isolators`; none isolate nothing."""
+        self._isolators = tuple(isolators)
+        self.names = tuple(each.name for each in isolators)
+        self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Make what the run needs; if that fails, remove what was made.
+
+        Raises:
+            InvalidRequest: if the task asks for what this machine does not allow.
+            OSError: if the machine refuses.
+        """
+        with ExitStack() as made:
+            for isolator in self._isolators:
+                made.callback(isolator.forget, launch.run)
+                launch = isolator.prepare(launch)
+            made.pop_all()
+        return launch
+
+    def usage(self, run: str) -> Usage | None:
+        """Return what a run has used until now; None if that is unknown."""
+        return joined(*(each.usage(run) for each in self._isolators))
+
+    def is_empty(self, run: str) -> bool:
+        """Return whether no process of the run is left, as far as isolators can tell."""
+        return all(each.is_empty(run) for each in self._isolators)
+
+    def kill(self, run: str) -> None:
+        """Kill what is left of a run, and wait for its end. Takes seconds in the worst case."""
+        for isolator in self._isolators:
+            isolator.kill(run)
+
+    def end(self, run: str) -> Ending:
+        """Return what is known of a run that has ended."""
+        ending = NO_ENDING
+        for each in (isolator.end(run) for isolator in self._isolators):
+            ending = Ending(
+                joined(ending.usage, each.usage),
+                ending.exceeded or each.exceeded,
+                ending.notes + each.notes,
+            )
+        return ending
+
+    def forget(self, run: str) -> None:
+        """Remove everything of a run, the last made first.
+
+        Raises:
+            OSError: if something is left.
+        """
+        with ExitStack() as made:
+            for isolator in self._isolators:
+                made.callback(isolator.forget, run)
+
+    def clean(self, known: Collection[str]) -> None:
+        """Remove what runs of earlier agents have left, except for `known` ones.
+
+        Raises:
+            OSError: if something cannot be removed.
+        """
+        for isolator in self._isolators:
+            isolator.clean(known)
+
+
+def joined(*found: Usage | None) -> Usage | None:
+    """Return the largest number of each kind: a partial measurement is below a full one."""
+    known = [usage for usage in found if usage is not None]
+    if not known:
+        return None
+    return Usage(*(max(getattr(usage, each.name) for usage in known) for each in fields(Usage)))
+
+
+NO_ISOLATION = Layers()
