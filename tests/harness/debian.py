@@ -1,40 +1,68 @@
 """Programs that tests need, unpacked from Debian packages without installing them.
 
-A program is taken from PATH, from `.venv/tools` of an earlier run, or from the package. Without it
-the test is skipped with the reason. In CI it fails, because a check that never runs proves nothing.
+A program is taken from PATH, from `.venv/tools` of an earlier run, or from the package. Libraries
+that the machine does not have are unpacked beside it, and a script sets the path to them. Without
+the program the test is skipped with the reason. In CI it fails, because a check that never runs
+proves nothing.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 KEPT = Path(__file__).resolve().parents[2] / ".venv/tools"
 DOWNLOAD_S = 90
 
+# The Debian package of each program that tests of isolation use.
+PACKAGES = {
+    "bwrap": "bubblewrap",
+    "busybox": "busybox-static",
+    "linux.uml": "user-mode-linux",
+    "mkfs.ext4": "e2fsprogs",
+    "runc": "runc",
+    "skopeo": "skopeo",
+    "umoci": "umoci",
+}
+# PATH of an ordinary user often lacks the last two.
+PLACES = ("usr/bin", "bin", "usr/sbin", "sbin")
+
 
 class NoProgram(Exception):
     """The program is not available; the message says why."""
 
 
-def program(name: str, package: str) -> Path:
-    """Return the path of the program; skip the test, or fail it in CI, without it."""
+def program(name: str, package: str | None = None) -> Path:
+    """Return the path of the program; skip the test, or fail it in CI, without it.
+
+    Arguments:
+        name: the program, such as `bwrap`.
+        package: Debian's package, by default that in `PACKAGES`.
+    """
     try:
-        return found(name) or downloaded(name, package)
+        return found(name) or downloaded(name, package or PACKAGES[name])
     except NoProgram as reason:
-        if os.environ.get("CI"):
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
+        unavailable(reason)
+
+
+def unavailable(reason: NoProgram) -> NoReturn:
+    """Skip the test because of `reason`, or fail it in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(str(reason))
+    pytest.skip(str(reason))
 
 
 def found(name: str) -> Path | None:
     """Return the path of a program that is already present."""
-    on_path = shutil.which(name)
+    path = [os.environ.get("PATH", os.defpath), *(f"/{place}" for place in PLACES)]
+    on_path = shutil.which(name, path=os.pathsep.join(path))
     if on_path:
         return Path(on_path)
     kept = KEPT / name
@@ -49,15 +77,96 @@ def downloaded(name: str, package: str) -> Path:
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise NoProgram(f"{name} is not on PATH, and there is no apt-get to fetch it with")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    # Two test processes may download it at once: each renames its own copy into place.
+    with tempfile.TemporaryDirectory(dir=KEPT, prefix=f"{package}.") as half:
+        tree = Path(half) / "tree"
+        tree.mkdir()
+        unpack(name, package, tree)
+        if libraries_missing(binary(name, tree)):
+            for library in libraries(name, package):
+                unpack(name, library, tree)
+        if still := libraries_missing(binary(name, tree), tree):
+            raise NoProgram(f"{name} cannot be fetched: there is no {', '.join(still)}")
+        whole = KEPT / "trees" / package
+        whole.parent.mkdir(exist_ok=True)
+        try:
+            tree.rename(whole)
+        except OSError:
+            if not whole.is_dir():
+                raise
+        entry = Path(half) / name
+        make_entry(entry, binary(name, whole), whole)
+        entry.rename(KEPT / name)
+    return KEPT / name
+
+
+def binary(name: str, tree: Path) -> Path:
+    """Return the program's file in an unpacked tree.
+
+    Raises:
+        NoProgram: if the tree has no such program.
+    """
+    for place in PLACES:
+        if (tree / place / name).is_file():
+            return tree / place / name
+    raise NoProgram(f"{name} cannot be fetched: its package does not hold it")
+
+
+def make_entry(entry: Path, file: Path, tree: Path) -> None:
+    """Make `entry` run the program `file`: a link, or a script that sets the path of libraries."""
+    if not libraries_missing(file):
+        entry.symlink_to(file)
+        return
+    path = library_path(tree)
+    entry.write_text(
+        f'#!/bin/sh\nLD_LIBRARY_PATH={shlex.quote(path)} exec {shlex.quote(str(file))} "$@"\n'
+    )
+    entry.chmod(0o755)
+
+
+def library_path(tree: Path) -> str:
+    """Return the folders of an unpacked tree that hold shared libraries, joined by colons."""
+    folders = {
+        file.parent for place in ("lib", "usr/lib") for file in tree.glob(f"{place}/*/*.so*")
+    }
+    return ":".join(sorted(map(str, folders)))
+
+
+def libraries_missing(file: Path, tree: Path | None = None) -> list[str]:
+    """Return the shared libraries that `file` needs and the machine, or `tree`, does not have."""
+    env = dict(os.environ)
+    if tree:
+        env["LD_LIBRARY_PATH"] = library_path(tree)
+    # It fails for a static program, which needs none.
+    asked = subprocess.run(["ldd", str(file)], capture_output=True, text=True, env=env, timeout=30)
+    return [line.split()[0] for line in asked.stdout.splitlines() if line.endswith("not found")]
+
+
+def libraries(name: str, package: str) -> list[str]:
+    """Return the packages of libraries that `package` needs and the machine does not have.
+
+    Raises:
+        NoProgram: if apt cannot tell.
+    """
+    # A simulation needs no root, and leaves out what is installed.
+    simulated = ["apt-get", "--simulate", "--no-install-recommends", "install", package]
+    lines = run_or_say(name, simulated, "/").splitlines()
+    installed = [line.split()[1] for line in lines if line.startswith("Inst ")]
+    return [other for other in installed if other.startswith("lib")]
+
+
+def unpack(name: str, package: str, tree: Path) -> None:
+    """Download Debian's `package` and unpack it into `tree`.
+
+    Raises:
+        NoProgram: if that fails.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         archive = archive_of(name, package, Path(scratch))
-        run_or_say(name, ["dpkg-deb", "-x", str(archive), "."], scratch)
-        KEPT.mkdir(parents=True, exist_ok=True)
-        # Rename it into place: two test processes may download it at once.
-        half = KEPT / f"{name}.{os.getpid()}"
-        shutil.copy2(Path(scratch) / "usr/bin" / name, half)
-        half.rename(KEPT / name)
-    return KEPT / name
+        run_or_say(name, ["dpkg-deb", "-x", str(archive), str(tree)], scratch)
+    # The package's root replaces the directory's own permissions.
+    tree.chmod(0o755)
 
 
 def archive_of(name: str, package: str, scratch: Path) -> Path:
@@ -79,8 +188,8 @@ def archive_of(name: str, package: str, scratch: Path) -> Path:
     return next(scratch.glob(f"{package}_*.deb"))
 
 
-def run_or_say(name: str, command: list[str], directory: str) -> None:
-    """Run `command` in `directory`.
+def run_or_say(name: str, command: list[str], directory: str) -> str:
+    """Run `command` in `directory` and return what it prints.
 
     Raises:
         NoProgram: if it fails or takes too long.
@@ -94,3 +203,4 @@ def run_or_say(name: str, command: list[str], directory: str) -> None:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise NoProgram(f"{name} cannot be fetched: {' '.join(command[:2])}: {last}")
+    return done.stdout
