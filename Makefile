@@ -1,12 +1,15 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test check unit cover test-pythons chaos fuzz proto bench bench-allocator clean
+.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
 
 test:  ## every check there is
 	@sh tests/run.sh
+
+test-long:  ## scenario and property tests with all their random runs: TEST_EFFORT=percent
+	@sh tests/long.sh
 
 check:  ## format, lint, types, import contracts: under 30 seconds
 	@sh tests/check.sh

@@ -39,6 +39,7 @@ from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, TaskInfo
+from tests.harness.effort import portion
 
 FRAMEWORKS = st.sampled_from([FrameworkId("F1"), FrameworkId("F2")])
 TASKS = st.sampled_from([TaskId(f"t{n}") for n in range(4)])
@@ -344,5 +345,7 @@ class AnAgent(RuleBasedStateMachine):
         assert again.tasks.keys() == self.state.tasks.keys()
 
 
-AnAgent.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+AnAgent.TestCase.settings = settings(
+    max_examples=portion(150), stateful_step_count=40, deadline=None
+)
 TestAnAgent = AnAgent.TestCase

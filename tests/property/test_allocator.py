@@ -18,6 +18,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.effort import portion
 
 NAMES = ("cpus", "mem", "gpus")
 
@@ -145,13 +146,13 @@ def reference(case: Case) -> list[tuple[str, int]]:
     return deals
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=portion(400), deadline=None)
 @given(cases())
 def test_every_grant_equals_the_reference(case: Case) -> None:
     assert dealt(case) == reference(case)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=portion(250), deadline=None)
 @given(cases(), st.lists(st.integers(1, 12), min_size=5, max_size=5))
 def test_a_principal_gains_nothing_by_splitting_into_frameworks(
     case: Case, splits: list[int]
@@ -180,7 +181,7 @@ def test_sharing_incentive_on_one_machine() -> None:
     """Each client gets its part of the cluster by weight, less about one task of each client."""
     guarded = 0
 
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=portion(400), deadline=None)
     @given(cases())
     def holds(case: Case) -> None:
         nonlocal guarded
@@ -199,14 +200,14 @@ def test_sharing_incentive_on_one_machine() -> None:
 
     holds()
     print(f"sharing incentive: {guarded} guarded checks")
-    assert guarded > 100
+    assert guarded > portion(100)
 
 
 def test_shares_of_competitors_differ_by_their_tasks_at_most() -> None:
     """Clients of one resource: none is ahead by more than one task of each."""
     guarded = 0
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=portion(300), deadline=None)
     @given(cases())
     def holds(case: Case) -> None:
         nonlocal guarded
@@ -227,4 +228,4 @@ def test_shares_of_competitors_differ_by_their_tasks_at_most() -> None:
 
     holds()
     print(f"bottleneck fairness: {guarded} guarded checks")
-    assert guarded > 100
+    assert guarded > portion(100)

@@ -17,9 +17,11 @@ from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.queue import ORDERS
+from tests.harness.effort import portion
 from tests.harness.random_driver import RandomDriver
 
-WORLDS = 12 * len(policies.NAMES) * len(ORDERS)
+COMBINATIONS = len(policies.NAMES) * len(ORDERS)
+WORLDS = 12 * COMBINATIONS
 # Finds broken parts that few worlds find; a wrong number only costs time.
 FIRST_WORLD = 40
 
@@ -46,12 +48,12 @@ def drive_all() -> None:
 @pytest.mark.parametrize("part", range(7))
 def test_resources_are_conserved_and_no_framework_is_overlooked(part: int) -> None:
     judged = grants = 0
-    for seed in range(part, WORLDS, 7):
+    for seed in range(part, portion(12) * COMBINATIONS, 7):
         driver = drive(seed)
         judged, grants = judged + driver.judged, grants + driver.grants
     print(f"{grants} grants; {judged} times a framework could not use an agent that was clean")
-    assert grants > 1000
-    assert judged > 5000
+    assert grants > portion(1000)
+    assert judged > portion(5000)
 
 
 def is_settled_at_once(_pool: AgentPool, _leaf: object) -> None:

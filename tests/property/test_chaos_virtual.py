@@ -6,8 +6,9 @@ import pytest
 
 from tests.chaos.virtual.mutants import MUTANTS
 from tests.chaos.virtual.runs import run, shrunk
+from tests.harness.effort import portion
 
-SEEDS = 60
+SEEDS = portion(60)
 # A mutant is found within so many seeds, with the kinds of faults that find it.
 MOST_SEEDS = 120
 # Where the search for a mutant begins, if not at 1; a wrong number only costs time.

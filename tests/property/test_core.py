@@ -10,6 +10,7 @@ from croupier.master.core.drains import drain_progress
 from croupier.master.core.effects import SessionId
 from croupier.master.core.state import State
 from croupier.model.task import TERMINAL, TaskState
+from tests.harness.effort import portion
 from tests.property.core_access import AccessRules
 from tests.property.core_agents import AgentRules
 from tests.property.core_frameworks import FrameworkRules
@@ -120,7 +121,7 @@ def _lasting(state: State) -> object:
 
 TestCore = CoreMachine.TestCase
 TestCore.settings = settings(
-    max_examples=150,
+    max_examples=portion(150),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

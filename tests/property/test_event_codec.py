@@ -18,13 +18,14 @@ from croupier.master.eventlog.codec import CODEC, as_json, read_line
 from croupier.master.eventlog.lines import LOGGED, Entry, Head, Known
 from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.codec import Codec, Undecodable
+from tests.harness.effort import portion
 from tests.harness.values import values_of
 
 EXACT = Codec(EVENT_LOG)
 
 
 @pytest.mark.parametrize("cls", LOGGED, ids=lambda cls: cls.__name__)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=portion(40), deadline=None)
 @given(data=st.data())
 def test_every_event_round_trips(cls: type, data: st.DataObject) -> None:
     event = data.draw(values_of(cls))
@@ -52,7 +53,7 @@ def test_all_events_but_queries_are_logged() -> None:
 
 
 @pytest.mark.parametrize("cls", [Head, *get_args(Known)], ids=lambda cls: cls.__name__)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=portion(30), deadline=None)
 @given(data=st.data())
 def test_heads_and_states_round_trip(cls: type, data: st.DataObject) -> None:
     line = data.draw(values_of(cls))
@@ -67,7 +68,7 @@ def test_heads_and_states_round_trip(cls: type, data: st.DataObject) -> None:
         assert back == line
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=portion(300), deadline=None)
 @given(
     st.recursive(
         st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),

@@ -11,6 +11,7 @@ import pytest
 
 from croupier.master.allocator.policies import Asset, Fifo, SingleResource, Slots
 from tests.harness import fairness
+from tests.harness.effort import portion
 from tests.harness.fairness import Deal, by_policy, stopping_after
 from tests.harness.guards import Checked, assert_guarded, violations
 from tests.harness.mutants import Renormalised, Unweighted
@@ -38,7 +39,7 @@ SOME = 200
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_property(name: str) -> None:
     check, clusters, least = PROPERTIES[name]
-    assert_guarded(name, check(DRF, clusters), least)
+    assert_guarded(name, check(DRF, portion(clusters)), portion(least))
 
 
 MUTANTS: dict[str, tuple[Deal, tuple[str, ...]]] = {

@@ -15,6 +15,7 @@ from croupier.sim.engine_cluster import EngineCluster
 from croupier.sim.policies import Unrotated
 from croupier.sim.solvers.filling import Machines
 from croupier.sim.solvers.pools import Forest
+from tests.harness.effort import portion
 from tests.harness.guards import Checked, assert_guarded
 from tests.reference.preemption import Preemption
 
@@ -65,20 +66,20 @@ def copied(run: Preemption, number: int) -> EngineCluster:
 
 def test_each_round_reduces_the_missing_share() -> None:
     def checks() -> Iterator[Checked]:
-        for number in range(50):
+        for number in range(portion(50)):
             run = begun(number)
             run.settle()
             for before, after in zip(run.missing, run.missing[1:], strict=False):
                 yield Checked(True, after < before, (number, before, after))
 
-    assert_guarded("less is missing after each preemption", checks(), 100)
+    assert_guarded("less is missing after each preemption", checks(), portion(100))
 
 
 def test_the_engine_preempts_the_same_tasks_as_the_definition() -> None:
     """Both start from the same placement, and help the first client that they can."""
 
     def checks() -> Iterator[Checked]:
-        for number in range(100):
+        for number in range(portion(100)):
             slow = begun(number)
             fast = copied(slow, number)
             fast.fill()
@@ -89,14 +90,14 @@ def test_the_engine_preempts_the_same_tasks_as_the_definition() -> None:
             mine = [(task.client.path, task.started) for task in fast.killed]
             yield Checked(was_helped, mine == theirs, (number, mine, theirs))
 
-    assert_guarded("preempted tasks", checks(), 50)
+    assert_guarded("preempted tasks", checks(), portion(50))
 
 
 def test_the_engine_ends_where_the_definition_does() -> None:
     """Compare every kill until preemption ends, with one resource."""
 
     def checks() -> Iterator[Checked]:
-        for number in range(40):
+        for number in range(portion(40)):
             slow, fast, tolerance = full_cluster(number)
             slow.settle()
             fast.preempt(tolerance)
@@ -104,7 +105,7 @@ def test_the_engine_ends_where_the_definition_does() -> None:
             theirs = [task.started for task in slow.killed]
             yield Checked(bool(theirs), mine == theirs, (number, mine, theirs))
 
-    assert_guarded("preempted tasks, to the end", checks(), 25)
+    assert_guarded("preempted tasks, to the end", checks(), portion(25))
 
 
 def full_cluster(number: int) -> tuple[Preemption, EngineCluster, Fraction]:

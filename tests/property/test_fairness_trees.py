@@ -21,6 +21,7 @@ from croupier.sim.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
 from croupier.sim.solvers.filling import demand_of
 from croupier.sim.solvers.hdrf import Rule
 from croupier.sim.solvers.pools import Forest, Pool
+from tests.harness.effort import portion
 from tests.harness.fairness import NAMES
 from tests.harness.guards import Checked, assert_guarded
 from tests.reference import rules as reference
@@ -114,13 +115,13 @@ class RandomTree:
 
 def test_the_engine_chooses_as_the_definition_does() -> None:
     def checks() -> Iterator[Checked]:
-        for number in range(100):
+        for number in range(portion(100)):
             tree = RandomTree(number)
             for _ in range(30):
                 tree.change()
                 yield from tree.choices()
 
-    assert_guarded("choice in a tree", checks(), 9_000)
+    assert_guarded("choice in a tree", checks(), portion(9_000))
 
 
 class FilledTree:
@@ -180,7 +181,7 @@ def test_every_node_of_a_filled_tree_has_its_entitlement_less_a_few_tasks() -> N
     """u >= E (1 - the blocked client's task - the largest task below each node)."""
 
     def checks() -> Iterator[Checked]:
-        for number in range(110):
+        for number in range(portion(110)):
             chance = random.Random(f"filled {number}")
             filled = FilledTree(random_plan(chance, "random"), chance)
             filled.fill()
@@ -194,14 +195,14 @@ def test_every_node_of_a_filled_tree_has_its_entitlement_less_a_few_tasks() -> N
                 holds = forest.dominant(node) >= promised * (1 - slack)
                 yield Checked(slack < 1, holds, (filled.plan, node.path))
 
-    assert_guarded("hierarchical sharing incentive", checks(), 800)
+    assert_guarded("hierarchical sharing incentive", checks(), portion(800))
 
 
 def test_no_node_falls_below_its_entitlement_under_churn() -> None:
     """Clients are drained and tasks end at random; the slack is two tasks of each client."""
 
     def checks() -> Iterator[Checked]:
-        for number in range(25):
+        for number in range(portion(25)):
             chance = random.Random(f"churned {number}")
             filled = FilledTree(random_plan(chance, "random"), chance)
             filled.fill()
@@ -220,4 +221,4 @@ def test_no_node_falls_below_its_entitlement_under_churn() -> None:
                 holds = forest.dominant(node) + slack >= promised
                 yield Checked(applies, holds, (filled.plan, node.path))
 
-    assert_guarded("entitlement under churn", checks(), 80)
+    assert_guarded("entitlement under churn", checks(), portion(80))

@@ -22,6 +22,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.effort import portion
 
 NAMES = ("cpus", "mem", "gpus")
 TOLERANCE = Fraction(4, 5)
@@ -177,15 +178,15 @@ def run_many(seeds: int) -> list[int]:
 
 
 def test_preemption_by_share_ends_and_every_step_helps() -> None:
-    counts = run_many(250)
+    counts = run_many(portion(250))
     print(f"preemption by share: {sum(counts)} guarded checks, at most {max(counts)} in one run")
-    assert sum(counts) > 1000
+    assert sum(counts) > portion(1000)
 
 
 def test_preemption_for_guarantees_ends() -> None:
-    counts = [run(seed, guarantees=True) for seed in range(250)]
+    counts = [run(seed, guarantees=True) for seed in range(portion(250))]
     print(f"preemption with guarantees: {sum(counts)} guarded checks, at most {max(counts)}")
-    assert sum(counts) > 1000
+    assert sum(counts) > portion(1000)
 
 
 def test_the_checks_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
+from tests.harness.effort import portion
 from tests.harness.recorded import RecordedWorld, make_head
 from tests.harness.role_statuses import role_statuses
 from tests.harness.secured_world import SecuredWorld, caller
@@ -116,7 +117,7 @@ class RecordedMachine(CoreMachine):
 
 TestReplay = RecordedMachine.TestCase
 TestReplay.settings = settings(
-    max_examples=60,
+    max_examples=portion(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -20,6 +20,7 @@ from croupier.model.errors import CroupierError
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
+from tests.harness.effort import portion
 from tests.harness.role_statuses import role_statuses
 from tests.harness.world import World, make_task
 
@@ -121,7 +122,7 @@ def recovered(world: World) -> Mapping[Role, RoleSettings]:
     ).allocator.queries.roles()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(portion(40)))
 def test_settings_stay_legal_durable_and_binding(seed: int) -> None:
     drama = RandomCluster(random.Random(seed))
     world = drama.world

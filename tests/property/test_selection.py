@@ -24,6 +24,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import MAX_WEIGHT, RoleSettings
+from tests.harness.effort import portion
 from tests.harness.fair_reference import Measure, Reference, RefNode, shares
 
 NAMES = ("cpus", "mem", "gpus")
@@ -273,7 +274,7 @@ def guarded_decisions(cases: int, steps: int, policy: str, measure: Measure | No
 
 
 def test_the_tree_and_the_definition_choose_the_same_neediest_leaf() -> None:
-    assert guarded_decisions(36, 120, "drf", None) > 5_000
+    assert guarded_decisions(portion(36), 120, "drf", None) > portion(5_000)
 
 
 def asset(node: RefNode, totals: dict[str, int]) -> Fraction:
@@ -292,4 +293,4 @@ def slots(node: RefNode, _totals: dict[str, int]) -> Fraction:
     ("policy", "measure"), [("asset", asset), ("single-resource", cpus), ("slots", slots)]
 )
 def test_policies_of_one_measure_choose_the_smallest(policy: str, measure: Measure) -> None:
-    assert guarded_decisions(15, 80, policy, measure) > 500
+    assert guarded_decisions(portion(15), 80, policy, measure) > portion(500)

@@ -13,6 +13,7 @@ from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
 from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
+from tests.harness.effort import portion
 from tests.harness.sim_faults import checked_steps, crash, disconnect, moody_framework
 
 POLICIES = ("drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random")
@@ -52,7 +53,7 @@ def make_framework(
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(portion(60)))
 def test_all_work_is_done_despite_faults(seed: int) -> None:
     rng = Random(seed)
     cluster = make_cluster(rng, seed)

@@ -33,7 +33,7 @@ def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
     path = os.environ.get("CROUPIER_CONFIG")
     if path:
         sources.append(Toml(path, must_exist=True, root_keys=[name], use_commands_as_keys=False))
-    return App(name=name, help=text, version=croupier_version(), config=sources)
+    return App(name=name, help=text, version=croupier_version, config=sources)
 
 
 def run_app(app: App, argv: Sequence[str] | None = None) -> int:

@@ -36,6 +36,7 @@ from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, TaskInfo, TaskState, TaskStatus
+from tests.harness.effort import portion
 
 F = FrameworkId("F1")
 
@@ -140,7 +141,7 @@ def test_a_truncated_log_gives_its_complete_lines(tmp_path: Path) -> None:
         assert (tmp_path / NAME).read_bytes() == written(records)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=portion(60), deadline=None)
 @given(data=st.data())
 def test_missing_doubled_and_swapped_lines_are_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

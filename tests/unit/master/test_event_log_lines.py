@@ -28,6 +28,7 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.secrets import MAX_SECRET_BYTES, WITHHELD, SealedValue
 from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command, TaskInfo
+from tests.harness.effort import portion
 from tests.harness.recorded import as_format_1, make_head
 
 SECRET = Command(("run", "--token=hunter2"), environment={"TOKEN": "hunter2"})
@@ -212,7 +213,7 @@ def test_lone_surrogates_round_trip() -> None:
     assert json.loads(written(odd))["at"] == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=portion(200), deadline=None)
 @given(st.data())
 def test_a_damaged_line_is_refused(data: st.DataObject) -> None:
     head = write_line(make_head())
