@@ -36,11 +36,13 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event, step
+from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.isolation import known_features
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
@@ -171,8 +173,10 @@ class World:
         agent_id: str = "",
         tasks: tuple[AgentTask, ...] = (),
         allocate: bool = True,
+        features: str = "",
+        default_user: str = AGENT_USER,
     ) -> SessionId:
-        """Register an agent and return its session."""
+        """Register an agent and return its session; `features` are joined by commas."""
         session = SessionId(next(self._sessions))
         event = Register(
             session,
@@ -181,6 +185,8 @@ class World:
             Resources.parse(resources),
             parse_attributes(attributes),
             tasks=tasks,
+            features=known_features(features.split(",")),
+            default_user=default_user,
         )
         self.do(event, allocate)
         return session

@@ -16,6 +16,7 @@ from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask,
 from croupier.model.attributes import Attributes
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.isolation import NO_FEATURES
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
 from croupier.sim.kernel import Kernel
@@ -42,6 +43,7 @@ class SimulatedAgent:
         agent_id: empty until the master assigned one.
         total: the resources that the agent advertises; the machine may have others.
         machine: the node.
+        features: what it can enforce, as it tells the master.
         launched: the number of tasks launched.
         error: the error by which the master ended the last session, if it did.
     """
@@ -74,6 +76,7 @@ class SimulatedAgent:
         self.total = total
         self.machine = machine
         self.attributes = attributes or {}
+        self.features = NO_FEATURES
         self.agent_id = AgentId("")
         self.launched = 0
         self.error: CroupierError | None = None
@@ -99,7 +102,7 @@ class SimulatedAgent:
             if task.latest is not None
         )
         about = (self.agent_id, self.hostname, self.total, self.attributes)
-        self.kernel.step(Register(self._session, *about, tasks=tasks))
+        self.kernel.step(Register(self._session, *about, tasks=tasks, features=self.features))
 
     def take(self, message: ToAgent | ToFramework) -> None:
         """See `Peer`."""

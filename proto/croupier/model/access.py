@@ -65,6 +65,8 @@ ANY: Final = "*"
 ALL_ROLES: Final = "**"
 # Stands for the account that an agent runs as, often root.
 AGENT_USER: Final = "(agent)"
+# Of an agent that gives each task a uid of its own; no object of rules.
+OWN_USER: Final = "(own)"
 # Most decisions that `Permissions` remembers.
 MAX_DECIDED: Final = 100
 # The kinds of objects that each action takes.

@@ -9,6 +9,7 @@ from enum import Enum
 from itertools import islice
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.isolation import NO_FEATURES, Features, feature_names, known_features
 from croupier.model.patterns import Pattern
 from croupier.model.ranges import Ranges, format_ranges, parse_ranges
 from croupier.model.scalar import format_milli, parse_pairs, parse_scalar
@@ -16,6 +17,10 @@ from croupier.model.scalar import format_milli, parse_pairs, parse_scalar
 # A text, thousandths of a number, or ranges.
 AttributeValue = str | int | Ranges
 Attributes = Mapping[str, AttributeValue]
+
+# Facts that are no attributes, but that constraints can name.
+HOSTNAME = "hostname"
+ISOLATION = "isolation"
 
 MAX_TEXT = 1024
 MAX_ATTRIBUTES = 64
@@ -38,7 +43,7 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A test on one attribute of an agent; `hostname` is one of them.
+    """A test on one attribute of an agent; `hostname` and `isolation` are among them.
 
     `value` is compared with the attribute's text form. For MATCHES and NOT_MATCHES it is a
     regular expression in RE2's syntax, which must match all of that text, as in Mesos:
@@ -130,6 +135,19 @@ def not_exists(attribute: str) -> Constraint:
     return Constraint(attribute, Operator.NOT_EXISTS)
 
 
+def enforces(*features: str) -> Constraint:
+    """Accept only agents that can enforce all of these features, such as `memory` or `images`.
+
+    Raises:
+        InvalidRequest: if there are none, or one is unknown.
+    """
+    known = feature_names(known_features(features))
+    if not known or len(known) < len(set(features)):
+        raise InvalidRequest(f"{', '.join(features)[:80]!r} are not features of isolation")
+    # The attribute is the sorted list of the agent's features.
+    return matches(ISOLATION, f"(.*,)?{',(.*,)?'.join(known)}(,.*)?")
+
+
 def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     """Return `constraints` as a tuple; reading stops at the first one too many.
 
@@ -193,6 +211,17 @@ def attribute_text(value: AttributeValue) -> str:
     return format_milli(value) if isinstance(value, int) else format_ranges(value)
 
 
-def facts_of(hostname: str, attributes: Attributes) -> dict[str, str]:
-    """Return an agent's attributes as text, with its hostname, for constraints."""
-    return {n: attribute_text(v) for n, v in attributes.items()} | {"hostname": hostname}
+def facts_of(
+    hostname: str, attributes: Attributes, features: Features = NO_FEATURES
+) -> dict[str, str]:
+    """Return an agent's attributes as text, with `hostname` and `isolation`, for constraints.
+
+    `isolation` is the sorted list of its features, joined by commas; an agent without any has
+    none. Attributes of these two names do not count.
+    """
+    facts = {name: attribute_text(value) for name, value in attributes.items()}
+    facts.pop(ISOLATION, None)
+    if features:
+        facts[ISOLATION] = ",".join(feature_names(features))
+    facts[HOSTNAME] = hostname
+    return facts

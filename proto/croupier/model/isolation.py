@@ -6,6 +6,7 @@ accounted for it, such as its memory, is enforced wherever the agent can, withou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -21,6 +22,10 @@ MAX_FILES: Final = 1_048_576
 MAX_COMPLETION_MS: Final = 366 * 24 * 3600 * 1000
 
 
+@recorded(
+    "Feature",
+    "USERS CPU_WEIGHT CPU_QUOTA MEMORY PIDS FILES DISK PORTS NAMESPACES NO_NETWORK IMAGES USAGE",
+)
 class Feature(Enum):
     """Something that an agent can enforce or measure; the values are those of the wire.
 
@@ -58,12 +63,12 @@ NO_FEATURES: Final[Features] = frozenset()
 _BY_NAME: Final = {feature.value: feature for feature in Feature}
 
 
-def known_features(names: list[str]) -> Features:
+def known_features(names: Iterable[str]) -> Features:
     """Return the features of these names; those of newer releases are left out."""
     return frozenset(_BY_NAME[name] for name in names if name in _BY_NAME)
 
 
-def feature_names(features: Features) -> list[str]:
+def feature_names(features: Iterable[Feature]) -> list[str]:
     """Return the names of features, sorted."""
     return sorted(feature.value for feature in features)
 

@@ -27,7 +27,7 @@ from croupier.v1 import resources_pb2 as croupier_dot_v1_dot_resources__pb2
 from croupier.v1 import task_pb2 as croupier_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63roupier/v1/agent.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/framework.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"q\n\x0bJoinRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12\x12\n\ntoken_hash\x18\x03 \x01(\x0c\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\"\x0e\n\x0cJoinResponse\"B\n\x1a\x41gentServiceConnectRequest\x12$\n\x07reports\x18\x01 \x03(\x0b\x32\x13.croupier.v1.Report\"\xac\x01\n\x1b\x41gentServiceConnectResponse\x12\"\n\x06orders\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Order\x12\x14\n\x0cmaster_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12,\n\x08position\x18\x04 \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x14\n\x0c\x66irst_commit\x18\x05 \x01(\x04\"_\n\rStorePosition\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\x04\x12\r\n\x05proof\x18\x05 \x01(\x0c\"\xa2\x02\n\x06Report\x12)\n\x08register\x18\x01 \x01(\x0b\x32\x15.croupier.v1.RegisterH\x00\x12-\n\x07updates\x18\x02 \x01(\x0b\x32\x1a.croupier.v1.StatusUpdatesH\x00\x12+\n\theartbeat\x18\x03 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12\'\n\x07goodbye\x18\x04 \x01(\x0b\x32\x14.croupier.v1.GoodbyeH\x00\x12\x32\n\rregister_page\x18\x05 \x01(\x0b\x32\x19.croupier.v1.RegisterPageH\x00\x12*\n\x06health\x18\x07 \x01(\x0b\x32\x18.croupier.v1.AgentHealthH\x00\x42\x08\n\x06report\"5\n\x0cRegisterPage\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.croupier.v1.AgentTask\"\xb4\x03\n\x08Register\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12)\n\tresources\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\x12\x14\n\x0chttp_address\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12%\n\x05tasks\x18\x08 \x03(\x0b\x32\x16.croupier.v1.AgentTask\x12\x14\n\x0cmaster_epoch\x18\t \x01(\x04\x12\x12\n\nincomplete\x18\n \x01(\x08\x12\x0f\n\x07\x63luster\x18\x0b \x01(\t\x12\r\n\x05pages\x18\x0f \x01(\r\x12,\n\x08problems\x18\x12 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12,\n\x08position\x18\x0c \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x15\n\rtakes_secrets\x18\x14 \x01(\x08\x12\x11\n\tisolation\x18\x15 \x03(\t\"\xae\x01\n\tAgentTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\'\n\x06latest\x18\x03 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12/\n\x0eunacknowledged\x18\x04 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\x12\x0c\n\x04role\x18\x05 \x01(\t\":\n\rStatusUpdates\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\"h\n\x0b\x41gentHealth\x12,\n\x08problems\x18\x01 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12+\n\x07refused\x18\x02 \x03(\x0b\x32\x1a.croupier.v1.RefusedLaunch\".\n\rHealthProblem\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"G\n\rRefusedLaunch\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x1a\n\x07Goodbye\x12\x0f\n\x07message\x18\x01 \x01(\t\"\xc8\x02\n\x05Order\x12-\n\nregistered\x18\x01 \x01(\x0b\x32\x17.croupier.v1.RegisteredH\x00\x12)\n\x06launch\x18\x02 \x01(\x0b\x32\x17.croupier.v1.LaunchTaskH\x00\x12%\n\x04kill\x18\x03 \x01(\x0b\x32\x15.croupier.v1.KillTaskH\x00\x12\x35\n\x0b\x61\x63knowledge\x18\x04 \x01(\x0b\x32\x1e.croupier.v1.AcknowledgeUpdateH\x00\x12,\n\x06resend\x18\x05 \x01(\x0b\x32\x1a.croupier.v1.ResendUpdatesH\x00\x12#\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x12.croupier.v1.ErrorH\x00\x12+\n\theartbeat\x18\x07 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x42\x07\n\x05order\"\x87\x01\n\nRegistered\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x11\n\tmaster_id\x18\x02 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x03 \x01(\x04\x12\x14\n\x0ctakes_health\x18\x0b \x01(\x08\x12\x10\n\x08link_key\x18\x0c \x01(\x0c\x12\x16\n\x0erequires_links\x18\r \x01(\x08\"n\n\nLaunchTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x17\n\x0f\x66ramework_epoch\x18\x04 \x01(\x04\"\x9d\x01\n\x08KillTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12,\n\x0bkill_policy\x18\x03 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\x12#\n\x06reason\x18\x04 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x17\n\x0f\x66ramework_epoch\x18\x05 \x01(\x04\"L\n\x11\x41\x63knowledgeUpdate\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"%\n\rResendUpdates\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t2\xad\x01\n\x0c\x41gentService\x12`\n\x07\x43onnect\x12\'.croupier.v1.AgentServiceConnectRequest\x1a(.croupier.v1.AgentServiceConnectResponse(\x01\x30\x01\x12;\n\x04Join\x12\x18.croupier.v1.JoinRequest\x1a\x19.croupier.v1.JoinResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63roupier/v1/agent.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/framework.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"q\n\x0bJoinRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12\x12\n\ntoken_hash\x18\x03 \x01(\x0c\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\"\x0e\n\x0cJoinResponse\"B\n\x1a\x41gentServiceConnectRequest\x12$\n\x07reports\x18\x01 \x03(\x0b\x32\x13.croupier.v1.Report\"\xac\x01\n\x1b\x41gentServiceConnectResponse\x12\"\n\x06orders\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Order\x12\x14\n\x0cmaster_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12,\n\x08position\x18\x04 \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x14\n\x0c\x66irst_commit\x18\x05 \x01(\x04\"_\n\rStorePosition\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\x04\x12\r\n\x05proof\x18\x05 \x01(\x0c\"\xa2\x02\n\x06Report\x12)\n\x08register\x18\x01 \x01(\x0b\x32\x15.croupier.v1.RegisterH\x00\x12-\n\x07updates\x18\x02 \x01(\x0b\x32\x1a.croupier.v1.StatusUpdatesH\x00\x12+\n\theartbeat\x18\x03 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12\'\n\x07goodbye\x18\x04 \x01(\x0b\x32\x14.croupier.v1.GoodbyeH\x00\x12\x32\n\rregister_page\x18\x05 \x01(\x0b\x32\x19.croupier.v1.RegisterPageH\x00\x12*\n\x06health\x18\x07 \x01(\x0b\x32\x18.croupier.v1.AgentHealthH\x00\x42\x08\n\x06report\"5\n\x0cRegisterPage\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.croupier.v1.AgentTask\"\xca\x03\n\x08Register\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12)\n\tresources\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\x12\x14\n\x0chttp_address\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12%\n\x05tasks\x18\x08 \x03(\x0b\x32\x16.croupier.v1.AgentTask\x12\x14\n\x0cmaster_epoch\x18\t \x01(\x04\x12\x12\n\nincomplete\x18\n \x01(\x08\x12\x0f\n\x07\x63luster\x18\x0b \x01(\t\x12\r\n\x05pages\x18\x0f \x01(\r\x12,\n\x08problems\x18\x12 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12,\n\x08position\x18\x0c \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x15\n\rtakes_secrets\x18\x14 \x01(\x08\x12\x11\n\tisolation\x18\x15 \x03(\t\x12\x14\n\x0c\x64\x65\x66\x61ult_user\x18\x16 \x01(\t\"\xae\x01\n\tAgentTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\'\n\x06latest\x18\x03 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12/\n\x0eunacknowledged\x18\x04 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\x12\x0c\n\x04role\x18\x05 \x01(\t\":\n\rStatusUpdates\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\"h\n\x0b\x41gentHealth\x12,\n\x08problems\x18\x01 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12+\n\x07refused\x18\x02 \x03(\x0b\x32\x1a.croupier.v1.RefusedLaunch\".\n\rHealthProblem\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"G\n\rRefusedLaunch\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x1a\n\x07Goodbye\x12\x0f\n\x07message\x18\x01 \x01(\t\"\xc8\x02\n\x05Order\x12-\n\nregistered\x18\x01 \x01(\x0b\x32\x17.croupier.v1.RegisteredH\x00\x12)\n\x06launch\x18\x02 \x01(\x0b\x32\x17.croupier.v1.LaunchTaskH\x00\x12%\n\x04kill\x18\x03 \x01(\x0b\x32\x15.croupier.v1.KillTaskH\x00\x12\x35\n\x0b\x61\x63knowledge\x18\x04 \x01(\x0b\x32\x1e.croupier.v1.AcknowledgeUpdateH\x00\x12,\n\x06resend\x18\x05 \x01(\x0b\x32\x1a.croupier.v1.ResendUpdatesH\x00\x12#\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x12.croupier.v1.ErrorH\x00\x12+\n\theartbeat\x18\x07 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x42\x07\n\x05order\"\x87\x01\n\nRegistered\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x11\n\tmaster_id\x18\x02 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x03 \x01(\x04\x12\x14\n\x0ctakes_health\x18\x0b \x01(\x08\x12\x10\n\x08link_key\x18\x0c \x01(\x0c\x12\x16\n\x0erequires_links\x18\r \x01(\x08\"n\n\nLaunchTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x17\n\x0f\x66ramework_epoch\x18\x04 \x01(\x04\"\x9d\x01\n\x08KillTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12,\n\x0bkill_policy\x18\x03 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\x12#\n\x06reason\x18\x04 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x17\n\x0f\x66ramework_epoch\x18\x05 \x01(\x04\"L\n\x11\x41\x63knowledgeUpdate\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"%\n\rResendUpdates\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t2\xad\x01\n\x0c\x41gentService\x12`\n\x07\x43onnect\x12\'.croupier.v1.AgentServiceConnectRequest\x1a(.croupier.v1.AgentServiceConnectResponse(\x01\x30\x01\x12;\n\x04Join\x12\x18.croupier.v1.JoinRequest\x1a\x19.croupier.v1.JoinResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,31 +49,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERPAGE']._serialized_start=886
   _globals['_REGISTERPAGE']._serialized_end=939
   _globals['_REGISTER']._serialized_start=942
-  _globals['_REGISTER']._serialized_end=1378
-  _globals['_AGENTTASK']._serialized_start=1381
-  _globals['_AGENTTASK']._serialized_end=1555
-  _globals['_STATUSUPDATES']._serialized_start=1557
-  _globals['_STATUSUPDATES']._serialized_end=1615
-  _globals['_AGENTHEALTH']._serialized_start=1617
-  _globals['_AGENTHEALTH']._serialized_end=1721
-  _globals['_HEALTHPROBLEM']._serialized_start=1723
-  _globals['_HEALTHPROBLEM']._serialized_end=1769
-  _globals['_REFUSEDLAUNCH']._serialized_start=1771
-  _globals['_REFUSEDLAUNCH']._serialized_end=1842
-  _globals['_GOODBYE']._serialized_start=1844
-  _globals['_GOODBYE']._serialized_end=1870
-  _globals['_ORDER']._serialized_start=1873
-  _globals['_ORDER']._serialized_end=2201
-  _globals['_REGISTERED']._serialized_start=2204
-  _globals['_REGISTERED']._serialized_end=2339
-  _globals['_LAUNCHTASK']._serialized_start=2341
-  _globals['_LAUNCHTASK']._serialized_end=2451
-  _globals['_KILLTASK']._serialized_start=2454
-  _globals['_KILLTASK']._serialized_end=2611
-  _globals['_ACKNOWLEDGEUPDATE']._serialized_start=2613
-  _globals['_ACKNOWLEDGEUPDATE']._serialized_end=2689
-  _globals['_RESENDUPDATES']._serialized_start=2691
-  _globals['_RESENDUPDATES']._serialized_end=2728
-  _globals['_AGENTSERVICE']._serialized_start=2731
-  _globals['_AGENTSERVICE']._serialized_end=2904
+  _globals['_REGISTER']._serialized_end=1400
+  _globals['_AGENTTASK']._serialized_start=1403
+  _globals['_AGENTTASK']._serialized_end=1577
+  _globals['_STATUSUPDATES']._serialized_start=1579
+  _globals['_STATUSUPDATES']._serialized_end=1637
+  _globals['_AGENTHEALTH']._serialized_start=1639
+  _globals['_AGENTHEALTH']._serialized_end=1743
+  _globals['_HEALTHPROBLEM']._serialized_start=1745
+  _globals['_HEALTHPROBLEM']._serialized_end=1791
+  _globals['_REFUSEDLAUNCH']._serialized_start=1793
+  _globals['_REFUSEDLAUNCH']._serialized_end=1864
+  _globals['_GOODBYE']._serialized_start=1866
+  _globals['_GOODBYE']._serialized_end=1892
+  _globals['_ORDER']._serialized_start=1895
+  _globals['_ORDER']._serialized_end=2223
+  _globals['_REGISTERED']._serialized_start=2226
+  _globals['_REGISTERED']._serialized_end=2361
+  _globals['_LAUNCHTASK']._serialized_start=2363
+  _globals['_LAUNCHTASK']._serialized_end=2473
+  _globals['_KILLTASK']._serialized_start=2476
+  _globals['_KILLTASK']._serialized_end=2633
+  _globals['_ACKNOWLEDGEUPDATE']._serialized_start=2635
+  _globals['_ACKNOWLEDGEUPDATE']._serialized_end=2711
+  _globals['_RESENDUPDATES']._serialized_start=2713
+  _globals['_RESENDUPDATES']._serialized_end=2750
+  _globals['_AGENTSERVICE']._serialized_start=2753
+  _globals['_AGENTSERVICE']._serialized_end=2926
 # @@protoc_insertion_point(module_scope)

@@ -771,12 +771,17 @@ class AgentDescription(_message.Message):
     HOSTNAME_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     hostname: _builtins.str
     http_address: _builtins.str
     """HOST:PORT of the agent's HTTP server, which serves the output of tasks."""
     @_builtins.property
     def attributes(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Attribute]: ...
+    @_builtins.property
+    def isolation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the agent can enforce or measure, such as "memory" or "images"."""
+
     def __init__(
         self,
         *,
@@ -784,10 +789,11 @@ class AgentDescription(_message.Message):
         hostname: _builtins.str = ...,
         attributes: _abc.Iterable[_resources_pb2.Attribute] | None = ...,
         http_address: _builtins.str = ...,
+        isolation: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "hostname", b"hostname", "http_address", b"http_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "hostname", b"hostname", "http_address", b"http_address", "isolation", b"isolation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -177,12 +177,15 @@ class AgentView(_message.Message):
     DRAIN_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    DEFAULT_USER_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     tasks: _builtins.int
     deactivated: _builtins.bool
     """Withheld from offers by an operator."""
     decided_in_ms: _builtins.int
     """Time until the master gives up an agent that is not connected."""
+    default_user: _builtins.str
+    """The account of tasks that name no user, as in REGISTER."""
     @_builtins.property
     def agent(self) -> _framework_pb2.AgentDescription: ...
     @_builtins.property
@@ -212,10 +215,11 @@ class AgentView(_message.Message):
         drain: Global___Drain | None = ...,
         decided_in_ms: _builtins.int | None = ...,
         problems: _abc.Iterable[_agent_pb2.HealthProblem] | None = ...,
+        default_user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "default_user", b"default_user", "drain", b"drain", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015

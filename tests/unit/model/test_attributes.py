@@ -11,6 +11,7 @@ from croupier.model.attributes import (
     Operator,
     attribute_text,
     check_constraints,
+    enforces,
     equals,
     exists,
     facts_of,
@@ -19,6 +20,7 @@ from croupier.model.attributes import (
     parse_attributes,
 )
 from croupier.model.errors import InvalidRequest
+from croupier.model.isolation import Feature, known_features
 
 
 def test_attributes_are_read_as_text_numbers_or_ranges() -> None:
@@ -101,3 +103,32 @@ def test_a_number_in_another_form_is_text() -> None:
 
 def test_an_attribute_named_hostname_does_not_replace_the_hostname() -> None:
     assert facts_of("h1", {"hostname": "h2"}) == {"hostname": "h1"}
+
+
+def test_features_are_a_fact_that_no_attribute_replaces() -> None:
+    features = frozenset({Feature.PIDS, Feature.MEMORY})
+    assert facts_of("h1", {"isolation": "images"}, features)["isolation"] == "memory,pids"
+    assert facts_of("h1", {"isolation": "images"}) == {"hostname": "h1"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "passes"),
+    [
+        ("memory", "memory", True),
+        ("memory", "cpu-weight,memory,pids", True),
+        ("pids memory", "cpu-weight,memory,pids", True),
+        ("pids memory", "cpu-weight,memory,no-network,pids", True),
+        ("pids memory", "cpu-weight,memory", False),
+        ("cpu-weight", "cpu-quota", False),
+        ("memory", "", False),
+    ],
+)
+def test_a_constraint_on_features(wanted: str, held: str, passes: bool) -> None:
+    facts = facts_of("h1", {}, known_features(held.split(",")))
+    assert enforces(*wanted.split()).holds(facts) is passes
+
+
+@pytest.mark.parametrize("features", [(), ("time-travel",), ("memory", "time-travel")])
+def test_unknown_features_are_refused(features: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidRequest, match="features of isolation"):
+        enforces(*features)

@@ -32,6 +32,7 @@ from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 
@@ -86,6 +87,7 @@ class Allocator:
         total: Resources,
         hostname: str = "",
         attributes: Attributes | None = None,
+        features: Features = NO_FEATURES,
     ) -> None:
         """Add an agent with everything free; it is no longer absent.
 
@@ -93,7 +95,8 @@ class Allocator:
         `release_absent`.
         """
         self.absent.remove(agent_id)
-        self._agents.add(PooledAgent(agent_id, total, facts_of(hostname, attributes or {})))
+        facts = facts_of(hostname, attributes or {}, features)
+        self._agents.add(PooledAgent(agent_id, total, facts))
         self._totals.add(total.scalars)
 
     def remove_agent(self, agent_id: AgentId) -> None:
@@ -106,9 +109,14 @@ class Allocator:
         self._forget_constraints(agent_id)
 
     def change_agent(
-        self, agent_id: AgentId, total: Resources, hostname: str, attributes: Attributes
+        self,
+        agent_id: AgentId,
+        total: Resources,
+        hostname: str,
+        attributes: Attributes,
+        features: Features = NO_FEATURES,
     ) -> None:
-        """Change an agent's total, name and attributes; its charges stay. O(frameworks).
+        """Change an agent's total, name, attributes and features; its charges stay. O(frameworks).
 
         Raises:
             ValueError: if `total` is less than the charges; then nothing changes.
@@ -117,7 +125,7 @@ class Allocator:
         free = total - (agent.total - agent.free)
         self._totals.add(agent.total.scalars, -1)
         self._totals.add(total.scalars)
-        agent.total, agent.facts = total, facts_of(hostname, attributes)
+        agent.total, agent.facts = total, facts_of(hostname, attributes, features)
         self._forget_constraints(agent_id)
         self._agents.set_free(agent, free)
         self._agents.mark_dirty(agent)

@@ -9,6 +9,7 @@ from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.drains import DrainProgress, drain_progress
 from croupier.master.core.messages import AgentDescription
 from croupier.master.core.state import State
+from croupier.model.access import AGENT_USER
 from croupier.model.health import Problem
 from croupier.model.resources import Resources, total_of
 
@@ -21,6 +22,7 @@ class AgentStatus:
         tasks: the number of tasks that have not ended.
         timeout_in_s: seconds until a disconnected agent becomes unreachable; None if it will not.
         drain: None unless the agent is being drained.
+        default_user: the account of tasks that name no user.
     """
 
     agent: AgentDescription
@@ -33,6 +35,7 @@ class AgentStatus:
     problems: tuple[Problem, ...]
     timeout_in_s: float | None
     drain: DrainProgress | None
+    default_user: str = AGENT_USER
 
 
 def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
@@ -49,4 +52,5 @@ def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
         problems=agent.problems,
         timeout_in_s=None if due is None else max(0.0, due - now),
         drain=drain_progress(state, agent, now),
+        default_user=agent.default_user,
     )

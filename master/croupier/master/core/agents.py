@@ -14,10 +14,12 @@ from croupier.master.core.messages import AgentDescription
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import AgentRecord, DrainRequest
 from croupier.master.core.tasks import Task
+from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import NOTHING, Resources
 
 
@@ -97,6 +99,8 @@ class Agent:
         drain: set while an operator drains it.
         is_authenticated: it has proven its id, so no other may join under it.
         takes_secrets: whether tasks with secrets can be sent on its session.
+        features: what it can enforce or measure.
+        default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
     """
 
     agent_id: AgentId
@@ -110,6 +114,8 @@ class Agent:
     drain: DrainRequest | None = None
     is_authenticated: bool = False
     takes_secrets: bool = False
+    features: Features = NO_FEATURES
+    default_user: str = AGENT_USER
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None
@@ -181,11 +187,17 @@ class Agent:
         """Return its description for frameworks; the same object until it registers again."""
         if self._description is None:
             self._description = AgentDescription(
-                self.agent_id, self.hostname, self.attributes, self.http_address
+                self.agent_id, self.hostname, self.attributes, self.http_address, self.features
             )
         return self._description
 
-    def introduce(self, hostname: str, attributes: Attributes, http_address: str) -> None:
+    def introduce(
+        self,
+        hostname: str,
+        attributes: Attributes,
+        http_address: str,
+        features: Features = NO_FEATURES,
+    ) -> None:
         """Replace the description that frameworks get."""
         self.hostname, self.attributes, self.http_address = hostname, attributes, http_address
-        self._description = None
+        self.features, self._description = features, None

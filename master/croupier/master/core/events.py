@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from croupier.master.core.calls import Call
 from croupier.master.core.effects import SessionId
+from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.limits import DEFAULT_FAILOVER_TIMEOUT_S
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import Resources
@@ -125,6 +127,8 @@ class Register:
         principal: the caller.
         takes_secrets: whether tasks with secrets can be sent to it: it knows them, and the
             connection is encrypted or local.
+        features: what it can enforce or measure.
+        default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
     """
 
     session: SessionId
@@ -142,6 +146,8 @@ class Register:
     objection: str = ""
     principal: Principal = ANONYMOUS
     takes_secrets: bool = False
+    features: Features = NO_FEATURES
+    default_user: str = AGENT_USER
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from croupier.model.agent_orders import TaskOrder
 from croupier.model.attributes import Attributes
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
 from croupier.model.verdict import Verdict
@@ -29,6 +30,7 @@ class AgentDescription:
     hostname: str
     attributes: Attributes
     http_address: str
+    features: Features = NO_FEATURES
 
 
 @dataclass(frozen=True, slots=True)

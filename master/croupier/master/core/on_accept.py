@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from croupier.master.core import calls
-from croupier.master.core.authorisation import require
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
+from croupier.master.core.suitability import check_suitable, require_user
 from croupier.master.core.tasks import Task, TaskHold
-from croupier.model.access import Action, role_object, user_object
+from croupier.model.access import Action, role_object
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import (
     Conflict,
@@ -33,11 +33,6 @@ from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict
-
-NO_SECRETS_SENT = (
-    "gets no secrets: they need TLS between agents and masters (or --insecure on the master), and"
-    " an agent that knows secrets"
-)
 
 
 def accept(
@@ -169,8 +164,8 @@ def _check(
 ) -> None:
     """Check that a task can be launched on the remainder of the offers."""
     task.check()
-    user = user_object(task.command.user)
-    require(state.permissions(framework.principal), Action.RUN_AS, user)
+    agent = state.agents[offer.agent_id]
+    require_user(state.permissions(framework.principal), agent, task)
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
     if not task.resources <= left:
@@ -186,9 +181,8 @@ def _check(
         raise Conflict("the framework's tasks have too much text together; wait until some end")
     if state.descriptions.is_over:
         raise Conflict("all tasks of the cluster have too much text together; try again later")
-    if task.command.secrets and not state.agents[offer.agent_id].takes_secrets:
-        # Not a Conflict: the same offer would come again at once.
-        raise InvalidRequest(f"agent {offer.agent_id} {NO_SECRETS_SENT}")
+    # Raises no Conflict: the same offer would come again at once.
+    check_suitable(agent, task)
     # The limits may have been lowered after the offer was made.
     over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
     if over:

@@ -314,8 +314,9 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     if agent.in_pool:
         _leave_pool(state, agent)
-    agent.introduce(event.hostname, event.attributes, event.http_address)
+    agent.introduce(event.hostname, event.attributes, event.http_address, event.features)
     agent.last_received, agent.takes_secrets = now, event.takes_secrets
+    agent.default_user = event.default_user
     agent.is_authenticated |= state.access.is_on
     agent.move(Connected(event.session, event.problems))
     state.unreachable.pop(agent.agent_id, None)
@@ -324,7 +325,8 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     until = now + state.settings.suspect_s
     state.deadlines.set(SessionSilence(event.session), until)
     agent.total = event.total
-    state.allocator.add_agent(agent.agent_id, agent.total, agent.hostname, agent.attributes)
+    facts = (agent.hostname, agent.attributes, agent.features)
+    state.allocator.add_agent(agent.agent_id, agent.total, *facts)
     if not agent.is_offered:
         state.allocator.activate_agent(agent.agent_id, False)
 

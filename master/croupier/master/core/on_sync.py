@@ -13,7 +13,7 @@ from croupier.master.core.drains import drain_kills
 from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.on_accept import NO_SECRETS_SENT, order_launch
+from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_task import (
     end,
@@ -25,8 +25,10 @@ from croupier.master.core.on_task import (
     set_status,
 )
 from croupier.master.core.state import State
+from croupier.master.core.suitability import check_suitable, require_user
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import KillTask
+from croupier.model.errors import CroupierError
 from croupier.model.task import Reason, TaskState
 
 
@@ -62,6 +64,7 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
     any update has not arrived, unless the agent or the ledger lost records: then it
     `may_have_run`.
     """
+    agent = state.agents[task.agent_id]
     restarted, free = Reason.AGENT_RESTARTED, state.allocator.queries.free(task.agent_id)
     if task.state.is_terminal:
         yield from orphan(state, task, now)
@@ -74,8 +77,8 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
     elif not task.is_active and not task.info.resources <= free:
         message = "the agent came back and has no room for it any more"
         yield from end(state, task, TaskState.DROPPED, restarted, message, now)
-    elif task.info.command.secrets and not state.agents[task.agent_id].takes_secrets:
-        message = f"the agent came back, but {NO_SECRETS_SENT}"
+    elif (why := _unsuitable(state, agent, task)) is not None:
+        message = f"the agent came back, but {why}"
         yield from end(state, task, TaskState.DROPPED, restarted, message, now)
     else:
         if task.state is TaskState.UNREACHABLE:
@@ -86,6 +89,19 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
         if not task.is_active:
             state.charge_tasks(task.agent_id, (task,))
         yield from order_launch(state, task)
+
+
+def _unsuitable(state: State, agent: Agent, task: Task) -> CroupierError | None:
+    """Return why a returned agent cannot be sent a task that it never got; None if it can."""
+    framework = state.frameworks[task.framework_id]
+    try:
+        check_suitable(agent, task.info)
+        # After a failover the framework's principal is not known until it subscribes again.
+        if not task.info.command.user and not framework.principal.is_anonymous:
+            require_user(state.permissions(framework.principal), agent, task.info)
+    except CroupierError as error:
+        return error
+    return None
 
 
 def _on_listed(

@@ -20,6 +20,7 @@ from croupier.master.core.step import Event
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 
@@ -79,6 +80,7 @@ class KnownAgent:
     hostname: str
     total: Resources
     attributes: Attributes
+    features: Features = NO_FEATURES
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def summarise(state: State) -> Callable[[], Iterator[Known]]:
     """
     roles = list(state.allocator.queries.roles().items())
     agents = [
-        (agent.agent_id, agent.hostname, agent.total, agent.attributes)
+        (agent.agent_id, agent.hostname, agent.total, agent.attributes, agent.features)
         for agent in state.agents.values()
         if agent.in_pool
     ]

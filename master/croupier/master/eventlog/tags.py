@@ -44,7 +44,7 @@ _KINDS: Final = (
         "roles registry",
     ),
     Kind("role", lines.KnownRole, "role settings"),
-    Kind("agent", lines.KnownAgent, "agent_id hostname total attributes"),
+    Kind("agent", lines.KnownAgent, "agent_id hostname total attributes features"),
     Kind("framework", lines.KnownFramework, "framework_id name roles session demands suppressed"),
     Kind("offer", lines.KnownOffer, "offer_id framework_id role agent_id"),
     Kind("task", lines.KnownTask, "framework_id task_id role agent_id resources since"),
@@ -97,7 +97,8 @@ _KINDS: Final = (
         "Register",
         events.Register,
         "session agent_id hostname total attributes http_address tasks master_epoch "
-        "incomplete cluster problems claim objection principal takes_secrets",
+        "incomplete cluster problems claim objection principal takes_secrets features "
+        "default_user",
     ),
     Kind("AgentTask", events.AgentTask, "framework_id task latest unacknowledged role"),
     Kind("Claim", events.Claim, "KNOWN SILENT GIVEN_UP NEWER UNPROVEN FOREIGN"),
@@ -135,7 +136,9 @@ _KINDS: Final = (
     Kind("Subscribed", messages.Subscribed, "framework_id heartbeat_s master_id"),
     Kind("Offered", messages.Offered, "offer_id agent role resources lease_s"),
     Kind(
-        "AgentDescription", messages.AgentDescription, "agent_id hostname attributes http_address"
+        "AgentDescription",
+        messages.AgentDescription,
+        "agent_id hostname attributes http_address features",
     ),
     Kind("Rescinded", messages.Rescinded, "offer_id reason"),
     Kind("Verdict", verdict.Verdict, "seq error tasks"),

@@ -27,6 +27,7 @@ def view_agent(status: AgentStatus, visible: Visibility | None = None) -> pb.Age
         tasks=status.tasks,
         deactivated=status.deactivated,
         problems=(HealthProblem(part=p.part, message=p.message) for p in status.problems),
+        default_user=status.default_user,
     )
     if status.timeout_in_s is not None:
         wire.decided_in_ms = _ms(status.timeout_in_s)

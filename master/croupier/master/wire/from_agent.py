@@ -19,9 +19,11 @@ from croupier.master.core.events import (
 )
 from croupier.master.core.step import Event
 from croupier.master.lineage import Lineage
+from croupier.model.access import AGENT_USER
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_role
+from croupier.model.isolation import known_features
 from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
 from croupier.process.time_slice import sliced
@@ -37,6 +39,8 @@ MAX_UPDATES = 1_000
 # Limits of the tasks of one agent, and of the unacknowledged updates of one task.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
+# Far more than there are, for agents of later releases.
+MAX_FEATURES = 1_000
 
 
 async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
@@ -86,6 +90,7 @@ async def tasks_from_wire(wire: Iterable[pb.AgentTask]) -> list[AgentTask]:
 
 async def _register(session: SessionId, wire: pb.Register) -> Register:
     check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
+    check_count(len(wire.isolation), MAX_FEATURES, "features of isolation")
     return Register(
         session,
         AgentId(wire.agent_id),
@@ -99,6 +104,8 @@ async def _register(session: SessionId, wire: pb.Register) -> Register:
         wire.cluster[:64],
         problems=_problems(wire.problems),
         takes_secrets=wire.takes_secrets,
+        features=known_features(wire.isolation),
+        default_user=check_id("user", wire.default_user or AGENT_USER),
     )
 
 

@@ -16,6 +16,7 @@ from croupier.master.core.messages import (
     Updated,
 )
 from croupier.model.ids import AgentId
+from croupier.model.isolation import feature_names
 from croupier.model.verdict import Verdict
 from croupier.net.errors import error_to_wire
 from croupier.net.transport import MAX_MESSAGE_BYTES
@@ -86,6 +87,7 @@ def agent_to_wire(agent: AgentDescription) -> pb.AgentDescription:
         hostname=agent.hostname,
         attributes=attributes_to_wire(agent.attributes),
         http_address=agent.http_address,
+        isolation=feature_names(agent.features),
     )
 
 

@@ -29,6 +29,7 @@ from croupier.master.eventlog.lines import (
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TERMINAL, Reason, TaskState
@@ -53,6 +54,7 @@ class AgentStay:
     attributes: Attributes
     came: float
     left: float | None = None
+    features: Features = NO_FEATURES
 
 
 @dataclass(slots=True)
@@ -162,8 +164,8 @@ class History:
         match line:
             case KnownRole(role, settings):
                 self.roles[role] = self._set[role] = settings
-            case KnownAgent(agent_id, hostname, total, attributes):
-                self._agent_came(agent_id, hostname, total, attributes, self.start)
+            case KnownAgent():
+                self._agent_came(line.agent_id, line, self.start)
             case KnownFramework(framework_id):
                 stay = self._framework_came(framework_id, line.name, line.roles, self.start)
                 if line.session:
@@ -200,7 +202,7 @@ class History:
         agent_id = _outcome_id(entry.outcomes, "agent")
         if agent_id is None:
             return
-        self._agent_came(AgentId(agent_id), event.hostname, event.total, event.attributes, entry.at)
+        self._agent_came(AgentId(agent_id), event, entry.at)
         for report in event.tasks:
             key = (report.framework_id, report.task.task_id)
             if report.latest.state.is_terminal or key in self._running:
@@ -252,7 +254,11 @@ class History:
                 continue
             _, role = self._offers.get(call.offer_ids[0], (0.0, stay.roles[0]))
             agent = self._agents.get(agents[task.task_id])
-            facts = facts_of(agent.hostname, agent.attributes) if agent is not None else {}
+            facts = (
+                facts_of(agent.hostname, agent.attributes, agent.features)
+                if agent is not None
+                else {}
+            )
             wanted = stay.demands.launch(role, task.resources, facts)
             run = TaskRun(
                 stay.framework_id,
@@ -298,17 +304,16 @@ class History:
     def _agent_came(
         self,
         agent_id: AgentId,
-        hostname: str,
-        total: Resources,
-        attributes: Attributes,
+        came: KnownAgent | Register,
         at: float,
     ) -> None:
+        total, attributes, features = came.total, came.attributes, came.features
         before = self._agents.get(agent_id)
         if before is not None:
-            if (before.total, before.attributes) == (total, attributes):
+            if (before.total, before.attributes, before.features) == (total, attributes, features):
                 return
             before.left = at
-        stay = AgentStay(agent_id, hostname, total, attributes, at)
+        stay = AgentStay(agent_id, came.hostname, total, attributes, at, features=features)
         self._agents[agent_id] = stay
         self.agents.append(stay)
 

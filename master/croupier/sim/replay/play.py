@@ -152,6 +152,7 @@ class _Play:
         agent = _Agent(
             self.kernel, stay.hostname, stay.total, Machine(size), self.works, dict(stay.attributes)
         )
+        agent.features = stay.features
         self._ledger.supply(self.kernel.now, stay.total.scalars, 1)
         agent.connect()
         if stay.left is not None:
