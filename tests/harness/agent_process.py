@@ -10,6 +10,9 @@ from pathlib import Path
 from croupier.net.address import Address
 from tests.harness.eventually import eventually
 
+# For agents of tests that are not about isolation.
+UNISOLATED = ("--isolation", "process")
+
 
 class AgentProcess:
     """An agent that a test starts, signals and ends by its pid."""
@@ -21,7 +24,7 @@ class AgentProcess:
         self._argv = [
             sys.executable, "-m", "croupier.agent", "--master", str(master),
             "--http", "127.0.0.1:0", "--work-dir", str(work_dir), "--resources", resources,
-            "--log-format", "json", *flags,
+            "--log-format", "json", *UNISOLATED, *flags,
         ]  # fmt: skip
         self.work_dir, self.log = work_dir, log
         self.prefix: tuple[str, ...] = ()

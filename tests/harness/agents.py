@@ -11,17 +11,21 @@ from typing import Any
 from croupier.agent.app import Agent
 from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
+from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources
 from croupier.net.address import Address
 from tests.harness.masters import ANY_PORT
 
+# Of agents of tests that are not about isolation.
+UNISOLATED = IsolationFlags(isolation=("process",))
 RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 
 
 @asynccontextmanager
 async def running_agent(work_dir: Path, *masters: Address, **options: Any) -> AsyncIterator[Agent]:
     """Run an agent on a free port; its tasks end with the context."""
-    options = {"hostname": "host-1", "resources": GivenResources.parse(RESOURCES), **options}
+    resources = GivenResources.parse(RESOURCES)
+    options = {"hostname": "host-1", "resources": resources, "isolate": UNISOLATED, **options}
     agent = Agent(AgentConfig(master=masters, http=ANY_PORT, work_dir=work_dir, **options))
     stop = asyncio.Event()
     try:

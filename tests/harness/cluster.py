@@ -21,6 +21,7 @@ from croupier.net.address import Address
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.agent_process import UNISOLATED
 from tests.harness.eventually import eventually
 
 START_S = 20.0
@@ -72,7 +73,7 @@ class Cluster:
         self._start(
             name, "croupier.agent", "--master", self.master, "--http", "127.0.0.1:0",
             "--work-dir", str(self.work_dir / name), "--hostname", name,
-            "--resources", resources, "--on-stop", on_stop, *flags,
+            "--resources", resources, "--on-stop", on_stop, *UNISOLATED, *flags,
         )  # fmt: skip
 
         async def is_connected() -> bool:

@@ -28,6 +28,7 @@ from croupier.process.tls.flags import TlsFlags
 from croupier.sdk import Credentials, Framework
 from croupier.v1.operator_pb2 import GetMasterRequest
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.agents import UNISOLATED
 from tests.harness.certificates import HOUR, Authority, PemFiles, authority
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, running_master
@@ -279,6 +280,7 @@ async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(
                 work_dir=tmp_path / "work",
                 resources=GivenResources.parse("cpus:1;mem:1GB;disk:1GB;ports:[31000-31009]"),
                 tls=flags(files),
+                isolate=UNISOLATED,
             )
         )
         stack.push_async_callback(clean_up, tmp_path / "work")

@@ -22,6 +22,7 @@ from croupier.agent.driver import Driver
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
+from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.janitor import Janitor
 from croupier.agent.link import Link
@@ -125,6 +126,7 @@ class Agent:
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
+        isolation = await self._isolate(work_dir, total)
         links = OutputLinks(self._clock, are_required=credential.has_any)
         output = OutputRoutes(sandboxes, self.state.is_live, links)
         names = (config.hostname, config.http.host, *config.http_names)
@@ -163,7 +165,6 @@ class Agent:
         failed = metrics.launch_failed
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
-        isolation = Layers()
         machine = LocalMachine(
             sandboxes, supervisor, janitor, health_check, secret_files, isolation, failed
         )
@@ -275,6 +276,17 @@ class Agent:
         if orphans:
             _log.error("orphan_runs_ended", count=orphans)
         return self._supervisor
+
+    async def _isolate(self, work_dir: WorkDir, total: Resources) -> Layers:
+        """Prepare the isolation of tasks, and remove what tasks of earlier lives have left."""
+        isolation = await asyncio.to_thread(assemble, self._config.isolate, total, work_dir.path)
+        self.state.features = isolation.features
+        try:
+            await asyncio.to_thread(isolation.clean, self.state.known_runs())
+        except OSError as error:
+            # The next agent tries again; nothing of these runs is in the way of others.
+            _log.error("isolation_not_cleaned", error=str(error))
+        return isolation
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:
         """Wait for `event`; raise the error of an own asyncio task that ends before it."""

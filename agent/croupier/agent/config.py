@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources
 from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest
@@ -99,6 +100,8 @@ class AgentConfig:
 
     hostname: str = field(default_factory=socket.gethostname)
     """Name of the agent."""
+
+    isolate: IsolationFlags = IsolationFlags()  # noqa: RUF009 - frozen
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 

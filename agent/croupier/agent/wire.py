@@ -13,6 +13,7 @@ from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
+from croupier.model.isolation import feature_names
 from croupier.model.store_position import check_epoch
 from croupier.model.task import MAX_GRACE_MS, Reason
 from croupier.v1 import agent_pb2 as pb
@@ -63,6 +64,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
         problems=_problems(state.health.problems),
         position=position_to_wire(state.position) if state.position else None,
         takes_secrets=True,
+        isolation=feature_names(state.features),
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:

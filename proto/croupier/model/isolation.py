@@ -73,6 +73,11 @@ def feature_names(features: Iterable[Feature]) -> list[str]:
     return sorted(feature.value for feature in features)
 
 
+def cannot_enforce(lacks: Features) -> str:
+    """Return the message on an agent that lacks these features, for people."""
+    return f"the agent cannot enforce what it asks for: {', '.join(feature_names(lacks))}"
+
+
 @recorded("Limits", "cpus mem disk pids files")
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -15,6 +15,7 @@ from croupier.agent.config import AgentConfig, OnStop, Recovery
 from croupier.agent.probe import GivenResources, read_boot_id
 from croupier.net.address import Address
 from tests.harness.agent_process import AgentProcess
+from tests.harness.agents import UNISOLATED
 from tests.harness.scripted_master import ScriptedMaster
 
 RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
@@ -66,6 +67,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
             hostname="host-1",
             on_stop=on_stop,
             recover=recover,
+            isolate=UNISOLATED,
         )
         agent = Agent(config, boot_id=boot_id)
         try:

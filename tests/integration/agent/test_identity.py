@@ -27,7 +27,7 @@ from croupier.net.address import Address
 from croupier.net.client_session import SessionTimes
 from croupier.net.token_file import create_token_file, make_token
 from croupier.process.tls.flags import TlsFlags
-from tests.harness.agents import RESOURCES, running_agent
+from tests.harness.agents import RESOURCES, UNISOLATED, running_agent
 from tests.harness.certificates import PemFiles, authority
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, running_master
@@ -51,7 +51,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(work_dir: Path, master: Address, **more: Any) -> AgentConfig:
     resources = GivenResources.parse(RESOURCES)
     return AgentConfig(
-        master=(master,), http=ANY_PORT, work_dir=work_dir, resources=resources, **more
+        master=(master,),
+        http=ANY_PORT,
+        work_dir=work_dir,
+        resources=resources,
+        isolate=UNISOLATED,
+        **more,
     )
 
 

@@ -37,6 +37,7 @@ from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import Conflict
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
+from croupier.model.isolation import Feature, Limits
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 
@@ -215,6 +216,16 @@ class TestAFailedTask:
         broken = TaskInfo(T, Command(), Resources.parse("cpus:1"))
         assert sent(world.do(LaunchTask(F, broken, DEFAULT_ROLE))) == [("DROPPED", 1)]
         assert world.status().reason is Reason.TASK_INVALID
+
+    def test_a_task_that_asks_for_more_than_the_agent_enforces_is_dropped(self) -> None:
+        world = World()
+        world.state.features = frozenset({Feature.MEMORY})
+        wants = replace(task(), limits=Limits(mem=128_000, pids=10))
+        assert sent(world.do(LaunchTask(F, wants, DEFAULT_ROLE))) == [("DROPPED", 1)]
+        assert world.status().reason is Reason.TASK_INVALID
+        assert world.status().message == "the agent cannot enforce what it asks for: pids"
+        fits = replace(task("t2"), limits=Limits(mem=128_000))
+        assert sent(world.do(LaunchTask(F, fits, DEFAULT_ROLE))) == [("STARTING", 1)]
 
 
 class TestAKill:

@@ -13,6 +13,7 @@ from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, Identity, order_from_wir
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
+from croupier.model.isolation import Feature
 from croupier.model.resources import Resources
 from croupier.model.task import MAX_GRACE_MS, Command, Reason, TaskInfo
 from croupier.v1 import agent_pb2 as pb
@@ -59,6 +60,13 @@ def test_orders_carry_the_epoch_of_the_framework() -> None:
     )
     kill = order_from_wire(pb.Order(kill=pb.KillTask(framework_id=F, task_id=T, framework_epoch=4)))
     assert kill == KillTask(F, T, None, Reason.NONE, 4)
+
+
+def test_register_names_what_the_agent_can_enforce() -> None:
+    state = AgentState.of(Resources.parse("cpus:4"))
+    state.features = frozenset({Feature.MEMORY, Feature.CPU_WEIGHT})
+    (register,) = register_to_wire(WHO, state)
+    assert list(register.register.isolation) == ["cpu-weight", "memory"]
 
 
 def test_a_large_register_leaves_commands_out() -> None:

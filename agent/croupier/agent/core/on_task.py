@@ -34,6 +34,7 @@ from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest
 from croupier.model.health import problems_text
 from croupier.model.ids import DEFAULT_ROLE, check_id
+from croupier.model.isolation import cannot_enforce
 from croupier.model.resources import NOTHING
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
@@ -251,6 +252,8 @@ def _rejection(
     elif not info.resources <= state.free:
         free = state.free or "nothing"
         message = f"it takes {info.resources}, but the agent has {free} free"
+    elif lacks := info.needs() - state.features:
+        reason, message = Reason.TASK_INVALID, cannot_enforce(lacks)
     elif secrets.names != info.command.secrets.keys():
         reason, message = Reason.TASK_INVALID, "it came without the values of its secrets"
     else:

@@ -19,6 +19,7 @@ from croupier.agent.core.tasks import (
 )
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
+from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.store_position import StorePosition
 
@@ -71,6 +72,7 @@ class AgentState:
         health: the problems that prevent launches.
         takes_refusals: whether the master of the session takes `RefuseLaunch`.
         stopping: whether the daemon is stopping, so that no task is started.
+        features: what the agent can enforce on its tasks.
     """
 
     total: Resources
@@ -100,6 +102,7 @@ class AgentState:
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
     given_id: AgentId = NO_AGENT_ID
     is_certified: bool = False
+    features: Features = NO_FEATURES
 
     @classmethod
     def of(

@@ -9,7 +9,8 @@ from dataclasses import fields
 from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.launch import Launch
-from croupier.model.isolation import NO_FEATURES, Features, Usage
+from croupier.model.errors import InvalidRequest
+from croupier.model.isolation import NO_FEATURES, Features, Usage, cannot_enforce
 
 
 class Layers:
@@ -25,9 +26,13 @@ class Layers:
         """Make what the run needs; if that fails, remove what was made.
 
         Raises:
-            InvalidRequest: if the task asks for what this machine does not allow.
+            InvalidRequest: if the task asks for what this agent cannot enforce, or what this
+                machine does not allow.
             OSError: if the machine refuses.
         """
+        if lacks := launch.info.needs() - self.features:
+            # The core refuses such orders. This one is of an earlier life, with other flags.
+            raise InvalidRequest(cannot_enforce(lacks))
         with ExitStack() as made:
             for isolator in self._isolators:
                 made.callback(isolator.forget, launch.run)

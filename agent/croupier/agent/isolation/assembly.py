@@ -1,0 +1,87 @@
+"""Assembly of an agent's isolators from its flags and from what the machine can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from croupier.agent.isolation.isolator import Isolator
+from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.levels import AUTO, LEVELS, NONE
+from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.resources import Resources
+from croupier.process.logging import get_logger
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.agent.isolation.flags import IsolationFlags
+
+_log = get_logger("croupier.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What isolators are built for.
+
+    Attributes:
+        total: the agent's resources.
+        work_dir: absolute; different for each agent of a machine.
+        is_asked_for: whether the operator named the level, rather than `auto`.
+    """
+
+    flags: IsolationFlags
+    total: Resources
+    work_dir: Path
+    is_asked_for: bool = False
+
+
+# Returns the isolators of a level, in the order in which they prepare a launch. Raises
+# Unavailable, with the reason, if the machine lacks what they need. May block for a second.
+Builder = Callable[[Setting], Iterator[Isolator]]
+
+# By level. A level without an entry adds nothing to what the shim does for every task.
+BUILDERS: Final[Mapping[str, Builder]] = {}
+# `auto` warns if the machine lacks one of these. The others need tools that few tasks ask for.
+_EXPECTED: Final = ("process", "cgroup")
+
+
+def assemble(
+    flags: IsolationFlags,
+    total: Resources,
+    work_dir: Path,
+    builders: Mapping[str, Builder] = BUILDERS,
+) -> Layers:
+    """Return the isolators of an agent. Blocks; not for the loop.
+
+    Raises:
+        InvalidRequest: if a level that the operator named is not available, with the reason.
+    """
+    if flags.isolation == (NONE,):
+        return Layers()
+    is_auto = flags.isolation == (AUTO,)
+    setting = Setting(flags, total, work_dir.absolute(), is_asked_for=not is_auto)
+    built: list[Isolator] = []
+    missing: dict[str, str] = {}
+    for level in LEVELS:
+        if level not in builders or not (is_auto or level in flags.isolation):
+            continue
+        try:
+            built += builders[level](setting)
+        except (CroupierError, OSError) as error:
+            if not is_auto:
+                raise InvalidRequest(f"--isolation {level}: {error}") from error
+            missing[level] = str(error)
+    _log_missing(missing)
+    return Layers(built)
+
+
+def _log_missing(missing: Mapping[str, str]) -> None:
+    reduced = {level: why for level, why in missing.items() if level in _EXPECTED}
+    if reduced:
+        _log.warning("isolation_reduced", missing=reduced)
+    if len(missing) > len(reduced):
+        _log.info(
+            "isolation_not_offered",
+            missing={level: why for level, why in missing.items() if level not in _EXPECTED},
+        )
