@@ -11,6 +11,7 @@ These names are the whole public API, with `croupier.sdk.testing` for tests.
 
 from croupier.model.attributes import (
     Constraint,
+    enforces,
     equals,
     exists,
     matches,
@@ -33,6 +34,7 @@ from croupier.model.errors import (
     Unavailable,
 )
 from croupier.model.ids import Role
+from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict, Verdict
@@ -54,6 +56,8 @@ __all__ = [
     "Failure",
     "Framework",
     "InvalidRequest",
+    "Isolation",
+    "Limits",
     "NotFound",
     "Offer",
     "PermissionDenied",
@@ -70,7 +74,9 @@ __all__ = [
     "TooSlow",
     "Unauthenticated",
     "Unavailable",
+    "Usage",
     "Verdict",
+    "enforces",
     "equals",
     "exists",
     "fit",

@@ -14,6 +14,7 @@ from croupier.model.attributes import Constraint, facts_of
 from croupier.model.demand import Demand, check_demands
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import Role, check_id
+from croupier.model.isolation import known_features
 from croupier.model.limits import DEFAULT_FAILOVER_TIMEOUT_S, DEFAULT_REFUSE_S
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
@@ -212,7 +213,7 @@ class Framework:
             launch=Launch(
                 Role(first.role),
                 tuple(task.resources for task in launched),
-                facts_of(first.hostname, first.attributes),
+                facts_of(first.hostname, first.attributes, known_features(first.isolation)),
             ),
         )
         if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:

@@ -20,6 +20,8 @@ class Offer:
             tasks, or https://HOST:PORT if it has TLS; empty if it has none.
         expires_at: end of the lease, seconds on `clock`.
         clock: for `expires_in_s`.
+        isolation: features that the agent can enforce, such as `memory` or `images`. Only tasks
+            whose `needs` are among them are launched on it.
     """
 
     id: str
@@ -31,6 +33,7 @@ class Offer:
     http_address: str
     expires_at: float = field(repr=False)
     clock: Clock = field(repr=False, compare=False)
+    isolation: frozenset[str] = frozenset()
 
     @property
     def expires_in_s(self) -> float:

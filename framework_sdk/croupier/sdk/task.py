@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
+from croupier.model.isolation import Isolation, Limits, feature_names
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues
 from croupier.model.task import Command, TaskInfo
+from croupier.model.task_limits import parse_limits
 from croupier.sdk.duration import to_milliseconds
 
 
@@ -43,6 +45,11 @@ class Task:
         user: str = "",
         grace_s: float = 3.0,
         labels: Mapping[str, str] | None = None,
+        limits: str | Mapping[str, str | float] = "",
+        max_completion_s: float | None = None,
+        image: str = "",
+        namespaces: bool = False,
+        network: bool = True,
     ) -> None:
         """Describe a task.
 
@@ -56,9 +63,20 @@ class Task:
             secrets: further variables, which masters encrypt and agents do not store.
             secret_files: deliver the secrets as files, named like them, in the directory
                 CROUPIER_SECRETS_DIR of the task, and not as variables.
-            user: account to run as; needs an agent that runs as root. Empty: the agent's.
+            user: account to run as; needs an agent that runs as root. Empty: the one that the
+                agent gives, a uid of the task's own or the agent's account.
             grace_s: seconds between SIGTERM and SIGKILL when the task is killed.
             labels: for people and tools.
+            limits: some of cpus, mem, disk, pids and files, as text (`mem:1GB;pids:100`) or as a
+                mapping; none is below the task's resources. By default mem and disk are limited
+                to the resources, pids and files by the agent, and idle cpus may be used.
+            max_completion_s: seconds after which a task that still runs is ended, as FAILED with
+                TIMED_OUT; None: never.
+            image: the root file system: `docker://NAME`, `oci:PATH:TAG` or `dir:PATH` on the
+                agent. Empty: the agent's.
+            namespaces: give it a view of the machine of its own: processes, /tmp and a read-only
+                system.
+            network: False leaves it no network but a loopback interface of its own.
 
         Raises:
             InvalidRequest: if no agent can ever run the task.
@@ -75,6 +93,9 @@ class Task:
             name=name,
             grace_ms=to_milliseconds("the kill grace", grace_s),
             labels=tuple((labels or {}).items()),
+            limits=parse_limits(limits if isinstance(limits, str) else _joined(limits)),
+            isolation=Isolation(namespaces, not network, image),
+            max_completion_ms=_completion_ms(max_completion_s),
         )
         self.info.check()
 
@@ -103,6 +124,21 @@ class Task:
         """Labels for people and tools."""
         return dict(self.info.labels)
 
+    @property
+    def limits(self) -> Limits:
+        """Hard limits of the task; 0 where it has the default."""
+        return self.info.limits
+
+    @property
+    def isolation(self) -> Isolation:
+        """Isolation that the task asks for."""
+        return self.info.isolation
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Features that its agent must have, as in `Offer.isolation` and `enforces`."""
+        return frozenset(feature_names(self.info.needs()))
+
     def __repr__(self) -> str:
         return f"Task(task_id={self.task_id!r}, resources={self.resources!r})"
 
@@ -113,3 +149,16 @@ class Task:
 
     def __hash__(self) -> int:
         return hash(self.task_id)
+
+
+def _joined(limits: Mapping[str, str | float]) -> str:
+    return ";".join(f"{name}:{amount}" for name, amount in limits.items())
+
+
+def _completion_ms(seconds: float | None) -> int:
+    if seconds is None:
+        return 0
+    milliseconds = to_milliseconds("the time to complete", seconds)
+    if not milliseconds:
+        raise InvalidRequest("the time to complete must be more than 0")
+    return milliseconds

@@ -170,6 +170,7 @@ class AgentDirectory:
             http_address=agent.http_address if agent else "",
             expires_at=self._clock.now() + from_milliseconds(wire.lease_ms),
             clock=self._clock,
+            isolation=frozenset(agent.isolation if agent else ()),
         )
 
 

@@ -6,7 +6,7 @@ import grpc.aio
 import pytest
 
 from croupier.model.task import MASTER_SEQUENCE
-from croupier.sdk import Conflict, Resources, Task, TaskState
+from croupier.sdk import Conflict, Reason, Resources, Task, TaskState, Usage
 from croupier.sdk.testing import FakeMaster
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
@@ -141,3 +141,38 @@ async def test_a_test_sees_the_secrets_of_launched_tasks() -> None:
             assert call.secrets["t1"].reveal() == {"PASSWORD": "hunter2"}
             assert "hunter2" not in repr(call)
             assert list(call.tasks[0].command.secrets) == ["PASSWORD"]
+
+
+def limited(task_id: str) -> Task:
+    return Task(["x"], resources=Resources.parse("cpus:1"), limits="pids:9", task_id=task_id)
+
+
+async def test_a_task_is_refused_where_its_limits_cannot_be_enforced() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            master.offer("cpus:1", isolation=["memory"])
+            offer = await framework.offers.get()
+            assert offer.isolation == {"memory"}
+            (refused,) = await framework.accept(offer, [limited("t1")])
+            assert "cannot enforce pids" in str(refused.error)
+            master.offer("cpus:1", agent_id="a2")
+            offer = await framework.offers.get()
+            assert limited("t2").needs <= offer.isolation
+            (launched,) = await framework.accept(offer, [limited("t2")])
+            assert launched.ok
+            check(master)
+
+
+async def test_an_update_tells_usage() -> None:
+    usage = Usage(cpu_ms=5, memory_peak=2**20)
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            await master.update("t1", TaskState.RUNNING)
+            reason = Reason.MEMORY_LIMIT
+            await master.update("t1", TaskState.FAILED, reason=reason, usage=usage)
+            await eventually(lambda: ("t1", "FAILED") in framework.states)
+            assert framework.statuses[-1].usage == usage
+            assert framework.statuses[-1].reason.is_limit

@@ -4,12 +4,13 @@ import pytest
 
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.levels import format_levels, parse_levels
-from croupier.agent.isolation.limits import format_limits, limits_of, parse_limits
+from croupier.agent.isolation.limits import limits_of
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
 from croupier.model.isolation import NO_LIMITS, Limits
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
+from croupier.model.task_limits import format_limits, parse_limits
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from croupier.model.resources import Resources
 from croupier.model.verdict import Verdict
-from croupier.sdk import Framework, InvalidRequest, Task, TaskVerdict, equals, fit
+from croupier.sdk import (
+    Framework,
+    InvalidRequest,
+    Isolation,
+    Limits,
+    Task,
+    TaskVerdict,
+    equals,
+    fit,
+)
 from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.wire import decline_calls
 from tests.unit.sdk.test_offer_book import offer
@@ -47,6 +59,42 @@ class TestTask:
         )
         assert "t1" in repr(task)
 
+    def test_a_task_asks_for_limits_and_isolation(self) -> None:
+        amounts: dict[str, str | float] = {"mem": "1GB", "pids": 100, "cpus": 1.5}
+        task = Task(
+            ["x"],
+            resources=UNIT,
+            limits=amounts,
+            image="docker://debian:12",
+            namespaces=True,
+            network=False,
+            max_completion_s=1.5,
+        )
+        assert task.limits == Limits(cpus=1500, mem=1_024_000, pids=100)
+        assert task.isolation == Isolation(True, True, "docker://debian:12")
+        assert task.info.max_completion_ms == 1500
+        assert task.needs == {
+            "memory", "pids", "cpu-quota", "namespaces", "no-network", "images"
+        }  # fmt: skip
+        text = "mem:1GB;pids:100;cpus:1.5"
+        assert Task(["x"], resources=UNIT, limits=text).limits == task.limits
+        assert not Task(["x"], resources=UNIT).needs
+
+    @pytest.mark.parametrize(
+        ("asked", "why"),
+        [
+            ({"limits": "mem:1MB"}, "below the task's mem"),
+            ({"limits": {"gpus": 1}}, "no limit of gpus"),
+            ({"limits": {"pids": "many"}}, "not an amount"),
+            ({"image": "debian"}, "give docker://NAME"),
+            ({"max_completion_s": 0}, "more than 0"),
+            ({"max_completion_s": -1}, "between 0"),
+        ],
+    )
+    def test_isolation_that_cannot_be_is_refused(self, asked: dict[str, Any], why: str) -> None:
+        with pytest.raises(InvalidRequest, match=why):
+            Task(["x"], resources=UNIT, **asked)
+
     def test_a_task_that_no_agent_can_run_is_refused(self) -> None:
         with pytest.raises(InvalidRequest, match="list of words"):
             Task("echo hello", resources=UNIT)
@@ -74,6 +122,12 @@ class TestFit:
         large = Task(["true"], resources=Resources.parse("cpus:2"))
         small = Task(["true"], resources=Resources.parse("cpus:1"))
         assert fit([offer("o1")], [large, small])[0][1] == [small]
+
+    def test_a_task_goes_where_its_needs_can_be_enforced(self) -> None:
+        unit = Resources.parse("cpus:0.5")
+        task = Task(["x"], resources=unit, limits="pids:10", task_id="t")
+        able = replace(offer("o2"), isolation=frozenset({"pids", "memory"}))
+        assert fit([offer("o1"), able], [task]) == [(offer("o1"), []), (able, [task])]
 
 
 class TestFramework:

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from croupier.agent.isolation.levels import AUTO, format_levels, parse_levels
-from croupier.agent.isolation.limits import format_limits, parse_limits
 from croupier.model.isolation import Limits
+from croupier.model.task_limits import format_limits, parse_limits
 from croupier.process.cli import read_by
 
 

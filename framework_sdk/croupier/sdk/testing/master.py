@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Self, TypeVar
@@ -22,6 +22,7 @@ from croupier.master.core.messages import (
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
+from croupier.model.isolation import Feature, Usage, known_features
 from croupier.model.resources import Resources
 from croupier.model.task import (
     MASTER_SEQUENCE,
@@ -199,6 +200,7 @@ class FakeMaster:
         lease_s: float = 10.0,
         http_address: str = "",
         role: str | None = None,
+        isolation: Iterable[str] | None = None,
     ) -> str:
         """Offer resources of an agent, whatever it had before, and return the offer's id.
 
@@ -210,6 +212,7 @@ class FakeMaster:
             lease_s: the lifetime of the offer.
             http_address: of the agent.
             role: one of the framework's; None is the first.
+            isolation: features that the agent can enforce, such as `memory`; None is all.
 
         Raises:
             Conflict: if no framework is subscribed, or not in that role; or if the agent has
@@ -221,15 +224,17 @@ class FakeMaster:
             raise Conflict(f"the framework is not subscribed in role {role!r}")
         core, allocator = self._service.core, self._service.core.state.allocator
         amount = Resources.parse(resources) if isinstance(resources, str) else resources
-        said = (hostname, dict(attributes or {}), http_address)
-        agent = core.agent(Register(SessionId(0), AgentId(agent_id), hostname, amount, *said[1:]))
+        features = known_features(isolation) if isolation is not None else frozenset(Feature)
+        said = (hostname, dict(attributes or {}), http_address, features)
+        described = Register(SessionId(0), AgentId(agent_id), hostname, amount, *said[1:3])
+        agent = core.agent(replace(described, features=features))
         try:
             total = agent.total - allocator.queries.free(agent.agent_id) + amount
         except ValueError as error:
             raise Conflict(f"agent {agent_id} has that in use: {error}") from None
-        allocator.change_agent(agent.agent_id, total, *said[:2])
+        allocator.change_agent(agent.agent_id, total, *said[:2], features)
         agent.total = total
-        if said != (agent.hostname, agent.attributes, agent.http_address):
+        if said != (agent.hostname, agent.attributes, agent.http_address, agent.features):
             agent.introduce(*said)
         own = framework.roles[0] if role is None else Role(role)
         grant = allocator.charges.grant(framework.framework_id, own, agent.agent_id, amount)
@@ -257,6 +262,7 @@ class FakeMaster:
         signal: int | None = None,
         from_master: bool = False,
         decided_in_s: float | None = None,
+        usage: Usage | None = None,
     ) -> int:
         """Wait until the task is launched, move it to `state`, and send the update.
 
@@ -284,6 +290,7 @@ class FakeMaster:
             exit_code=exit_code,
             signal=signal,
             decided_in_s=decided_in_s,
+            usage=usage,
         )
         return self._update(status) if from_master else self._service.core.report(status)
 
