@@ -28,6 +28,7 @@ from croupier.agent.core.effects import (
     Signal,
     Spawn,
 )
+from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
 from croupier.agent.core.events import Event, Now
 from croupier.agent.core.records import Place, Record, forgets, place_of
 from croupier.agent.core.recovery import recovered
@@ -37,14 +38,20 @@ from croupier.agent.core.tasks import Key, Killing, Running
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
+from croupier.model.isolation import Usage
 from croupier.model.resources import Resources
-from croupier.model.task import Command, Reason, TaskInfo
+from croupier.model.task import Command, Reason, TaskInfo, TaskState, TaskStatus
 from tests.harness.effort import portion
 
 FRAMEWORKS = st.sampled_from([FrameworkId("F1"), FrameworkId("F2")])
 TASKS = st.sampled_from([TaskId(f"t{n}") for n in range(4)])
 AMOUNTS = st.sampled_from(["cpus:1", "cpus:2;mem:64", "ports:[1-3]", "ports:[3-4]", "cpus:9"])
 TOTAL = Resources.parse("cpus:4;mem:128;ports:[1-4]")
+
+ENDINGS = st.sampled_from(
+    [NO_ENDING, Ending(Usage(cpu_ms=1)), Ending(exceeded=Exceeded(Reason.MEMORY_LIMIT, "memory"))]
+)
+DISK = Exceeded(Reason.DISK_LIMIT, "disk")
 
 Ended = tuple[int | None, int | None]
 
@@ -96,6 +103,8 @@ class AnAgent(RuleBasedStateMachine):
         self.queue: list[tuple[Key, str]] = []
         self.looks: list[tuple[Key, str]] = []
         self.forced: set[Key] = set()
+        # The first cause for which a task was asked to end.
+        self.causes: dict[Key, Reason] = {}
         self.heard: defaultdict[Key, int] = defaultdict(int)
         self.made: defaultdict[Key, int] = defaultdict(int)
         self.next_pid = 100
@@ -115,9 +124,7 @@ class AnAgent(RuleBasedStateMachine):
     def perform(self, effect: Effect) -> None:
         match effect:
             case Moved(status):
-                key = (status.framework_id, status.task_id)
-                assert status.sequence == self.made[key] + 1, "sequence numbers have no gaps"
-                self.made[key] = status.sequence
+                self.check_move(status)
             case SendUpdates(session, statuses):
                 assert self.open
                 assert session == self.sessions
@@ -154,6 +161,26 @@ class AnAgent(RuleBasedStateMachine):
             case _:
                 self.perform_health(effect)
 
+    def check_move(self, status: TaskStatus) -> None:
+        """Check the number of an update, and its reason."""
+        key = (status.framework_id, status.task_id)
+        assert status.sequence == self.made[key] + 1, "sequence numbers have no gaps"
+        self.made[key] = status.sequence
+        if status.state is TaskState.KILLING:
+            assert self.causes.setdefault(key, status.reason) is status.reason
+        elif status.state.is_terminal:
+            self.check_end(status, self.causes.pop(key, None))
+
+    def check_end(self, status: TaskStatus, cause: Reason | None) -> None:
+        """Check that the first cause of an end counts."""
+        if cause is not None:
+            assert status.reason is cause
+            assert status.state is (TaskState.FAILED if cause.is_limit else TaskState.KILLED)
+        elif status.reason.is_limit:
+            assert status.state is TaskState.FAILED
+            assert status.reason is Reason.MEMORY_LIMIT
+            assert status.exit_code != 0
+
     def perform_health(self, effect: Effect) -> None:
         match effect:
             case RefuseLaunch(session, key):
@@ -167,10 +194,18 @@ class AnAgent(RuleBasedStateMachine):
             case _:
                 pass
 
-    @rule(framework=FRAMEWORKS, task=TASKS, amount=AMOUNTS, epoch=st.integers(0, 3))
+    @rule(
+        framework=FRAMEWORKS,
+        task=TASKS,
+        amount=AMOUNTS,
+        epoch=st.integers(0, 3),
+        most_ms=st.sampled_from([0, 1500, 60_000]),
+    )
     @precondition(lambda self: not self.state.voided and not self.looks)
-    def launch(self, framework: FrameworkId, task: TaskId, amount: str, epoch: int) -> None:
-        info = TaskInfo(task, Command(("x",)), Resources.parse(amount))
+    def launch(
+        self, framework: FrameworkId, task: TaskId, amount: str, epoch: int, most_ms: int
+    ) -> None:
+        info = TaskInfo(task, Command(("x",)), Resources.parse(amount), max_completion_ms=most_ms)
         self.do(LaunchTask(framework, info, DEFAULT_ROLE, framework_epoch=epoch))
 
     @rule(framework=FRAMEWORKS, task=TASKS, grace=st.sampled_from([None, 0, 2000]))
@@ -199,8 +234,17 @@ class AnAgent(RuleBasedStateMachine):
         else:
             self.die()
 
-    @rule(framework=FRAMEWORKS, task=TASKS, code=st.sampled_from([0, 3]))
-    def end_process(self, framework: FrameworkId, task: TaskId, code: int) -> None:
+    @rule(framework=FRAMEWORKS, task=TASKS, is_present=st.booleans())
+    @precondition(lambda self: not self.looks)
+    def exceed_a_limit(self, framework: FrameworkId, task: TaskId, is_present: bool) -> None:
+        """Tell that a run exceeds a limit, perhaps an earlier one."""
+        run = self.run_of.get((framework, task), "") if is_present else "0-0"
+        self.do(ev.LimitExceeded((framework, task), run, DISK))
+
+    @rule(framework=FRAMEWORKS, task=TASKS, code=st.sampled_from([0, 3]), ending=ENDINGS)
+    def end_process(
+        self, framework: FrameworkId, task: TaskId, code: int, ending: Ending = NO_ENDING
+    ) -> None:
         key = (framework, task)
         run = self.runs.get(self.run_of.get(key, ""))
         if run is None or run.ended:
@@ -209,11 +253,12 @@ class AnAgent(RuleBasedStateMachine):
         if key in self.watched:
             self.watched.discard(key)
             self.forced.discard(key)
-            self.do(ev.Exited(key, *run.ended))
+            exit_code, signal = run.ended
+            self.do(ev.Exited(key, exit_code, signal, ending=ending))
 
-    @rule(known=st.booleans())
+    @rule(known=st.booleans(), age_s=st.sampled_from([None, 0.0, 1e9]))
     @precondition(lambda self: self.looks)
-    def look(self, known: bool) -> None:
+    def look(self, known: bool, age_s: float | None = None) -> None:
         """Answer the first adoption."""
         key, name = self.looks.pop(0)
         run = self.runs.get(name)
@@ -221,7 +266,7 @@ class AnAgent(RuleBasedStateMachine):
             self.do(ev.Vanished(key, "", never_started=True))
         elif run.ended is None:
             self.watched.add(key)
-            self.do(ev.Adopted(key, run.pid))
+            self.do(ev.Adopted(key, run.pid, age_s))
         elif known:
             self.do(ev.Exited(key, *run.ended))
         else:

@@ -268,7 +268,7 @@ class AgentProcess(Process):
             return ev.Vanished(key, "there is no trace of it", never_started=True)
         if known.lives:
             known.is_watched = True
-            return ev.Adopted(key, known.pid)
+            return ev.Adopted(key, known.pid, self.clock.now() - known.started)
         if known.vanished:
             return ev.Vanished(key, "its shim is gone")
         return ev.Exited(key, known.exit_code, known.signal)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from typing import Protocol
+from zlib import crc32
 
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
@@ -31,6 +32,8 @@ from tests.chaos.virtual.variety import Habits
 SUBSCRIBE_TIMEOUT_S = 6.0
 # A task that runs until it is killed.
 FOR_EVER_S = 1e9
+# Times to complete; 0 for no limit.
+MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
 SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
 
 
@@ -351,7 +354,9 @@ class FrameworkProcess(Process):
             self.later(random.uniform(0.0, 15.0), lambda: self.kill(task_id))
         command = Command(shell=f"{lasts:.3f} {code} {heeds}")
         grace_ms = random.choice((0, 200, 3000))
-        return TaskInfo(task_id, command, size, grace_ms=grace_ms)
+        # Not drawn, so that seeds find the same mutants as before.
+        most_ms = MOST_MS[crc32(task_id.encode()) % len(MOST_MS)]
+        return TaskInfo(task_id, command, size, grace_ms=grace_ms, max_completion_ms=most_ms)
 
     def kill(self, task_id: TaskId) -> None:
         """Kill a task, unless it is known to have ended."""

@@ -33,6 +33,8 @@ class Run:
         vanished: whether its shim was killed, or the machine restarted.
         rebooted: whether the machine restarted.
         is_watched: whether the present agent has started or adopted it.
+        most_s: the longest time that it may take; 0 without a limit.
+        started, ended: when, in virtual seconds.
     """
 
     key: Key
@@ -46,6 +48,9 @@ class Run:
     vanished: bool = False
     rebooted: bool = False
     is_watched: bool = True
+    most_s: float = 0.0
+    started: float = 0.0
+    ended: float = 0.0
 
 
 class Observer(Protocol):
@@ -94,6 +99,7 @@ class Machine:
         lasts, code, heeds = info.command.shell.split()
         self._pids += 1
         made = Run(key, run, self._pids, info.resources, heeds == "1")
+        made.most_s, made.started = info.max_completion_ms / 1000, self.clock.now()
         assert run not in self.runs, f"{run} is started twice"
         self.runs[run] = made
         self.sandboxes.add(key)
@@ -147,6 +153,7 @@ class Machine:
         if not run.lives:
             return
         run.lives, run.exit_code, run.signal = False, code, signal
+        run.ended = self.clock.now()
         self.clock.trace(f"{self.name} {run.key} ended: code {code}, signal {signal}")
         self.observer.on_process_end(self, run)
         if self.watcher is not None and run.is_watched:

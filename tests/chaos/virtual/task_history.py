@@ -124,12 +124,17 @@ class TaskHistory:
             must(state in (TaskState.FAILED, TaskState.GONE, TaskState.KILLED), truth)
             return
         must((status.exit_code, status.signal) == (run.exit_code, run.signal), truth)
+        timed_out = status.reason is Reason.TIMED_OUT
         match state:
+            case TaskState.FAILED if timed_out:
+                lasted = run.ended - run.started
+                must(0 < run.most_s <= lasted, f"{claim}, but it lasted {lasted:.3f}")
             case TaskState.FINISHED:
                 must(run.exit_code == 0, truth)
             case TaskState.FAILED:
                 must(run.exit_code != 0, truth)
             case TaskState.KILLED:
+                must(not timed_out, truth)
                 wanted = self.killers or status.reason is not Reason.KILLED_BY_FRAMEWORK
                 must(bool(wanted), f"{claim}, but without a request")
             case _:

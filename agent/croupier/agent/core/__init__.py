@@ -7,7 +7,7 @@
     the session                Connected MasterSeen Registered Removed Disconnected
     answers to `Spawn`         Started LaunchFailed NotStarted
     answers to `Adopt`         Adopted Exited LaunchFailed Vanished
-    processes                  Exited
+    processes                  Exited LimitExceeded
 
 A task is STARTING, RUNNING, KILLING if it is asked to end, and at last in one terminal state. Each
 change makes a status update, numbered per task from 1, which the agent keeps until it is

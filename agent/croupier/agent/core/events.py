@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from croupier.agent.core.ending import NO_ENDING, Ending
+from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
 from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
@@ -129,10 +129,16 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """An answer to `Adopt`: the process lives, and is watched."""
+    """An answer to `Adopt`: the process lives, and is watched.
+
+    Attributes:
+        age_s: the time since its start, which changes of the wall clock do not affect; None if
+            unknown.
+    """
 
     key: Key
     pid: int
+    age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +148,13 @@ class Vanished:
     Attributes:
         reason: for tests and logs.
         never_started: no process was ever started for the run.
+        ending: what its isolators know.
     """
 
     key: Key
     reason: str
     never_started: bool = False
+    ending: Ending = NO_ENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +176,15 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitExceeded:
+    """A run exceeds a limit now, and is to be killed. Repeated until it has ended."""
+
+    key: Key
+    run: str
+    exceeded: Exceeded
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """A request to stop the daemon after its tasks have ended."""
 
@@ -178,7 +195,14 @@ class DeadlinePassed:
 
 
 TaskEvent = (
-    TaskOrder | LaunchIntoSandbox | LaunchWithSecrets | Started | NotStarted | LaunchFailed | Exited
+    TaskOrder
+    | LaunchIntoSandbox
+    | LaunchWithSecrets
+    | Started
+    | NotStarted
+    | LaunchFailed
+    | Exited
+    | LimitExceeded
 )
 AgentEvent = (
     AgentStarted

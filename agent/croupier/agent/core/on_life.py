@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Force, Signal, Spawn
-from croupier.agent.core.events import Exited, Now, Vanished
+from croupier.agent.core.events import Adopted, Exited, Now, Vanished
+from croupier.agent.core.limits import limit_completion
 from croupier.agent.core.on_session import choose_agent_id, register_when_ready
 from croupier.agent.core.on_task import begin_killing, end_void, on_exited, on_not_started
 from croupier.agent.core.records import ForgetTask, UpdateRecord, VoidRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import Cause, change_state, end_task
-from croupier.agent.core.tasks import Adopting, Key, Running, Starting
+from croupier.agent.core.tasks import Adopting, Running, Starting
 from croupier.model.task import Reason, Source, TaskState
 
 # More updates than any task makes in a life of the agent.
@@ -54,8 +55,9 @@ def _skip_lost_numbers(state: AgentState, now: Now) -> Iterator[Effect]:
         yield Checkpoint(UpdateRecord(task.status))
 
 
-def on_adopted(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
+def on_adopted(state: AgentState, event: Adopted, now: Now) -> Iterator[Effect]:
     """Take over the live process of a task; its records may lag behind."""
+    key, pid = event.key, event.pid
     void = state.voided.get(key)
     if void is not None:
         state.set_void(key, Running(void.run, pid))
@@ -65,6 +67,8 @@ def on_adopted(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
     phase = task.phase
     assert isinstance(phase, Adopting)
     running = Running(phase.run, pid)
+    # The status that the earlier life recorded last, at the start at the earliest.
+    recorded_ms = task.status.time_ms
     if task.state is TaskState.STARTING:
         cause = Cause(Source.EXECUTOR)
         yield from change_state(state, task, running, TaskState.RUNNING, now, cause)
@@ -72,6 +76,9 @@ def on_adopted(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
         state.set_phase(task, running)
     if phase.kill is not None:
         yield from begin_killing(state, task, running, phase.kill, now)
+    else:
+        age_s = (now.wall_ms - recorded_ms) / 1000 if event.age_s is None else event.age_s
+        limit_completion(state, task, now, age_s)
     yield from register_when_ready(state, now)
 
 
@@ -97,7 +104,7 @@ def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect
         cause = Cause(reason=Reason.EXECUTOR_TERMINATED, message=message)
         yield from end_task(state, task, TaskState.GONE, now, cause)
     elif not event.never_started or task.state is not TaskState.STARTING:
-        yield from on_exited(state, Exited(key, unknown=True), now)
+        yield from on_exited(state, Exited(key, unknown=True, ending=event.ending), now)
     elif phase.kill is not None:
         yield from on_not_started(state, key, now)
     elif task.info.command.secrets:

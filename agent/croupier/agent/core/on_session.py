@@ -9,7 +9,14 @@ from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState, Joined, Joining
-from croupier.agent.core.tasks import Ended, KillDeadline, Killing, ResendDeadline, Running
+from croupier.agent.core.tasks import (
+    CompletionDeadline,
+    Ended,
+    KillDeadline,
+    Killing,
+    ResendDeadline,
+    Running,
+)
 from croupier.model.ids import AgentId
 
 
@@ -112,6 +119,7 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
     for task in tasks:
         state.deadlines.cancel(ResendDeadline(task.key))
         state.deadlines.cancel(KillDeadline(task.key))
+        state.deadlines.cancel(CompletionDeadline(task.key))
         if isinstance(task.phase, Ended):
             yield Checkpoint(ForgetTask(*task.key))
             yield fx.Forget(task.key)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from signal import Signals
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Exited, LaunchFailed, Now
+from croupier.agent.core.limits import cause_of_end, limit_completion, limit_text
 from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch
 from croupier.agent.core.on_session import register_when_ready
@@ -21,6 +21,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import Cause, add_task, change_state, end_task
 from croupier.agent.core.tasks import (
     Adopting,
+    CompletionDeadline,
     Ended,
     Key,
     KillDeadline,
@@ -103,6 +104,8 @@ def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
     yield from change_state(state, task, running, TaskState.RUNNING, now, cause)
     if phase.kill is not None:
         yield from begin_killing(state, task, running, phase.kill, now)
+    else:
+        limit_completion(state, task, now)
 
 
 def on_launch_failed(state: AgentState, event: LaunchFailed, now: Now) -> Iterator[Effect]:
@@ -140,17 +143,7 @@ def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
         yield from end_void(state, event.key, now)
         return
     task = state.tasks[event.key]
-    message = _end_message(event)
-    if task.kill is not None:
-        new, reason = TaskState.KILLED, task.kill.reason
-    elif event.unknown:
-        new, reason = TaskState.FAILED, Reason.EXECUTOR_TERMINATED
-    elif event.exit_code == 0:
-        new, reason, message = TaskState.FINISHED, Reason.NONE, ""
-    else:
-        new, reason = TaskState.FAILED, Reason.COMMAND_EXECUTOR_FAILED
-    source = Source.AGENT if event.unknown else Source.EXECUTOR
-    cause = Cause(source, reason, message, event.exit_code, event.signal)
+    new, cause = cause_of_end(task, event)
     yield from end_task(state, task, new, now, cause)
     yield from register_when_ready(state, now)
 
@@ -165,7 +158,7 @@ def on_kill(state: AgentState, event: KillTask, now: Now) -> Iterator[Effect]:
     task = state.tasks.get(key)
     if task is not None:
         grace_ms = task.info.grace_ms if event.grace_ms is None else event.grace_ms
-        yield from _kill(state, task, KillOrder(event.reason, grace_ms), now)
+        yield from kill_task(state, task, KillOrder(event.reason, grace_ms), now)
     elif key not in state.voided:
         # Sent until acknowledged: the framework must learn that there is nothing to kill.
         info = TaskInfo(event.task_id, Command(), NOTHING)
@@ -180,18 +173,24 @@ def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
     state.stopping = True
     for task in list(state.tasks.values()):
         grace_ms = min(task.info.grace_ms, STOP_GRACE_MS)
-        yield from _kill(state, task, KillOrder(Reason.AGENT_STOPPED, grace_ms), now)
+        yield from kill_task(state, task, KillOrder(Reason.AGENT_STOPPED, grace_ms), now)
 
 
 def begin_killing(
-    state: AgentState, task: Task, running: Running, order: KillOrder, now: Now
+    state: AgentState,
+    task: Task,
+    running: Running,
+    order: KillOrder,
+    now: Now,
+    message: str = "",
 ) -> Iterator[Effect]:
-    """Ask the process of a task to end."""
+    """Ask the process of a task to end; `message` names the limit that it exceeded, if it did."""
     killing = Killing(running.run, running.pid, order)
+    state.deadlines.cancel(CompletionDeadline(task.key))
     if task.state is TaskState.KILLING:
         state.set_phase(task, killing)
     else:
-        cause = Cause(reason=order.reason)
+        cause = Cause(reason=order.reason, message=message or limit_text(task.info, order.reason))
         yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
     _kill_within(state, task, order, now)
     yield Signal(task.key, running.pid, Force.TERMINATE)
@@ -207,7 +206,10 @@ def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
     yield from register_when_ready(state, now)
 
 
-def _kill(state: AgentState, task: Task, order: KillOrder, now: Now) -> Iterator[Effect]:
+def kill_task(
+    state: AgentState, task: Task, order: KillOrder, now: Now, message: str = ""
+) -> Iterator[Effect]:
+    """Ask a task to end; a second request may shorten the grace, and has no other effect."""
     phase, before = task.phase, task.kill
     if isinstance(phase, Ended):
         return
@@ -217,7 +219,7 @@ def _kill(state: AgentState, task: Task, order: KillOrder, now: Now) -> Iterator
         order = KillOrder(before.reason, order.grace_ms)
     yield Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason))
     if isinstance(phase, Running):
-        yield from begin_killing(state, task, phase, order, now)
+        yield from begin_killing(state, task, phase, order, now, message)
         return
     state.set_phase(task, replace(phase, kill=order))
     if not isinstance(phase, Adopting):
@@ -263,12 +265,3 @@ def _rejection(
 
 def _unhealthy(state: AgentState) -> str:
     return f"the agent cannot launch tasks now: {problems_text(state.health.problems)}"
-
-
-def _end_message(event: Exited) -> str:
-    if event.unknown:
-        return "the shim of the task was killed; how the task ended is unknown"
-    if event.signal is None:
-        return f"exited with code {event.exit_code}"
-    known = {number.value: number.name for number in Signals}
-    return f"ended by signal {event.signal} ({known.get(event.signal, 'unnamed')})"

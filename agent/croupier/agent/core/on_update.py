@@ -8,9 +8,16 @@ from typing import assert_never
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Now
+from croupier.agent.core.on_limit import on_timed_out
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key, KillDeadline, ResendDeadline, Task
+from croupier.agent.core.tasks import (
+    CompletionDeadline,
+    Key,
+    KillDeadline,
+    ResendDeadline,
+    Task,
+)
 from croupier.model.ids import FrameworkId
 
 
@@ -53,6 +60,8 @@ def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
         match deadline:
             case KillDeadline(key):
                 yield Signal(key, task.pid, Force.KILL)
+            case CompletionDeadline():
+                yield from on_timed_out(state, task, now)
             case ResendDeadline():
                 assert state.session is not None
                 state.deadlines.set(deadline, now.at + task.updates.put_off_resending())

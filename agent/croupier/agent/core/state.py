@@ -8,12 +8,14 @@ from croupier.agent.core.health import Health
 from croupier.agent.core.records import AgentRecord
 from croupier.agent.core.tasks import (
     Adopting,
+    CompletionDeadline,
     Deadline,
     Key,
     KillDeadline,
     Live,
     Phase,
     ResendDeadline,
+    Running,
     Starting,
     Task,
 )
@@ -189,6 +191,8 @@ class AgentState:
             resends = self.session is not None and bool(task.updates.waiting)
             assert (ResendDeadline(key) in self.deadlines) == resends
             assert task.is_live or KillDeadline(key) not in self.deadlines
+            may_time_out = isinstance(task.phase, Running) and task.info.max_completion_ms > 0
+            assert (CompletionDeadline(key) in self.deadlines) == may_time_out
         assert held == self.total, "each unit of a resource is held exactly once"
         assert live == self.live
         phases = [*(task.phase for task in self.tasks.values()), *self.voided.values()]

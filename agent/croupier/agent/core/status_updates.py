@@ -12,6 +12,7 @@ from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import (
+    CompletionDeadline,
     Ended,
     KillDeadline,
     Killing,
@@ -22,6 +23,7 @@ from croupier.agent.core.tasks import (
     Task,
 )
 from croupier.model.ids import FrameworkId, Role
+from croupier.model.isolation import Usage
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 
 # Characters of an update's message.
@@ -37,6 +39,7 @@ class Cause:
     message: str = ""
     exit_code: int | None = None
     signal: int | None = None
+    usage: Usage | None = None
 
 
 NO_CAUSE = Cause()
@@ -78,6 +81,7 @@ def change_state(
         cause.exit_code,
         cause.signal,
         phase.pid if isinstance(phase, Running | Killing) else task.pid,
+        usage=cause.usage,
     )
     state.set_phase(task, phase)
     task.status = status
@@ -103,5 +107,6 @@ def end_task(
     state.free += task.info.resources
     state.live -= 1
     state.deadlines.cancel(KillDeadline(task.key))
+    state.deadlines.cancel(CompletionDeadline(task.key))
     yield from change_state(state, task, Ended(), new, now, cause)
     yield fx.ForgetRun(task.key, run)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from croupier.agent.core import events as ev
-from croupier.agent.core import on_health, on_life, on_session, on_task, on_update
+from croupier.agent.core import on_health, on_life, on_limit, on_session, on_task, on_update
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.records import PositionRecord
@@ -42,6 +42,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_task.on_exited(state, event, now)
         case ev.LaunchFailed():
             return on_task.on_launch_failed(state, event, now)
+        case ev.LimitExceeded():
+            return on_limit.on_limit_exceeded(state, event, now)
         case ev.NotStarted(key):
             return on_task.on_not_started(state, key, now)
         case KillTask():
@@ -66,8 +68,8 @@ def _handle_agent_event(state: AgentState, event: AgentEvent, now: Now) -> Itera
             return on_session.on_removed(state)
         case ev.AgentStarted():
             return on_life.on_agent_started(state, now)
-        case ev.Adopted(key, pid):
-            return on_life.on_adopted(state, key, pid, now)
+        case ev.Adopted():
+            return on_life.on_adopted(state, event, now)
         case ev.Vanished():
             return on_life.on_vanished(state, event, now)
         case ev.DeadlinePassed():

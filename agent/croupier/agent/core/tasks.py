@@ -156,4 +156,11 @@ class ResendDeadline:
     key: Key
 
 
-Deadline = KillDeadline | ResendDeadline
+@dataclass(frozen=True, slots=True)
+class CompletionDeadline:
+    """A task has run for the longest time that it may take."""
+
+    key: Key
+
+
+Deadline = KillDeadline | ResendDeadline | CompletionDeadline
