@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+from croupier.agent.core.ending import NO_ENDING
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.launch import Launch
@@ -18,6 +21,7 @@ from croupier.model.task import Command, TaskInfo
 from tests.harness.eventually import eventually
 from tests.harness.processes import read_pid
 
+Report = TypeVar("Report", bound=Adopted | Exited | LaunchFailed | Started | Vanished)
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
@@ -30,10 +34,16 @@ def launch_of(
     *argv: str,
     environment: Mapping[str, str] = PATH,
     user: UnixUser | None = None,
+    options: tuple[str, ...] = (),
 ) -> Launch:
     """Return the launch of a task; its run has the name of the task."""
     info = TaskInfo(TaskId(name), Command(argv), NOTHING)
-    return Launch(name, key(name), info, "", argv, environment, user, program=argv[0])
+    return Launch(name, key(name), info, "", argv, environment, user, options, argv[0])
+
+
+def without_usage(answer: Report) -> Report:
+    """Return a report without what was measured."""
+    return replace(answer, ending=NO_ENDING) if isinstance(answer, Exited) else answer
 
 
 class TaskRunner:
@@ -55,20 +65,20 @@ class TaskRunner:
         *argv: str,
         environment: Mapping[str, str] = PATH,
         account: UnixUser | None = None,
+        options: tuple[str, ...] = (),
     ) -> None:
-        """Start a task."""
+        """Start a task; `options` are the shim's."""
+        launch = launch_of(name, *argv, user=account, environment=environment, options=options)
         with self.sandboxes.create(key(name), account, again=True) as sandbox:
-            self.supervisor.spawn(
-                launch_of(name, *argv, user=account, environment=environment), sandbox
-            )
+            self.supervisor.spawn(launch, sandbox)
 
-    def shell(self, name: str, line: str) -> None:
+    def shell(self, name: str, line: str, *options: str) -> None:
         """Start a task from a shell line."""
-        self.spawn(name, "/bin/sh", "-c", line)
+        self.spawn(name, "/bin/sh", "-c", line, options=options)
 
     def adopt(self, name: str) -> Adopted | Exited | LaunchFailed | Vanished:
-        """Adopt a task."""
-        return self.supervisor.adopt(key(name), name)
+        """Adopt a task; return its state without what was measured."""
+        return without_usage(self.supervisor.adopt(key(name), name))
 
     async def started(self, name: str) -> int:
         """Wait for the start; return the task's pid."""
@@ -78,6 +88,10 @@ class TaskRunner:
         return start.pid
 
     async def ended(self, name: str) -> Exited | LaunchFailed:
+        """Wait for the only end, and return it without what was measured."""
+        return without_usage(await self.measured(name))
+
+    async def measured(self, name: str) -> Exited | LaunchFailed:
         """Wait for the only end, and return it."""
         kinds = (Exited, LaunchFailed)
         await eventually(lambda: self._of(name, *kinds), 20, what=f"{name} ends")

@@ -29,6 +29,7 @@ from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics
 from croupier.agent.oom_score import lower_own_score
+from croupier.agent.own_memory import hide_own_memory
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
 from croupier.agent.remove_tree import remove_trees
@@ -362,6 +363,7 @@ async def run_agent(config: AgentConfig, stop: asyncio.Event) -> None:
         await clean_up(config.work_dir)
         return
     lower_own_score()
+    hide_own_memory()
     agent = Agent(config)
     try:
         await agent.start()

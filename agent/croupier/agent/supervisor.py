@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
+from croupier.agent.core.ending import Ending
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath, unlink_beneath
@@ -27,7 +28,7 @@ from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.launch_errors import cause_on_agent, describe, exit_code_of
-from croupier.agent.shim.orphan_sweep import RunMarks, sweep
+from croupier.agent.shim.orphan_sweep import OPTION, RunMarks, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import Channels, move_up, start_shim
@@ -106,7 +107,7 @@ class Supervisor:
         """
         path = self._path(launch.run)
         user = () if launch.user is None else (f"user={launch.user}",)
-        words = [sandbox.path, *launch.options, *user, "--", *launch.argv]
+        words = [sandbox.path, f"{OPTION}{path}", *launch.options, *user, "--", *launch.argv]
         channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._pipe_end)
         pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
         self._watch(launch.key, ShimProcess(launch.run, pid, pidfd, launch.program))
@@ -141,7 +142,7 @@ class Supervisor:
         finally:
             os.close(fd)
         if record.end is not None:
-            return Exited(key, record.end.exit_code, record.end.signal)
+            return _exited(key, record.end, record)
         if record.error is not None and record.is_whole:
             return LaunchFailed(key, describe("", record.error), exit_code_of(record.error))
         if not size or (record.is_whole and record.shim is None):
@@ -311,7 +312,7 @@ class Supervisor:
             running.pid = record.task.pid
             self._report(Started(key, running.pid))
         if not running.failed and record.end is not None and running.pid:
-            self._note_end(Exited(key, record.end.exit_code, record.end.signal))
+            self._note_end(_exited(key, record.end, record))
         elif not running.failed:
             _log.error("shim_killed", run=running.run, shim=running.shim, pid=running.pid)
             self._sweep(key, running)
@@ -348,3 +349,7 @@ class Supervisor:
             self._report(end)
         if not self._running and not self._ending:
             self._all_ended.set()
+
+
+def _exited(key: Key, end: run_file.End, record: RunRecord) -> Exited:
+    return Exited(key, end.exit_code, end.signal, ending=Ending(record.usage))

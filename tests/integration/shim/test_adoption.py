@@ -22,7 +22,7 @@ from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.model.errors import InvalidRequest
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
-from tests.harness.supervisor_fixture import TaskRunner, key
+from tests.harness.supervisor_fixture import TaskRunner, key, without_usage
 from tests.integration.shim.conftest import KilledSupervisor
 
 NEVER = Vanished(key("t0"), "it was never started", never_started=True)
@@ -51,7 +51,8 @@ def write(runner: TaskRunner, *lines: str) -> Path:
     """Write a run file of an earlier agent."""
     path = runner.runs / "t0"
     text = "".join(line.ljust(run_file.LINE) for line in lines)
-    path.write_bytes(text.ljust(run_file.SIZE).encode())
+    size = run_file.SIZE - (run_file.LINE if "croupier-run 1\n" in lines else 0)
+    path.write_bytes(text.ljust(size).encode())
     return path
 
 
@@ -118,7 +119,7 @@ async def test_a_hundred_are_adopted_with_the_same_pids(
     ]
     assert time.monotonic() - began < 1
     assert await runner.supervisor.end(20) == 0
-    ends = {report for report in runner.reports if isinstance(report, Exited)}
+    ends = {without_usage(report) for report in runner.reports if isinstance(report, Exited)}
     assert ends == {Exited(key(name), signal=SIGKILL) for name in names}
 
 
@@ -184,7 +185,8 @@ async def test_an_unwatched_failed_start_is_reported(runner: TaskRunner) -> None
     "lines",
     [
         ("damaged", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
-        ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
+        ("croupier-run 3\n", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
+        ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 0\n", "usage 1 2 3"),
         ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 1"),
         ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit \n"),
         ("croupier-run 1\n", "shim 2 5\n", "task 3", "exit 0\n"),

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from croupier.agent.shim import fallback
+from croupier.agent.shim import fallback, restrictions
 
 
 def test_children_of_a_process_that_ends_during_the_scan_are_killed(
@@ -33,6 +33,6 @@ def test_children_of_a_process_that_ends_during_the_scan_are_killed(
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
     monkeypatch.setattr(os, "killpg", lambda pid, number: None)
     monkeypatch.setattr(signal, "sigtimedwait", lambda signals, timeout: None)
-    fallback.sweep(task)
+    fallback.sweep(task, restrictions.Options([]))
     assert killed == [orphan]
     assert children == {task}

@@ -8,13 +8,25 @@ with each task, so it imports little.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
 import sys
 import time
 from select import poll
+
+# The interpreter starts without any directory but those of the standard library.
+sys.path.append(__file__.rsplit("/", 4)[0])
+from croupier.agent.shim.restrictions import (
+    Failed,
+    Options,
+    kill_groups,
+    prctl,
+    prepare,
+    restrict_early,
+    restrict_late,
+    usage,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,19 +35,11 @@ if TYPE_CHECKING:
 PROTOCOL = "croupier-shim 2"
 PREFIX = b"T."
 RUN_FILE, PIPE, FIRST_UNKNOWN = 3, 4, 5
-SHIM_LINE, TASK_LINE, END_LINE = 64, 128, 192
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SHIM_LINE, TASK_LINE, END_LINE, USAGE_LINE = 64, 128, 192, 256
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 OOM_SCORE_ADJ = 500
 SWEEP_S = 10.0
 _AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
-
-
-class Failed(Exception):
-    """The step of the start that failed, and the error number."""
-
-    def __init__(self, step: str, number: int) -> None:
-        super().__init__(step, number)
-        self.step, self.number = step, number
 
 
 def attempt(call: Callable[..., object], *arguments: object) -> None:
@@ -65,26 +69,15 @@ def stat_field(pid: int, number: int) -> int:
         return 0
 
 
-def read_options(words: list[str]) -> tuple[dict[str, str], list[str]] | None:
-    """Return the options and the task's words after them; None if that fails."""
+def read_options(words: list[str]) -> tuple[Options, list[str]] | None:
+    """Return the options and the task's words after them; None if one is wrong."""
     if "--" not in words[:-1]:
         return None
     end = words.index("--")
-    options = dict(word.split("=", 1) for word in words[:end] if "=" in word)
-    if len(options) < end or options.keys() - {"user"}:
+    try:
+        return Options(words[:end]), words[end + 1 :]
+    except ValueError:
         return None
-    return options, words[end + 1 :]
-
-
-def read_user(text: str) -> tuple[int, int, list[int]]:
-    """Read UID:GID[:GROUP,GROUP...]."""
-    uid, gid, *groups = text.split(":")
-    return int(uid), int(gid), [int(group) for group in "".join(groups).split(",") if group]
-
-
-def prctl(option: int, value: int) -> None:
-    """Call prctl, which Python does not offer."""
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
@@ -106,47 +99,67 @@ def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
     return first or errno.ENOENT
 
 
-def raise_oom_score() -> None:
-    """Make the kernel kill the task before the agent when memory is short (in the child)."""
+def raise_oom_score() -> tuple[int, bytes] | None:
+    """Make the kernel kill the task before the agent when memory is short.
+
+    The child inherits the score. Return the open file and the score before; None: it stays.
+    """
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return
-    if int(os.read(fd, 16) or b"0") < OOM_SCORE_ADJ:
+        return None
+    before = os.read(fd, 16)
+    if int(before or b"0") < OOM_SCORE_ADJ:
         attempt(os.pwrite, fd, b"%d" % OOM_SCORE_ADJ, 0)
-    os.close(fd)
+    return fd, before
 
 
 def become(
     shim: int,
     directory: str,
-    user: tuple[int, int, list[int]] | None,
+    options: Options,
     argv: list[bytes],
     environment: dict[bytes, bytes],
 ) -> Failed:
     """Become the task; return why that failed (in the child)."""
-    step = "sandbox"
+    os.setsid()
     try:
-        os.setsid()
         os.chdir(directory)
-        raise_oom_score()
-        step = "user"
-        if user is not None:
-            uid, gid, groups = user
-            os.setgroups(groups)
-            os.setgid(gid)
-            os.setuid(uid)
     except OSError as error:
-        return Failed(step, error.errno or errno.EINVAL)
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != shim:
-        os._exit(1)
+        return Failed("sandbox", error.errno or errno.EINVAL)
+    try:
+        restrict_early(options)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != shim:
+            os._exit(1)
+        restrict_late(options)
+    except Failed as failed:
+        return failed
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return Failed("exec", execute(argv, environment))
 
 
-def start(directory: str, options: dict[str, str], words: list[str]) -> int:
+def start(directory: str, options: Options, words: list[str]) -> int:
     """Start the task; return its pid.
+
+    Raises:
+        Failed: if it cannot be started.
+    """
+    score = raise_oom_score()
+    prctl(PR_SET_DUMPABLE, 0)
+    try:
+        prepare(options)
+        return fork(directory, options, words)
+    finally:
+        if options.ruleset >= 0:
+            os.close(options.ruleset)
+        if score is not None:
+            attempt(os.pwrite, score[0], score[1], 0)
+            os.close(score[0])
+
+
+def fork(directory: str, options: Options, words: list[str]) -> int:
+    """Start the task in a child; return its pid.
 
     Raises:
         Failed: if it cannot be started.
@@ -158,9 +171,7 @@ def start(directory: str, options: dict[str, str], words: list[str]) -> int:
         for name, value in os.environb.items()
         if name.startswith(PREFIX)
     }
-    other = read_user(options["user"]) if "user" in options else None
     shim = os.getpid()
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
     reading, writing = os.pipe()
     try:
         task = os.fork()
@@ -168,7 +179,7 @@ def start(directory: str, options: dict[str, str], words: list[str]) -> int:
         raise Failed("exec", error.errno or errno.EAGAIN) from None
     if task == 0:
         try:
-            failed = become(shim, directory, other, argv, environment)
+            failed = become(shim, directory, options, argv, environment)
             os.write(writing, f"{failed.step} {failed.number}".encode())
         finally:
             os._exit(1)
@@ -216,15 +227,16 @@ def end_group(task: int, number: int) -> None:
     attempt(os.killpg, task, number)
 
 
-def sweep(task: int) -> None:
+def sweep(task: int, options: Options) -> None:
     """Kill all that descends from the task, whose first process has ended and is not reaped."""
     deadline = time.monotonic() + SWEEP_S
     end_group(task, signal.SIGKILL)
+    kill_groups(options)
     while end_children(task) and time.monotonic() < deadline:
         signal.sigtimedwait({signal.SIGCHLD}, 0.002)
 
 
-def wait_for_end(task: int) -> str:
+def wait_for_end(task: int, options: Options) -> str:
     """Wait for the end of the first process; return how it ended. Reap orphans, but not it."""
     while True:
         while end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -237,6 +249,7 @@ def wait_for_end(task: int) -> str:
             end_group(task, signal.SIGTERM)
         elif number == signal.SIGUSR1:
             end_group(task, signal.SIGKILL)
+            kill_groups(options)
             end_children(task)
 
 
@@ -260,10 +273,12 @@ def main() -> int:
     os.set_inheritable(RUN_FILE, False)
     os.set_inheritable(PIPE, False)
     os.closerange(FIRST_UNKNOWN, 65536)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     own = os.getpid()
     write_line(SHIM_LINE, f"shim {own} {stat_field(own, 22)}\n")
+    options, words = told
     try:
-        task = start(sys.argv[1], *told)
+        task = start(sys.argv[1], options, words)
     except Failed as failed:
         line = f"error {failed.step} {failed.number}\n"
         write_line(TASK_LINE, line)
@@ -272,12 +287,13 @@ def main() -> int:
     line = f"task {task} {stat_field(task, 22)}\n"
     write_line(TASK_LINE, line)
     report(line)
-    end = wait_for_end(task)
-    sweep(task)
+    end = wait_for_end(task, options)
+    sweep(task, options)
+    os.waitpid(task, 0)
+    write_line(USAGE_LINE, usage())
     write_line(END_LINE, end)
     if is_agent_gone():
         attempt(os.fdatasync, RUN_FILE)
-    os.waitpid(task, 0)
     return 0
 
 

@@ -27,6 +27,8 @@ def describe(program: str, error: StartError) -> str:
         return cannot_run(program, error.number)
     if error.step == "user":
         return f"cannot become the task's user: {os.strerror(error.number)}"
+    if error.step == "isolation":
+        return f"cannot isolate the task ({error.option}): {os.strerror(error.number)}"
     return f"cannot enter the sandbox: {os.strerror(error.number)}"
 
 
@@ -41,7 +43,7 @@ def cause_on_agent(error: StartError) -> str:
     """Return the failure of the agent; empty if the task is at fault."""
     # The permissions of the work dir may keep another user than the agent's out.
     is_missing = error.step == "sandbox" and error.number not in (errno.EACCES, errno.EPERM)
-    if is_missing or error.number in _SHORT:
+    if is_missing or error.step == "isolation" or error.number in _SHORT:
         return f"cannot start a task, at step {error.step}: {os.strerror(error.number)}"
     return ""
 

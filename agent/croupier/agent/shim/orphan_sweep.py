@@ -9,6 +9,9 @@ kills the task's first process, and the agent knows the others by three marks:
 - A process is in the session of a process with one of these marks. A session counts only while
   such a process exists, because the kernel reuses session numbers.
 
+A shim is found by the run file in its arguments: if the agent is not root, it may read neither the
+variables nor the descriptors of its shims, which are not dumpable.
+
 A process that drops all three marks and outlives its shim escapes.
 """
 
@@ -25,6 +28,9 @@ from croupier.agent.sandbox import STREAMS
 VARIABLE = "CROUPIER_TASK_RUN"
 # Variables with this prefix carry a task's environment to its shim, without effect on the shim.
 PREFIX = "T."
+
+# An option of the shim, which names its run file.
+OPTION = "run="
 
 # A process may fork during a scan, so the sweep ends after two scans in a row that find nothing.
 _SCAN_AGAIN_S = 0.02
@@ -74,6 +80,7 @@ def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
         for path in marks.run_files
         for prefix in ("", PREFIX)
     }
+    options = {f"{OPTION}{path}".encode(errors="surrogateescape") for path in marks.run_files}
     output = {f"{path}/{stream}" for path in marks.sandboxes for stream in STREAMS}
     session_of: dict[int, int] = {}
     marked: set[int] = set()
@@ -85,7 +92,11 @@ def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
             continue
         session_of[int(name)] = session
         environment = _read(f"/proc/{name}/environ").split(b"\0")
-        if not variables.isdisjoint(environment) or (output and _prints_to(name, output)):
+        if (
+            not variables.isdisjoint(environment)
+            or (output and _prints_to(name, output))
+            or not options.isdisjoint(_read(f"/proc/{name}/cmdline").split(b"\0")[:16])
+        ):
             marked.add(int(name))
             found.add(session)
     return [pid for pid, session in session_of.items() if pid in marked or session in found]

@@ -4,12 +4,15 @@ Rule: the file has its full size before a process is started, and each line is w
 place and in one write. So a full disk fails the start and never loses an end, and a line is either
 whole or absent. Functions that take a path or descriptor raise OSError if the system refuses.
 
-It has four lines of 64 bytes, padded with blanks. The agent writes the first, the shim the others:
+It has five lines of 64 bytes, padded with blanks. The agent writes the first, the shim the others:
 
-    croupier-run 1
+    croupier-run 2
     shim PID START
     task PID START | error STEP ERRNO
     exit CODE | signal NUMBER
+    usage CPU_MS MAXRSS_KB READ_KB WRITTEN_KB
+
+Version 1, of runs that an agent of an earlier release has started, lacks the last line.
 """
 
 from __future__ import annotations
@@ -22,16 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.agent.directories import open_beneath, unlink_beneath
+from croupier.model.isolation import Usage
 
 LINE = 64
-HEADING = b"croupier-run 1\n"
-SIZE = 4 * LINE
+HEADING = b"croupier-run 2\n"
+SIZE = 5 * LINE
+# The sizes of the versions by their headings.
+_SIZES = {b"croupier-run 1\n": 4 * LINE, HEADING: SIZE}
 _BLANK = HEADING.ljust(LINE) + b" " * (SIZE - LINE)
 # Errors of open: there is a link, no regular file, a socket, or nothing.
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOENT)
 _PROCESS = re.compile(rb"(shim|task) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
-_ERROR = re.compile(rb"error (user|sandbox|exec) ([0-9]{1,4})\n")
+_ERROR = re.compile(rb"error (user|sandbox|exec|isolation)(?::([a-z-]+))? ([0-9]{1,4})\n")
 _END = re.compile(rb"(exit|signal) ([0-9]{1,3})\n")
+_USAGE = re.compile(rb"usage" + rb" ([0-9]{1,12})" * 4 + rb"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +60,15 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class StartError:
-    """The step of a start that failed, and the error number."""
+    """The step of a start that failed, and the error number.
+
+    Attributes:
+        option: of the shim; only at step isolation.
+    """
 
     step: str
     number: int
+    option: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,7 @@ class RunRecord:
 
     Attributes:
         is_whole: whether the file was created completely, and no line is damaged.
+        usage: of the task's processes that were waited for; it is written before the end.
     """
 
     is_whole: bool = False
@@ -80,6 +93,7 @@ class RunRecord:
     task: Process | None = None
     error: StartError | None = None
     end: End | None = None
+    usage: Usage | None = None
 
 
 def create(path: Path) -> int:
@@ -139,7 +153,7 @@ def is_run_file(path: Path) -> bool:
         content = os.pread(fd, SIZE + 1, 0)
     finally:
         os.close(fd)
-    if content.startswith(HEADING):
+    if content.startswith(tuple(_SIZES)):
         return True
     # The machine may have lost power after the file got its size.
     return len(content) <= SIZE and not content.strip(b" \0")
@@ -147,13 +161,14 @@ def is_run_file(path: Path) -> bool:
 
 def parse(content: bytes) -> RunRecord:
     """Parse the content of a run file."""
-    if len(content) != SIZE or not content.startswith(HEADING):
+    if len(content) != _SIZES.get(content[: len(HEADING)]):
         return RunRecord()
-    lines = [content[at : at + LINE] for at in range(LINE, SIZE, LINE)]
+    lines = [content[at : at + LINE] for at in range(LINE, len(content), LINE)]
     shim, start, end = _process(b"shim", lines[0]), parse_start(lines[1]), _end(lines[2])
+    usage = _usage(lines[3]) if len(lines) > 3 else None
     is_whole = all(
         found is not None or not line.strip()
-        for line, found in zip(lines, (shim, start, end), strict=True)
+        for line, found in zip(lines, (shim, start, end, usage), strict=False)
     )
     return RunRecord(
         is_whole,
@@ -161,13 +176,16 @@ def parse(content: bytes) -> RunRecord:
         start if isinstance(start, Process) else None,
         start if isinstance(start, StartError) else None,
         end if is_whole else None,
+        usage if is_whole else None,
     )
 
 
 def parse_start(line: bytes) -> Process | StartError | None:
     """Parse the line on the start."""
     match = _ERROR.match(line)
-    return StartError(match[1].decode(), int(match[2])) if match else _process(b"task", line)
+    if match is None:
+        return _process(b"task", line)
+    return StartError(match[1].decode(), int(match[3]), (match[2] or b"").decode())
 
 
 def start_of(pid: int) -> int | None:
@@ -193,3 +211,16 @@ def _end(line: bytes) -> End | None:
         return None
     number = int(match[2])
     return End(exit_code=number) if match[1] == b"exit" else End(signal=number)
+
+
+def _usage(line: bytes) -> Usage | None:
+    match = _USAGE.match(line)
+    if match is None:
+        return None
+    cpu_ms, peak_kb, read_kb, written_kb = map(int, match.groups())
+    return Usage(
+        cpu_ms,
+        memory_peak=peak_kb * 1024,
+        read_bytes=read_kb * 1024,
+        written_bytes=written_kb * 1024,
+    )

@@ -2,8 +2,19 @@
 
        shim DIRECTORY [OPTION...] -- PROGRAM [ARGUMENT...]
 
-   Options, each at most once unless told otherwise:
+   Options, each at most once unless told otherwise, in the order in which the child obeys them.
+   An unknown or malformed option ends the shim with code 2. PATH is absolute.
+     run=PATH              ignored; by it the agent finds the shim of a run file
+     group=PATH            several: a file of a control group. The child enters it by writing "0"
+     limit=NUMBER:SOFT:HARD  several: setrlimit, never above the present hard limit
+     umask=OCTAL
+     bounding=HEX          the capabilities that stay in the bounding set; no ambient one stays
      user=UID:GID[:GROUP,GROUP...]   the task's user; default: the agent's own
+     no-new-privs          no program gives the task more rights than it has
+     landlock=FILES:PORTS:SCOPES[:FIRST-LAST,...]   rights to handle, in hex. Files may be used in
+                           each way, TCP ports in the given ranges only
+     seccomp=PATH          a file with the instructions of a filter of system calls
+     kill=PATH             several: the shim writes "1" to it when it kills what is left
 
    The agent passes these descriptors:
      0, 1, 2  the task's input and output, and the only descriptors that the task gets,
@@ -12,16 +23,18 @@
    and starts the shim in a session of its own, with all signals blocked and at their defaults.
    Each variable of the task's environment has the prefix "T.", so that it has no effect here.
 
-   The run file has four lines of 64 bytes, each written in place by one write (run_file.py
+   The run file has five lines of 64 bytes, each written in place by one write (run_file.py
    reads them). The agent writes the heading, the shim the others:
 
        shim PID START           the start time of this process
        task PID START           once the program runs, or
-       error STEP ERRNO         if it cannot run: STEP is user, sandbox or exec
+       error STEP ERRNO         if it cannot run: STEP is user, sandbox, exec or isolation:OPTION
        exit CODE | signal N     once nothing of the task is left
+       usage CPU_MS MAXRSS_KB READ_KB WRITTEN_KB   of all its processes that were waited for
 
    The second of them also goes to the pipe, after this process's pid. The shim passes SIGTERM to
-   the task's process group, and kills everything on SIGUSR1. It is a subreaper, so it becomes the
+   the task's process group, and kills everything on SIGUSR1. The usage is written before the end.
+   The shim is not dumpable, so a task of the same user cannot trace it. It is a subreaper, so it becomes the
    parent of orphans, and finds all that descends from the task at the end. If the shim is killed,
    the kernel kills the task's first process.
 
@@ -47,22 +60,14 @@
 
 #define PROTOCOL "croupier-shim 2"
 #define PREFIX_LENGTH 2 /* of "T." */
-#define MAX_GROUPS 65536
-#define OOM_SCORE_ADJ 500 /* of the task: the kernel kills it before the agent */
 #define SWEEP_S 10 /* a process that takes longer is stuck in the kernel */
 
 enum { RUN_FILE = 3, PIPE = 4, FIRST_UNKNOWN = 5 };
-enum { LINE = 64, SHIM_LINE = 64, TASK_LINE = 128, END_LINE = 192 };
+enum { LINE = 64, SHIM_LINE = 64, TASK_LINE = 128, END_LINE = 192, USAGE_LINE = 256 };
 
 extern char **environ;
 
-static struct {
-    int is_other;
-    uid_t uid;
-    gid_t gid;
-    size_t count;
-    gid_t groups[MAX_GROUPS];
-} user;
+#include "restrictions.h"
 
 /* Written by the child, which shares this memory until its exec. */
 static const char *volatile failed_step;
@@ -111,23 +116,10 @@ static void write_process(off_t at, const char *name, pid_t pid, char *text) {
     write_line(at, text);
 }
 
-/* Reads UID:GID[:GROUP,GROUP...]. */
-static void read_user(const char *text) {
-    char *at;
-    user.is_other = 1;
-    user.uid = (uid_t)strtoul(text, &at, 10);
-    user.gid = (gid_t)strtoul(*at ? at + 1 : at, &at, 10);
-    while (*at && user.count < MAX_GROUPS) {
-        user.groups[user.count++] = (gid_t)strtoul(at + 1, &at, 10);
-    }
-}
-
-/* Reads the options; returns the task's words after them, NULL if there is an unknown one. */
+/* Reads the options; returns the task's words after them, NULL if one is wrong. */
 static char **read_options(char **word) {
     for (; *word != NULL && strcmp(*word, "--") != 0; word++) {
-        if (strncmp(*word, "user=", 5) == 0) {
-            read_user(*word + 5);
-        } else {
+        if (!read_option(*word)) {
             return NULL;
         }
     }
@@ -183,22 +175,6 @@ static void execute(char **argv) {
     errno = first_errno != 0 ? first_errno : ENOENT;
 }
 
-/* In the child: makes the kernel kill the task before the agent when memory is short.
- * Any process may raise its score; only root may lower a score that root has set. */
-static void raise_oom_score(void) {
-    char text[16] = "";
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    if (fd < 0) {
-        return;
-    }
-    if (read(fd, text, sizeof text - 1) > 0 && atoi(text) < OOM_SCORE_ADJ) {
-        int length = snprintf(text, sizeof text, "%d", OOM_SCORE_ADJ);
-        /* If the kernel refuses, the score stays. */
-        (void)!pwrite(fd, text, (size_t)length, 0);
-    }
-    close(fd);
-}
-
 /* In the child: becomes the task. It must not write to this process's memory but by `fail`. */
 static void become(pid_t shim, const char *directory, char **argv) {
     sigset_t none;
@@ -206,20 +182,47 @@ static void become(pid_t shim, const char *directory, char **argv) {
     if (chdir(directory) != 0) {
         fail("sandbox");
     }
-    raise_oom_score(); /* before setuid, which takes away the right */
-    if (user.is_other && (setgroups(user.count, user.groups) != 0 ||
-                          setgid(user.gid) != 0 || setuid(user.uid) != 0)) {
-        fail("user");
+    const char *failed = restrict_early();
+    if (failed != NULL) {
+        fail(failed);
     }
     /* After setuid, which resets it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() != shim) {
         _exit(1);
     }
+    failed = restrict_late();
+    if (failed != NULL) {
+        fail(failed);
+    }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execute(argv);
     fail("exec");
+}
+
+/* Starts the task; returns its pid. Else `failed_step` is set. */
+static pid_t start(pid_t self, const char *directory, char **words) {
+    raise_oom_score();
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    pid_t task = -1;
+    const char *failed = prepare_restrictions();
+    if (failed == NULL) {
+        task = vfork();
+        if (task == 0) {
+            become(self, directory, words);
+        }
+        failed = "exec";
+    }
+    if (task < 0) {
+        failed_errno = errno;
+        failed_step = failed;
+    }
+    restore_oom_score();
+    if (restrictions.has_landlock) {
+        close(restrictions.landlock_fd);
+    }
+    return task;
 }
 
 static int is_child(const char *pid) {
@@ -278,6 +281,7 @@ static void sweep(pid_t task) {
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     kill(-task, SIGKILL);
+    kill_groups();
     clock_gettime(CLOCK_MONOTONIC, &now);
     time_t limit = now.tv_sec + SWEEP_S;
     while (end_children(task) > 0 && now.tv_sec < limit) {
@@ -307,6 +311,7 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
             kill(-task, SIGTERM);
         } else if (number == SIGUSR1) {
             kill(-task, SIGKILL);
+            kill_groups();
             end_children(task);
         }
     }
@@ -315,6 +320,26 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
 static int is_agent_gone(void) {
     struct pollfd pipe = {PIPE, 0, 0};
     return poll(&pipe, 1, 0) != 0;
+}
+
+/* The time, size and disk traffic of all processes that this one and their parents waited for. */
+static void write_usage(void) {
+    const unsigned long long most = 999999999999ULL; /* so that the line has room */
+    struct rusage used;
+    unsigned long long found[4];
+    char text[LINE];
+    getrusage(RUSAGE_CHILDREN, &used);
+    found[0] = (unsigned long long)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
+               (unsigned long long)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
+    found[1] = (unsigned long long)used.ru_maxrss;
+    found[2] = (unsigned long long)used.ru_inblock / 2; /* of 512 bytes */
+    found[3] = (unsigned long long)used.ru_oublock / 2;
+    for (int i = 0; i < 4; i++) {
+        found[i] = found[i] < most ? found[i] : most;
+    }
+    snprintf(text, sizeof text, "usage %llu %llu %llu %llu\n", found[0], found[1], found[2],
+             found[3]);
+    write_line(USAGE_LINE, text);
 }
 
 int main(int argc, char **argv) {
@@ -337,14 +362,7 @@ int main(int argc, char **argv) {
     }
     pid_t self = getpid();
     write_process(SHIM_LINE, "shim", self, text);
-    pid_t task = vfork();
-    if (task == 0) {
-        become(self, argv[1], words);
-    }
-    if (task < 0) {
-        failed_errno = errno;
-        failed_step = "exec";
-    }
+    pid_t task = start(self, argv[1], words);
     if (failed_step != NULL) {
         snprintf(text, sizeof text, "error %s %d\n", failed_step, failed_errno);
         write_line(TASK_LINE, text);
@@ -355,6 +373,8 @@ int main(int argc, char **argv) {
     report(text);
     wait_for_end(task, &end);
     sweep(task);
+    waitpid(task, NULL, 0);
+    write_usage();
     snprintf(text, sizeof text, end.si_code == CLD_EXITED ? "exit %d\n" : "signal %d\n",
              end.si_status);
     write_line(END_LINE, text);
@@ -362,6 +382,5 @@ int main(int argc, char **argv) {
     if (is_agent_gone()) {
         fdatasync(RUN_FILE);
     }
-    waitpid(task, NULL, 0);
     return 0;
 }
