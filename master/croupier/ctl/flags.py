@@ -139,5 +139,6 @@ FrameworkName = Annotated[
 ]
 RoleName = Annotated[str, Parameter(help="The role, such as ads or ads/prod.")]
 TimeoutFlag = Annotated[float | None, read_by(parse_duration, name="--timeout")]
+CompletionFlag = Annotated[float | None, read_by(parse_duration, name="--max-completion")]
 ResourcesWaitFlag = Annotated[float | None, read_by(parse_duration, name="--wait-for-resources")]
 GraceFlag = Annotated[int | None, read_by(parse_grace_ms, name="--grace")]

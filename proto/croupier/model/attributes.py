@@ -27,6 +27,8 @@ MAX_ATTRIBUTES = 64
 MAX_CONSTRAINTS = 100
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
+# Around each feature in the pattern of `enforces`: others may precede and follow it.
+_BEFORE, _AFTER = "(.*,)?", "(,.*)?"
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,3})?\Z", re.ASCII)
 
 
@@ -93,6 +95,9 @@ class Constraint:
         return text is not None and self.pattern.matches(text)
 
     def __str__(self) -> str:
+        names = _required_features(self)
+        if names:
+            return f"{ISOLATION} has {', '.join(names)}"
         return f"{self.attribute} {self.operator.value} {self.value}".rstrip()
 
 
@@ -145,7 +150,7 @@ def enforces(*features: str) -> Constraint:
     if not known or len(known) < len(set(features)):
         raise InvalidRequest(f"{', '.join(features)[:80]!r} are not features of isolation")
     # The attribute is the sorted list of the agent's features.
-    return matches(ISOLATION, f"(.*,)?{',(.*,)?'.join(known)}(,.*)?")
+    return matches(ISOLATION, _BEFORE + f",{_BEFORE}".join(known) + _AFTER)
 
 
 def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
@@ -188,6 +193,17 @@ def parse_attributes(text: str) -> dict[str, AttributeValue]:
             parse_ranges(value) if is_ranges else _number_or_text(name, value)
         )
     return attributes
+
+
+def _required_features(constraint: Constraint) -> list[str]:
+    """Return the features that a constraint by `enforces` names; empty for any other."""
+    value = constraint.value
+    if constraint.attribute != ISOLATION or constraint.operator is not Operator.MATCHES:
+        return []
+    if not (value.startswith(_BEFORE) and value.endswith(_AFTER)):
+        return []
+    names = value.removeprefix(_BEFORE).removesuffix(_AFTER).split(f",{_BEFORE}")
+    return names if len(known_features(names)) == len(names) else []
 
 
 def _compiled(attribute: str, pattern: str) -> Pattern:

@@ -10,6 +10,7 @@ import pytest
 
 from croupier.ctl.signals import SAME_SIGNAL_S
 from croupier.model.errors import Conflict, InvalidRequest, Removed
+from croupier.model.isolation import Isolation, Limits
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.testing import FakeMaster
 from croupier.v1 import framework_pb2, resources_pb2
@@ -72,6 +73,26 @@ async def test_output_and_exit_code_are_the_commands(master: Master, agent: Task
         {"A": "b=c"},
     )
     assert (str(task.resources), task.name) == ("cpus:0.5;mem:64MB", "mine")
+
+
+async def test_limits_go_to_agents_that_enforce_them(master: Master, agent: TaskOutputs) -> None:
+    argv = ["--limit", "mem:1GB", "--limit", "pids:9", "--no-network", "--namespaces"]
+    argv += ["--image", "dir:/srv/root", "--max-completion", "60s"]
+    async with started("run", "--master", master.address, *argv, "--", "prog") as run:
+        await master.subscribed()
+        assert master.demand is not None
+        (constraint,) = master.demand.constraints
+        assert str(constraint) == "isolation has images, memory, namespaces, no-network, pids"
+        master.offer("cpus:1;mem:128MB", http_address=agent.address)
+        (task,) = (await master.next_call("accept")).tasks
+        await master.update("run-0", TaskState.RUNNING)
+        reason, message = Reason.MEMORY_LIMIT, "it took 1 GB, its limit"
+        await master.update("run-0", TaskState.FAILED, signal=9, reason=reason, message=message)
+        done = await ended(run)
+    assert task.limits == Limits(mem=1_024_000, pids=9)
+    assert task.isolation == Isolation(True, True, "dir:/srv/root")
+    assert task.max_completion_ms == 60_000
+    assert (done.code, "FAILED (MEMORY_LIMIT): it took 1 GB" in done.err) == (137, True)
 
 
 async def test_the_framework_is_torn_down(master: Master, agent: TaskOutputs) -> None:

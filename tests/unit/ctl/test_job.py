@@ -9,6 +9,7 @@ import pytest
 from croupier.ctl.run.job import CALL_BYTES, MAX_COUNT, Job, make_unit, parse_environment
 from croupier.ctl.run.secret_flags import read_secrets
 from croupier.model.errors import InvalidRequest
+from croupier.model.isolation import Limits
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues
 
@@ -90,3 +91,20 @@ def test_malformed_secrets_are_refused_and_not_quoted(flag: str) -> None:
 def test_large_secrets_make_smaller_calls() -> None:
     job = Job(("x",), UNIT, secrets=SecretValues({"A": "x" * 60_000}))
     assert job.tasks_in_a_call == CALL_BYTES // 60_000
+
+
+def test_limits_and_isolation_become_constraints() -> None:
+    job = Job(("x",), UNIT, limits="mem:1GB;pids:9", has_network=False, max_completion_s=60.0)
+    task = job.task("t1")
+    assert task.limits == Limits(mem=1_024_000, pids=9)
+    assert task.isolation.no_network
+    assert task.info.max_completion_ms == 60_000
+    (constraint,) = job.constraints
+    assert str(constraint) == "isolation has memory, no-network, pids"
+    assert not Job(("x",), UNIT, max_completion_s=1.0).constraints
+
+
+@pytest.mark.parametrize("bad", [{"limits": "mem:1MB"}, {"limits": "x"}, {"image": "debian"}])
+def test_isolation_that_cannot_be_is_refused(bad: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        Job(("x",), UNIT, **bad)  # type: ignore[arg-type]

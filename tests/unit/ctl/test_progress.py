@@ -43,6 +43,8 @@ def is_over(progress: Progress) -> bool:
         (status(TaskState.FAILED), 1),
         (status(TaskState.FAILED, signal=9), 137),
         (status(TaskState.KILLED, signal=15), 143),
+        (status(TaskState.FAILED, signal=9, reason=Reason.MEMORY_LIMIT), 137),
+        (status(TaskState.FAILED, signal=15, reason=Reason.TIMED_OUT), 124),
         (status(TaskState.KILLED, code=0), 0),
         (status(TaskState.KILLED), 1),
         (status(TaskState.LOST), 1),
@@ -72,6 +74,8 @@ def test_any_other_end_is_a_warning_with_its_reason() -> None:
     )
     assert warning_of("run-0", ending) == "run-0: KILLED (KILLED_BY_OPERATOR): by hand"
     assert warning_of("run-0", status(TaskState.LOST)) == "run-0: LOST"
+    over = status(TaskState.FAILED, signal=9, reason=Reason.MEMORY_LIMIT, message="1 GB of 1 GB")
+    assert warning_of("run-0", over) == "run-0: FAILED (MEMORY_LIMIT): 1 GB of 1 GB"
 
 
 def test_copies_are_launched_lowest_first_up_to_the_count() -> None:

@@ -15,6 +15,7 @@ from croupier.model.attributes import (
     equals,
     exists,
     facts_of,
+    matches,
     not_equals,
     not_exists,
     parse_attributes,
@@ -126,6 +127,12 @@ def test_features_are_a_fact_that_no_attribute_replaces() -> None:
 def test_a_constraint_on_features(wanted: str, held: str, passes: bool) -> None:
     facts = facts_of("h1", {}, known_features(held.split(",")))
     assert enforces(*wanted.split()).holds(facts) is passes
+
+
+def test_a_constraint_on_features_is_readable() -> None:
+    assert str(enforces("pids", "memory")) == "isolation has memory, pids"
+    assert str(matches("isolation", "(.*,)?x(,.*)?")) == "isolation matches (.*,)?x(,.*)?"
+    assert str(matches("isolation", ".*memory.*")) == "isolation matches .*memory.*"
 
 
 @pytest.mark.parametrize("features", [(), ("time-travel",), ("memory", "time-travel")])

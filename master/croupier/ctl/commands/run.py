@@ -8,7 +8,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, MasterFlag, ResourcesWaitFlag, TimeoutFlag
+from croupier.ctl.flags import (
+    LOCAL,
+    CompletionFlag,
+    MasterFlag,
+    ResourcesWaitFlag,
+    TimeoutFlag,
+)
 
 
 @app.command
@@ -27,6 +33,11 @@ def run(
     shell: Annotated[bool, Parameter(negative="")] = False,
     name: str = "",
     user: str = "",
+    limit: Annotated[list[str] | None, Parameter(negative="")] = None,
+    max_completion: CompletionFlag = None,
+    image: str = "",
+    namespaces: Annotated[bool, Parameter(negative="")] = False,
+    no_network: Annotated[bool, Parameter(name="--no-network", negative="")] = False,
     timeout: TimeoutFlag = None,
     wait_for_resources: ResourcesWaitFlag = None,
     master: MasterFlag = LOCAL,
@@ -37,7 +48,7 @@ def run(
 
     Exit codes: the command's own, or 128 + N if signal N ended it; 127 if the agent does not find
     the program; 126 if it cannot run it; of several tasks, the first that is not 0; 124 if
-    --timeout or --wait-for-resources passed. Ctrl-C ends the tasks.
+    --max-completion, --timeout or --wait-for-resources passed. Ctrl-C ends the tasks.
 
     Parameters
     ----------
@@ -74,6 +85,18 @@ def run(
         The name of the job in lists; the command itself if not given.
     user
         The account to run as; needs agents that run as root.
+    limit
+        NAME:AMOUNT: a hard limit of each task, such as mem:1GB, cpus:2, disk:10GB, pids:100 or
+        files:1000; not below --mem, --cpus or --disk. May be repeated. By default tasks are held
+        to --mem and --disk, and may use idle cpus.
+    max_completion
+        End a task that still runs after this time, such as 60s; no limit if not given.
+    image
+        Run in this root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
+    namespaces
+        Give the command a view of the machine of its own: processes, /tmp, a read-only system.
+    no_network
+        Run the command without network.
     timeout
         Kill the tasks if they are not done after this time, such as 10m; no limit if not given.
     wait_for_resources
@@ -97,5 +120,10 @@ def run(
         secrets=read_secrets(secret or (), os.environ),
         has_secret_files=secret_files,
         is_insecure=insecure,
+        limits=";".join(limit or ()),
+        max_completion_s=max_completion,
+        image=image,
+        has_namespaces=namespaces,
+        has_network=not no_network,
     )
     return run_job(job, master, Limits(timeout, wait_for_resources))

@@ -15,11 +15,11 @@ from croupier.ctl.flags import Target
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
-from croupier.ctl.run.limits import TIMED_OUT, Limits, limit_over
+from croupier.ctl.run.limits import Limits, limit_over
 from croupier.ctl.run.links import Links
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.printer import OutputClosed, Printer
-from croupier.ctl.run.progress import SIGNAL_BASE
+from croupier.ctl.run.progress import SIGNAL_BASE, TIMED_OUT
 from croupier.ctl.run.waiting import Watch
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.terminal import print_lines

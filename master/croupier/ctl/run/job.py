@@ -11,7 +11,7 @@ from croupier.model.ids import check_role
 from croupier.model.resources import Resources
 from croupier.model.scalar import parse_scalar
 from croupier.model.secrets import NO_SECRETS, SecretValues
-from croupier.sdk import Task
+from croupier.sdk import Constraint, Task, enforces
 
 MAX_COUNT: Final = 100_000
 MAX_NAME: Final = 80
@@ -30,6 +30,9 @@ class Job:
         secrets: variables that are kept secret.
         has_secret_files: whether they are files instead.
         is_insecure: whether secrets may be sent unencrypted to another machine.
+        limits: hard limits of each task, as text.
+        max_completion_s: seconds after which a task is ended; None: never.
+        image: the root file system of each task; empty is the agent's.
     """
 
     words: tuple[str, ...]
@@ -43,6 +46,11 @@ class Job:
     secrets: SecretValues = NO_SECRETS
     has_secret_files: bool = False
     is_insecure: bool = False
+    limits: str = ""
+    max_completion_s: float | None = None
+    image: str = ""
+    has_namespaces: bool = False
+    has_network: bool = True
 
     def __post_init__(self) -> None:
         if not self.words:
@@ -56,6 +64,12 @@ class Job:
     def title(self) -> str:
         """The job's name; the beginning of its command if it has none."""
         return self.name or " ".join(self.words)[:MAX_NAME]
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Conditions on agents: they must enforce all that the tasks ask for."""
+        needs = self.task("check").needs
+        return (enforces(*needs),) if needs else ()
 
     @property
     def tasks_in_a_call(self) -> int:
@@ -80,6 +94,11 @@ class Job:
             secrets=self.secrets.reveal(),
             secret_files=self.has_secret_files,
             user=self.user,
+            limits=self.limits,
+            max_completion_s=self.max_completion_s,
+            image=self.image,
+            namespaces=self.has_namespaces,
+            network=self.has_network,
         )
 
 

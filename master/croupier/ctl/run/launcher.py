@@ -54,6 +54,7 @@ class Launcher(Framework):
             failover_timeout_s=FAILOVER_S,
             demand=job.unit,
             demand_count=job.count,
+            constraints=job.constraints,
         )
         self._job, self._outputs, self._warn = job, outputs, warn
         self._addresses = addresses
@@ -155,7 +156,7 @@ class Launcher(Framework):
         Handlers run one at a time, so no launch is under way that would lower it again.
         """
         try:
-            await self.demand(self._job.unit, self.progress.pending)
+            await self.demand(self._job.unit, self.progress.pending, self._job.constraints)
         except Unavailable:
             return  # the next SUBSCRIBE has it
 

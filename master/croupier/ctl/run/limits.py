@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
-from typing import Final
 
 from croupier.ctl.run.launcher import Launcher
 from croupier.model.errors import InvalidRequest
-
-# The exit code of timeout(1).
-TIMED_OUT: Final = 124
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from croupier.model.task import Reason, TaskState, TaskStatus
 
 MAX_DROPS: Final = 3
 SIGNAL_BASE: Final = 128
+# The exit code of timeout(1).
+TIMED_OUT: Final = 124
 
 
 class CopyState(Enum):
@@ -139,7 +141,12 @@ class Progress:
 
 
 def exit_code_of(status: TaskStatus) -> int:
-    """Return the exit code of an ended task as in a shell: 128 + N if signal N ended it."""
+    """Return the exit code of an ended task as in a shell: 128 + N if signal N ended it.
+
+    It is 124, as of timeout(1), for a task that did not end in time.
+    """
+    if status.reason is Reason.TIMED_OUT:
+        return TIMED_OUT
     if status.signal is not None:
         return SIGNAL_BASE + status.signal
     if status.exit_code is not None and (status.exit_code or status.state is not TaskState.FAILED):
@@ -150,7 +157,8 @@ def exit_code_of(status: TaskStatus) -> int:
 def warning_of(task_id: str, status: TaskStatus) -> str | None:
     """Return a warning for an end that was not the command's own; None if it was."""
     has_ended = status.exit_code is not None or status.signal is not None
-    by_itself = has_ended and status.reason is not Reason.CONTAINER_LAUNCH_FAILED
+    is_agents = status.reason is Reason.CONTAINER_LAUNCH_FAILED or status.reason.is_limit
+    by_itself = has_ended and not is_agents
     if status.state is TaskState.FINISHED or (status.state is TaskState.FAILED and by_itself):
         return None
     says_more = status.reason is not Reason.NONE and status.reason.name != status.state.name
