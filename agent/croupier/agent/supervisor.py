@@ -131,7 +131,8 @@ class Supervisor:
         try:
             record = self._hold(key, run, fd)
             if key in self._running:
-                return Adopted(key, self._running[key].pid)
+                age_s = record.task.age_s() if record.task else None
+                return Adopted(key, self._running[key].pid, age_s)
             if not record.is_whole or (record.end is None and record.error is None):
                 # This may be a shim that was stopped as it began. It must not continue later.
                 sweep(self._marks(key, run))

@@ -61,7 +61,13 @@ async def test_a_task_outlives_its_agent_and_the_next_gets_its_end(
 ) -> None:
     killed_supervisor(1, "echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; exit 6")
     pid = await runner.pid_in("t0", "pid")
-    assert runner.adopt("t0") == Adopted(key("t0"), pid)
+    adopted = runner.adopt("t0")
+    assert adopted == Adopted(key("t0"), pid)
+    assert isinstance(adopted, Adopted)
+    age_s = adopted.age_s
+    assert age_s is not None
+    # As by the clock of the file that the task wrote first.
+    assert abs(age_s - (time.time() - (runner.home("t0") / "pid").stat().st_mtime)) < 2
     (runner.home("t0") / "go").touch()
     assert await runner.ended("t0") == Exited(key("t0"), exit_code=6)
 

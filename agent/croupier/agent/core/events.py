@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
@@ -138,7 +138,7 @@ class Adopted:
 
     key: Key
     pid: int
-    age_s: float | None = None
+    age_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

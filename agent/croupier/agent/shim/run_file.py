@@ -21,6 +21,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ HEADING = b"croupier-run 2\n"
 SIZE = 5 * LINE
 # The sizes of the versions by their headings.
 _SIZES = {b"croupier-run 1\n": 4 * LINE, HEADING: SIZE}
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BLANK = HEADING.ljust(LINE) + b" " * (SIZE - LINE)
 # Errors of open: there is a link, no regular file, a socket, or nothing.
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOENT)
@@ -56,6 +58,12 @@ class Process:
         """Return whether the process lives: another one may have its pid now."""
         now = start_of(self.pid)
         return now is not None and self.started in (0, now)
+
+    def age_s(self) -> float | None:
+        """Return the time since its start, which counts suspension; None if that is unknown."""
+        if not self.started:
+            return None
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / _TICKS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""The usage of a task, from its agent's last update to frameworks, records and operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AgentReported
+from croupier.master.core.records import TaskRecord
+from croupier.master.eventlog.codec import CODEC
+from croupier.master.services.views import view_task
+from croupier.master.store.records_json import decode, encode
+from croupier.model.ids import DEFAULT_ROLE, TaskId
+from croupier.model.isolation import Limits, Usage
+from croupier.model.task import Reason, Source, TaskState, TaskStatus
+from croupier.wire.isolation import limits_from_wire, usage_from_wire
+from tests.harness.world import World, make_task
+
+USED = Usage(
+    cpu_ms=1500,
+    memory_peak=9_000_000,
+    pids_peak=3,
+    read_bytes=10,
+    written_bytes=20,
+    disk_bytes=4096,
+)
+TASK = replace(make_task("t1", "cpus:1;mem:8MB"), max_completion_ms=60_000)
+
+
+def ended(world: World) -> TaskStatus:
+    """Run a task that its memory limit ends; return the last update of its agent."""
+    agent = world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    assert world.accept(session, TASK).tasks[0].error is None
+    owner = world.framework_id(session)
+    world.report(agent, owner, "t1", TaskState.RUNNING, 1)
+    status = TaskStatus(
+        owner,
+        TaskId("t1"),
+        world.agent_id(agent),
+        TaskState.FAILED,
+        Source.EXECUTOR,
+        Reason.MEMORY_LIMIT,
+        "it needed more memory than its limit of 8 MiB",
+        sequence=2,
+        signal=9,
+        usage=USED,
+    )
+    world.do(AgentReported(agent, (status,)))
+    assert world.updates(session)[-1] == status
+    world.call(session, calls.Acknowledge(((world.agent_id(agent), TaskId("t1"), 2),)))
+    return status
+
+
+def test_operators_see_the_usage_and_limits_of_an_ended_task() -> None:
+    world = World()
+    status = ended(world)
+    (kept,) = world.state.ended
+    assert kept.status == status
+    for with_command in (True, False):
+        view = view_task(kept, with_command=with_command)
+        assert usage_from_wire(view.status.usage) == USED
+        assert Reason(view.status.reason) is Reason.MEMORY_LIMIT
+        assert view.task.max_completion_ms == 60_000
+
+
+def test_a_slimmed_task_keeps_its_limits() -> None:
+    info = replace(
+        TASK, labels=(("k", "v" * 1000), ("l", "v" * 1000)), limits=Limits(mem=9_000, pids=5)
+    )
+    slim = info.slimmed()
+    assert slim.labels == ()
+    assert slim.limits == info.limits
+    world = World()
+    status = ended(world)
+    (kept,) = world.state.ended
+    view = view_task(replace(kept, info=info, status=status).slimmed())
+    assert limits_from_wire(view.task.limits) == info.limits
+    assert usage_from_wire(view.status.usage) == USED
+
+
+def test_reconcile_repeats_the_usage() -> None:
+    world = World()
+    agent = world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    world.accept(session, TASK)
+    ids = (world.framework_id(session), TaskId("t1"), world.agent_id(agent))
+    status = TaskStatus(*ids, TaskState.FINISHED, Source.EXECUTOR, sequence=1, usage=USED)
+    world.do(AgentReported(agent, (status,)))
+    world.call(session, calls.Reconcile((TaskId("t1"),)))
+    assert world.updates(session)[-1].usage == USED
+
+
+def test_a_record_and_an_event_hold_the_usage() -> None:
+    status = ended(World())
+    record = TaskRecord(
+        status.framework_id, TASK, status.agent_id, DEFAULT_ROLE, master_status=status
+    )
+    row = encode(record)
+    assert row.body is not None
+    assert decode(row.kind, row.body) == record
+    event = AgentReported(SessionId(1), (status,))
+    document = CODEC.encoder(AgentReported)(event)
+    assert CODEC.decoder(AgentReported)(document) == event
