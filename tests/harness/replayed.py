@@ -66,8 +66,8 @@ class Endless:
         return [Work(SHAPE, self.rng.uniform(0.5, 1.5) * self.seconds) for _ in range(number)]
 
 
-def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: float = 120) -> None:
-    """Record two roles of weight 1 with endless demand, and a job of eight tasks at 60 s."""
+def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: float = 60) -> None:
+    """Record two roles of weight 1 with endless demand, and a job of eight tasks at half time."""
     head = head or make_head(PATIENT)
     with simulation_recorded(path, head, size):
         allocator = Allocator(policies.make(head.policy), head.rules, head.roles)
@@ -79,7 +79,7 @@ def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: flo
         def come() -> None:
             cluster.framework("job", "jobs", None, job)
 
-        cluster.kernel.at(60.0, come)
+        cluster.kernel.at(seconds / 2, come)
         cluster.run(seconds)
 
 
