@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from croupier.net.address import Address
+from tests.harness.compiled_shim import place_shim
 from tests.harness.eventually import eventually
 
 # For agents of tests that are not about isolation.
@@ -39,6 +40,8 @@ class AgentProcess:
 
     def start(self, *flags: str) -> None:
         """Start the agent, with additional `flags`."""
+        if self._process is None:
+            place_shim(self.work_dir)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self.prefix, *self._argv, *flags], stdout=log, stderr=log

@@ -22,6 +22,7 @@ from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.agent_process import UNISOLATED
+from tests.harness.compiled_shim import place_shim
 from tests.harness.eventually import eventually
 
 START_S = 20.0
@@ -70,6 +71,7 @@ class Cluster:
         self, name: str, resources: str, *flags: str, on_stop: str = "end"
     ) -> None:
         """Start an agent and wait until it is registered."""
+        place_shim(self.work_dir / name)
         self._start(
             name, "croupier.agent", "--master", self.master, "--http", "127.0.0.1:0",
             "--work-dir", str(self.work_dir / name), "--hostname", name,

@@ -7,7 +7,9 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 
-POLL_S = 0.01
+# Between two looks: a tenth of the time waited so far, within these bounds. Looks cost, and what
+# they wait for needs the processor too.
+POLL_S = (0.01, 0.05)
 
 
 async def eventually(
@@ -18,14 +20,17 @@ async def eventually(
     Raises:
         AssertionError: if it is not within `timeout_s`; `what` names the condition.
     """
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
+    deadline = began + timeout_s
     while True:
         value = predicate()
         if inspect.isawaitable(value):
             value = await value
         if value:
             return
-        if time.monotonic() >= deadline:
+        now = time.monotonic()
+        if now >= deadline:
             wanted = what or getattr(predicate, "__qualname__", repr(predicate))
             raise AssertionError(f"not true within {timeout_s} s: {wanted} (last: {value!r})")
-        await asyncio.sleep(POLL_S)
+        shortest, longest = POLL_S
+        await asyncio.sleep(min(longest, max(shortest, (now - began) / 10)))

@@ -16,6 +16,7 @@ from croupier.agent.probe import GivenResources, read_boot_id
 from croupier.net.address import Address
 from tests.harness.agent_process import AgentProcess
 from tests.harness.agents import UNISOLATED
+from tests.harness.compiled_shim import place_shim
 from tests.harness.scripted_master import ScriptedMaster
 
 RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
@@ -69,6 +70,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
             recover=recover,
             isolate=UNISOLATED,
         )
+        place_shim(config.work_dir)
         agent = Agent(config, boot_id=boot_id)
         try:
             await agent.start()
