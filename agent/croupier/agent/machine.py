@@ -15,6 +15,7 @@ from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.health_check import HealthCheck
+from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.janitor import Janitor
@@ -49,12 +50,13 @@ class LocalMachine:
         secret_files: SecretFiles,
         isolation: Layers,
         failed: Callable[[str], None],
+        pulls: Pulls | None = None,
     ) -> None:
         """Call `failed` with the step of each failed launch.
 
-        Steps are user, sandbox, secrets, isolation and exec.
+        Steps are user, sandbox, secrets, isolation and exec. `pulls` fetches images.
         """
-        self._isolation = isolation
+        self._isolation, self._pulls = isolation, pulls
         self._secret_files = secret_files
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
         self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
@@ -67,10 +69,17 @@ class LocalMachine:
     def launch(self, state: AgentState, spawn: Spawn) -> LaunchFailed | None:
         """Start a task's process; the supervisor reports the rest unless this fails.
 
-        Takes about half a millisecond. With `again`, a new sandbox replaces an existing one; else
-        an existing one is an error.
+        Takes about half a millisecond. If the task's image has to be fetched first, `Prepared` or
+        `LaunchFailed` is reported once that is done, and nothing is started now.
+        With `again`, a new sandbox replaces an existing one; else an existing one is an error.
         """
         key, info = spawn.key, state.tasks[spawn.key].info
+        image = info.isolation.image
+        try:
+            if image and self._pulls is not None and self._pulls.has_to_wait(spawn, image):
+                return None
+        except InvalidRequest as error:
+            return self._fail(key, "isolation", str(error))
         try:
             user = find_user(info.command.user)
         except InvalidRequest as error:
@@ -100,6 +109,10 @@ class LocalMachine:
             # Arguments or variables that no process can be given, such as lone surrogates.
             return self._fail(key, "exec", f"cannot run {argv[0]!r}: {error}")
         return None
+
+    def cancel(self, key: Key) -> bool:
+        """Forget a launch that waits for an image; return whether there was one."""
+        return self._pulls is not None and self._pulls.cancel(key)
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
         """Determine the state of a run of an earlier agent.

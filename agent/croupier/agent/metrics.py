@@ -132,6 +132,7 @@ class Metrics:
                 fx.Checkpoint()
                 | fx.SendRegister()
                 | fx.CheckHealth()
+                | fx.CancelLaunch()
                 | fx.Signal()
                 | fx.ForgetRun()
                 | fx.Forget()

@@ -77,7 +77,13 @@ class Machine(Protocol):
         """Return whether the task has a sandbox already."""
 
     def launch(self, state: AgentState, spawn: Spawn) -> ev.LaunchFailed | None:
-        """Start a task's process. `Started` or `LaunchFailed` follows unless this returns one."""
+        """Start a task's process. `Started` or `LaunchFailed` follows unless this returns one.
+
+        If the task's image has to be fetched first, `Prepared` or `LaunchFailed` follows.
+        """
+
+    def cancel(self, key: Key) -> bool:
+        """Forget a launch that waits for an image; return whether there was one."""
 
     def adopt(self, key: Key, run: str) -> ev.Adopted | ev.Exited | ev.LaunchFailed | ev.Vanished:
         """Determine the state of a run of an earlier agent. A live one is watched from now on.
@@ -231,6 +237,10 @@ class Reactor:
         elif (failure := self._machine.launch(self.state, spawn)) is not None:
             self._answer(failure)
 
+    def _cancel(self, key: Key) -> None:
+        if self._machine.cancel(key):
+            self._answer(ev.NotStarted(key))
+
     def _perform(self, effect: Effect) -> None:
         match effect:
             case fx.SendRegister(session):
@@ -253,6 +263,8 @@ class Reactor:
                 self._spawns.append(effect)
             case Adopt():
                 self._adoptions.append(effect)
+            case fx.CancelLaunch(key):
+                self._cancel(key)
             case fx.Signal(key, _, force):
                 self._machine.signal(key, force)
             case fx.ForgetRun(_, run):

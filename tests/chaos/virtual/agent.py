@@ -262,6 +262,10 @@ class AgentProcess(Process):
         self.put(ev.Started(spawn.key, made.pid))
         return None
 
+    def cancel(self, key: Key) -> bool:
+        """See `reactor.Machine`; no task of this agent has an image."""
+        return False
+
     def adopt(self, key: Key, run: str) -> ev.Adopted | ev.Exited | ev.LaunchFailed | ev.Vanished:
         known = self.machine.runs.get(run)
         if known is None:

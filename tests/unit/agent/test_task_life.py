@@ -10,6 +10,7 @@ import pytest
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Acknowledged,
+    CancelLaunch,
     Checkpoint,
     Effect,
     Force,
@@ -37,7 +38,7 @@ from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import Conflict
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
-from croupier.model.isolation import Feature, Limits
+from croupier.model.isolation import Feature, Isolation, Limits
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 
@@ -453,3 +454,34 @@ class TestTheAgent:
         world = World().running()
         world.do(kill(), ev.StopRequested(), ev.Exited(KEY, signal=15))
         assert world.status().reason is Reason.KILLED_BY_FRAMEWORK
+
+
+class TestALaunchThatWaitsForItsImage:
+    def started(self) -> World:
+        world = World()
+        world.state.features = frozenset({Feature.IMAGES})
+        info = replace(task(), isolation=Isolation(image="docker://x"))
+        world.do(LaunchTask(F, info, DEFAULT_ROLE))
+        return world
+
+    def test_is_started_once_the_image_is_ready(self) -> None:
+        world = self.started()
+        assert world.do(ev.Prepared(KEY, "0-1", again=True)) == [Spawn(KEY, "0-1", again=True)]
+        assert sent(world.do(ev.Started(KEY, 7))) == [("RUNNING", 2)]
+
+    def test_is_cancelled_by_a_kill(self) -> None:
+        world = self.started()
+        assert world.do(kill()) == [CancelLaunch(KEY)]
+        assert sent(world.do(ev.NotStarted(KEY))) == [("KILLED", 2)]
+        assert world.state.free == TOTAL
+
+    def test_that_was_killed_as_the_image_became_ready_is_not_started(self) -> None:
+        world = self.started()
+        world.do(kill())
+        assert sent(world.do(ev.Prepared(KEY, "0-1"))) == [("KILLED", 2)]
+
+    def test_ends_in_failed_without_the_image(self) -> None:
+        world = self.started()
+        world.do(ev.LaunchFailed(KEY, "cannot get image docker://x: no route"))
+        assert world.status().reason is Reason.CONTAINER_LAUNCH_FAILED
+        assert world.state.health.is_healthy

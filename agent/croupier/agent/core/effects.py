@@ -112,7 +112,7 @@ class Spawn:
     """Start the task's process as the run of that name.
 
     Answer with `Started` or `LaunchFailed`, or with `NotStarted` if the state no longer wants the
-    process.
+    process; with `Prepared` if the machine had to fetch the task's image first.
 
     Attributes:
         again: an earlier life may have left a sandbox in which nothing ran.
@@ -123,6 +123,16 @@ class Spawn:
     run: str
     again: bool = False
     secrets: SecretValues = NO_SECRETS
+
+
+@dataclass(frozen=True, slots=True)
+class CancelLaunch:
+    """Stop a launch that waits for an image, and answer its `Spawn` with `NotStarted`.
+
+    No effect on one that no longer waits: its answer is on the way.
+    """
+
+    key: Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +181,7 @@ Effect = (
     | Acknowledged
     | Outdated
     | Spawn
+    | CancelLaunch
     | Adopt
     | Signal
     | ForgetRun

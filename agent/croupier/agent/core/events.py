@@ -10,7 +10,7 @@ from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId
-from croupier.model.secrets import SecretValues
+from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.store_position import StorePosition
 
 
@@ -128,6 +128,21 @@ class NotStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """An answer to `Spawn`: what the task needs is on the machine now; start it as `run`.
+
+    Attributes:
+        again: as in the `Spawn`.
+        secrets: as in the `Spawn`.
+    """
+
+    key: Key
+    run: str
+    again: bool = False
+    secrets: SecretValues = NO_SECRETS
+
+
+@dataclass(frozen=True, slots=True)
 class Adopted:
     """An answer to `Adopt`: the process lives, and is watched.
 
@@ -200,6 +215,7 @@ TaskEvent = (
     | LaunchWithSecrets
     | Started
     | NotStarted
+    | Prepared
     | LaunchFailed
     | Exited
     | LimitExceeded

@@ -16,6 +16,7 @@ from croupier.agent.core.tasks import (
     Killing,
     ResendDeadline,
     Running,
+    Starting,
 )
 from croupier.model.ids import AgentId
 
@@ -128,3 +129,5 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
             yield Checkpoint(VoidRecord(*task.key))
             if isinstance(task.phase, Running | Killing):
                 yield fx.Signal(task.key, task.phase.pid, fx.Force.KILL)
+            elif isinstance(task.phase, Starting) and task.info.isolation.image:
+                yield fx.CancelLaunch(task.key)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
-from croupier.agent.core.events import Exited, LaunchFailed, Now
+from croupier.agent.core.events import Exited, LaunchFailed, Now, Prepared
 from croupier.agent.core.limits import cause_of_end, limit_completion, limit_text
 from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch
@@ -137,6 +137,14 @@ def on_not_started(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
     yield from end_task(state, task, TaskState.KILLED, now, cause)
 
 
+def on_prepared(state: AgentState, event: Prepared, now: Now) -> Iterator[Effect]:
+    """Start a task whose image is ready, unless it was killed meanwhile."""
+    if not state.wants_process(event.key):
+        yield from on_not_started(state, event.key, now)
+        return
+    yield fx.Spawn(event.key, event.run, again=event.again, secrets=event.secrets)
+
+
 def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
     """End a task whose process has ended."""
     if event.key in state.voided:
@@ -225,6 +233,9 @@ def kill_task(
     if not isinstance(phase, Adopting):
         # Set during the start too: a task that stopped its shim never counts as started.
         _kill_within(state, task, order, now)
+        if task.info.isolation.image:
+            # A pull may take minutes.
+            yield fx.CancelLaunch(task.key)
 
 
 def _kill_within(state: AgentState, task: Task, order: KillOrder, now: Now) -> None:

@@ -46,6 +46,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_limit.on_limit_exceeded(state, event, now)
         case ev.NotStarted(key):
             return on_task.on_not_started(state, key, now)
+        case ev.Prepared():
+            return on_task.on_prepared(state, event, now)
         case KillTask():
             return on_task.on_kill(state, event, now)
         case ResendUpdates(framework_id):

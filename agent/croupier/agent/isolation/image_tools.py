@@ -1,0 +1,163 @@
+"""The tools that fetch and unpack images: skopeo copies an image, umoci unpacks it.
+
+Both check the digest of every part. umoci keeps every path of a layer within the root directory.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from croupier.agent.isolation.image_name import ImageName
+from croupier.model.errors import Unavailable
+
+# Where tools are, beside PATH: that of a service or an ordinary user may lack them.
+PLACES: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
+_POLICIES: Final = ("~/.config/containers/policy.json", "/etc/containers/policy.json")
+_WATCH_S: Final = 1.0
+_LAST_BYTES: Final = 4096
+_MESSAGE: Final = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
+
+
+def find_tool(name: str) -> str:
+    """Return the path of a tool, or an empty text."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *PLACES])
+    return shutil.which(name, path=path) or ""
+
+
+def architecture() -> str:
+    """Return the architecture of this machine, by its name in images."""
+    return ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTools:
+    """Runs the tools; each call blocks.
+
+    Attributes:
+        deadline_s: the most time of one call.
+        stop: ends a call that runs.
+    """
+
+    skopeo: str
+    umoci: str
+    deadline_s: float
+    stop: threading.Event
+
+    @property
+    def missing(self) -> str:
+        """The tools that are not installed; empty if both are."""
+        have = {"skopeo": self.skopeo, "umoci": self.umoci}
+        return " and ".join(name for name, path in have.items() if not path)
+
+    def copy(self, name: ImageName, layout: Path, check: Callable[[], None]) -> None:
+        """Copy an image of this machine's platform into a new OCI layout, as tag `image`.
+
+        Raises:
+            Unavailable: if that fails, or `check`, called each second, raises it.
+        """
+        source = name.text if name.path is None else f"oci:{name.path}:{name.tag}"
+        policy = any(Path(path).expanduser().exists() for path in _POLICIES)
+        words = [
+            self.skopeo,
+            *(() if policy else ("--insecure-policy",)),
+            f"--override-arch={architecture()}",
+            "--override-os=linux",
+            "copy",
+            "--quiet",
+            "--remove-signatures",
+            source,
+            f"oci:{layout}:image",
+        ]
+        self._run(words, layout.parent, check)
+
+    def unpack(self, layout: Path, root: Path, check: Callable[[], None]) -> None:
+        """Unpack the image of a layout to a new directory, without devices and foreign owners.
+
+        Raises:
+            Unavailable: if that fails, or `check`, called each second, raises it.
+        """
+        words = [self.umoci, "raw", "unpack", "--rootless", f"--image={layout}:image", str(root)]
+        self._run(words, layout.parent, check)
+
+    def _run(self, words: Sequence[str], directory: Path, check: Callable[[], None]) -> None:
+        # An agent's own settings and credentials are no matter of the tools.
+        own = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
+        environment = own | {"TMPDIR": str(directory), "LC_ALL": "C"}
+        # A file, not a pipe: nothing has to read it while the tool runs.
+        with tempfile.TemporaryFile(dir=directory) as output:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=directory,
+                env=environment,
+                start_new_session=True,
+            )
+            try:
+                self._wait(process, check)
+            finally:
+                if process.poll() is None:
+                    # It leads its group, and is not reaped yet.
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            if process.returncode:
+                output.seek(0, os.SEEK_END)
+                output.seek(max(0, output.tell() - _LAST_BYTES))
+                raise Unavailable(_why(words[0], output.read().decode(errors="replace")))
+
+    def _wait(self, process: subprocess.Popen[bytes], check: Callable[[], None]) -> None:
+        until = time.monotonic() + self.deadline_s
+        while True:
+            try:
+                process.wait(_WATCH_S)
+            except subprocess.TimeoutExpired:
+                check()
+            else:
+                return
+            if self.stop.is_set():
+                raise Unavailable("the agent stops")
+            if time.monotonic() >= until:
+                raise Unavailable(f"it takes longer than {self.deadline_s:g} s")
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes that a directory takes on disk; 0 if that is unknown. Blocks."""
+    # A tree may be deeper than a path may be long, which `du` can handle.
+    try:
+        words = ["du", "-skx", str(path)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        return int(done.stdout.split()[0]) * 1024
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return 0
+
+
+def remove(path: Path) -> None:
+    """Remove a directory tree; what cannot be removed stays. Blocks."""
+    for words in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+        if not os.path.lexists(path):
+            return
+        subprocess.run([*words, "--", str(path)], capture_output=True, timeout=600)
+
+
+def _why(tool: str, output: str) -> str:
+    """Return the reason in the last line of a tool's output."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if not lines:
+        return f"{Path(tool).name} failed"
+    found = _MESSAGE.search(lines[-1])
+    text = found[1].replace('\\"', '"') if found else lines[-1]
+    return text[-500:]
