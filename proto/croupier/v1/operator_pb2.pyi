@@ -944,6 +944,7 @@ class ListTasksRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     WITH_COMMANDS_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     """Empty: of all frameworks."""
     page_size: _builtins.int
@@ -951,7 +952,9 @@ class ListTasksRequest(_message.Message):
     page_token: _builtins.str
     """`next_page_token` of the previous page; empty: the first page."""
     with_commands: _builtins.bool
-    """Fill in `command` and `labels` of `TaskInfo`. They may be a megabyte each."""
+    """Fill in `command`, `labels` and `isolation` of `TaskInfo`. They may be a megabyte each."""
+    task_id: _builtins.str
+    """Only tasks of this id; empty: all."""
     def __init__(
         self,
         *,
@@ -959,10 +962,11 @@ class ListTasksRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         with_commands: _builtins.bool = ...,
+        task_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "page_size", b"page_size", "page_token", b"page_token", "with_commands", b"with_commands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id", "with_commands", b"with_commands"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

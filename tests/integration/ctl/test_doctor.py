@@ -14,6 +14,7 @@ from croupier.model.errors import Unauthenticated
 from croupier.net.token_file import create_token_file, make_token
 from croupier.net.transport import free_addresses
 from croupier.v1 import operator_pb2
+from croupier.v1.framework_pb2 import AgentDescription
 from tests.harness.certificates import HOUR, Authority, PemFiles, authority
 from tests.harness.scripted_access import ScriptedAccess, command, serving_access
 
@@ -44,7 +45,8 @@ async def test_a_healthy_cluster(tmp_path: Path, capsys: Output) -> None:
     token, path = make_token(), tmp_path / "token"
     create_token_file(path, token)
     async with serving_access() as access:
-        agent = operator_pb2.AgentView(state="connected")
+        described = AgentDescription(agent_id="a1", isolation=["memory"])
+        agent = operator_pb2.AgentView(agent=described, state="connected")
         access.operator.answers[operator_pb2.ListAgentsRequest] = operator_pb2.ListAgentsResponse(
             agents=[agent]
         )
@@ -53,10 +55,19 @@ async def test_a_healthy_cluster(tmp_path: Path, capsys: Output) -> None:
         lines = capsys.readouterr().out.splitlines()
     assert code == 0
     assert all(each.startswith("ok") for check in found.values() for each in check)
-    checks = {"credentials", "files", "reachable", "leader", "clock", "principal", "agents"}
+    checks = {
+        "credentials",
+        "files",
+        "reachable",
+        "leader",
+        "clock",
+        "principal",
+        "agents",
+        "isolation",
+    }
     assert set(found) == checks
     assert token.secret not in "".join(lines)
-    assert len(lines) == 7
+    assert len(lines) == 8
 
 
 async def test_no_credential_and_authentication_off_are_warnings(capsys: Output) -> None:

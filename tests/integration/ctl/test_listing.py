@@ -39,9 +39,9 @@ async def test_a_table_in_a_pipe(operator: ScriptedOperator) -> None:
     done = await croupier("agents", "--master", operator.address)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES",
-        "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -",
-        "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -",
+        "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES  ISOLATION",
+        "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none",
+        "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none",
     ]
 
 
@@ -217,3 +217,32 @@ async def test_help_needs_nothing_heavy(argv: list[str]) -> None:
     imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}
     assert "cyclopts" in imported
     assert imported.isdisjoint({"grpc", "google.protobuf", "aiohttp", "structlog"})
+
+
+def task_of(framework_id: str) -> pb.TaskView:
+    info = task_pb2.TaskInfo(task_id="t1", command=task_pb2.Command(shell="make"))
+    status = task_pb2.TaskStatus(state=task_pb2.TASK_FINISHED, exit_code=0)
+    return pb.TaskView(framework_id=framework_id, agent_id="a1", task=info, status=status)
+
+
+@pytest.mark.parametrize("words", [("task", "show"), ("describe", "task")])
+async def test_one_task(operator: ScriptedOperator, words: tuple[str, ...]) -> None:
+    other = pb.TaskView(task=task_pb2.TaskInfo(task_id="t2"))
+    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse(tasks=[other, task_of("f1")])
+    done = await croupier(*words, "t1", "--master", operator.address)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[0] == "task t1: FINISHED, code 0"
+    assert "  command: make" in done.out.splitlines()
+    done = await croupier(*words, "t1", "--json", "--master", operator.address)
+    assert json.loads(done.out)["framework_id"] == "f1"
+
+
+async def test_a_task_that_is_not_one(operator: ScriptedOperator) -> None:
+    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse()
+    done = await croupier("task", "show", "t1", "--master", operator.address)
+    assert (done.code, "no task 't1'" in done.err) == (1, True)
+    both = pb.ListTasksResponse(tasks=[task_of("f1"), task_of("f2")])
+    operator.answers[pb.ListTasksRequest] = both
+    done = await croupier("task", "show", "t1", "--master", operator.address)
+    assert done.code == 1
+    assert "several frameworks have a task 't1': f1, f2; name one by --framework" in done.err

@@ -36,6 +36,7 @@ AGENT = pb.AgentView(
         hostname="h1",
         attributes=attributes_to_wire(parse_attributes("rack:r1;cores:8")),
         http_address="h1:5081",
+        isolation=["files", "memory", "pids"],
     ),
     state="connected",
     total=wire("cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}"),
@@ -98,6 +99,7 @@ def test_an_agent() -> None:
         "sets": {"zones": ["a", "b"]},
     }
     assert view["offered"] == {"text": "", "milli": {}, "ranges": {}, "sets": {}}
+    assert (view["isolation"], view["default_user"]) == (["files", "memory", "pids"], "(agent)")
 
 
 def test_a_framework() -> None:
@@ -169,8 +171,8 @@ def test_tables_in_a_pipe() -> None:
 
 
 EXPECTED = """
-AGENT  HOST  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES
-a1     h1    connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8
+AGENT  HOST  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES       ISOLATION
+a1     h1    connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8  process,cgroup
 FRAMEWORK  NAME   ROLE      STATE                  SHARE  TASKS  OFFERS  USED    OFFERED  WANTS
 f1         count  ads/prod  connected, suppressed  0.667      2       1  cpus:2  -        3 <cpus:1> rack equals r1
 ROLE  WEIGHT  SHARE  ENTITLED  GUARANTEE  LIMIT           FRAMEWORKS  TASKS  USED    OFFERED

@@ -152,6 +152,21 @@ async def test_task_that_ends_between_two_pages_is_listed() -> None:
     assert not token
 
 
+async def test_one_task_is_listed_by_its_id() -> None:
+    world = World()
+    world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    world.accept(session, *(make_task(f"t{at}", "cpus:1;mem:1GB") for at in range(3)))
+    ended(world, "f", "t1")
+    ended(world, "f", "t9")
+    found = []
+    for task_id in ("t1", "t9", "t7"):
+        listed = tasks_of(FrameworkId(""), with_commands=False, named=TaskId(task_id))
+        pages = await Lister(world).all(listed)
+        found.append(sorted(view.framework_id for page in pages for view in page))
+    assert found == [sorted(["f", world.framework_id(session)]), ["f"], []]
+
+
 async def test_commands_and_labels_are_listed_on_request() -> None:
     world = World()
     info = TaskInfo(

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from croupier.ctl.connection import Master, connected
+from croupier.ctl.doctor.agents import isolation_findings
 from croupier.ctl.doctor.credentials import DAY_S, SOON_S
 from croupier.ctl.doctor.finding import Finding, fail, ok, warn
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import AGENTS, messages
+from croupier.ctl.views.agent import agent_view
 from croupier.model.durations import duration_text
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import access_pb2 as pb
@@ -81,7 +83,8 @@ def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
 
 
 async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
-    states = Counter([each.state async for page in messages(master, AGENTS) for each in page])
+    agents = [agent_view(each) async for page in messages(master, AGENTS) for each in page]
+    states = Counter(each["state"] for each in agents)
     named = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     missing = states.total() - states["connected"] - states["gone"]
     if not states:
@@ -90,3 +93,5 @@ async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
         yield warn("agents", f"{missing} missing: {named}", "croupier agents")
     else:
         yield ok("agents", named)
+    for finding in isolation_findings([each for each in agents if each["state"] == "connected"]):
+        yield finding

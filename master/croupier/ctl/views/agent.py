@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from croupier.ctl.table import Column, Table, amount, number, text
 from croupier.ctl.views.amounts import View, amount_view, many, seconds
+from croupier.ctl.views.isolation import default_user_text, levels_text
+from croupier.model.access import AGENT_USER
 from croupier.model.attributes import attribute_text
 from croupier.model.durations import duration_text
 from croupier.v1 import operator_pb2 as pb
@@ -34,6 +36,9 @@ def agent_view(agent: pb.AgentView) -> View:
         "tasks": agent.tasks,
         "deactivated": agent.deactivated,
         "drain": _drain_view(agent.drain) if agent.HasField("drain") else None,
+        "isolation": list(described.isolation),
+        # Masters and agents of older releases name none.
+        "default_user": agent.default_user or AGENT_USER,
         "problems": [{"part": each.part, "message": each.message} for each in agent.problems],
         "decided_in_s": seconds(agent, "decided_in_ms"),
     }
@@ -81,6 +86,7 @@ AGENTS = Table(
             lambda view: ";".join(f"{name}:{value}" for name, value in view["attributes"].items()),
             rank=4,
         ),
+        Column("ISOLATION", lambda view: levels_text(view["isolation"]), rank=5),
     ),
     "no agents are registered",
 )
@@ -127,6 +133,10 @@ def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) 
         yield f"  {key}: {agent[key]['text'] or 'nothing'}"
     attributes = ", ".join(f"{name}:{value}" for name, value in agent["attributes"].items())
     yield f"  attributes: {attributes or 'none'}"
+    isolation = agent["isolation"]
+    named = f" ({', '.join(isolation)})" if isolation else ""
+    yield f"  isolation: {levels_text(isolation)}{named}"
+    yield f"  tasks without a user run as: {default_user_text(agent['default_user'])}"
     yield f"  address: {agent['http_address'] or 'none'}"
     for each in agent["problems"]:
         yield f"  unhealthy: {each['part']}: {each['message']}"

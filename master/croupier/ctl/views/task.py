@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from croupier.ctl.table import Column, Table, amount, text
 from croupier.ctl.views.amounts import View, amount_view, labels_view
+from croupier.ctl.views.isolation import (
+    isolation_text,
+    isolation_view,
+    limits_view,
+    usage_view,
+    use_lines,
+)
 from croupier.model.task import TERMINAL, Reason, Source, TaskState
 from croupier.v1 import operator_pb2 as pb
 
@@ -13,7 +22,7 @@ _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
 
 
 def task_view(task: pb.TaskView) -> View:
-    """Return one task; `command` to `labels` are None if they were not requested."""
+    """Return one task; `isolation` to `labels` are None if they were not requested."""
     status, command = task.status, task.task.command
     return {
         "task_id": task.task.task_id,
@@ -30,6 +39,9 @@ def task_view(task: pb.TaskView) -> View:
         "pid": status.pid,
         "time_ms": status.time_ms,
         "resources": amount_view(task.task.resources),
+        "limits": limits_view(task.task),
+        "usage": usage_view(status.usage) if status.HasField("usage") else None,
+        "isolation": isolation_view(task.task) if task.task.HasField("command") else None,
         "command": list(command.argv) or None,
         "shell": command.shell or None,
         # Names only: masters leave out the values.
@@ -53,6 +65,27 @@ def offer_view(offer: pb.OfferView) -> View:
 def is_live(task: View) -> bool:
     """Return whether the task has not ended."""
     return task["state"] not in _ENDED
+
+
+def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
+    """Yield all that is known about a task; `live_use` is what it has used so far, if it runs."""
+    named = f" ({task['name']})" if task["name"] else ""
+    code = _code_text(task)
+    ending = f", code {code}" if code else ""
+    why = _reason_text(task)
+    yield f"task {task['task_id']}{named}: {task['state']}{ending}{f' ({why})' if why else ''}"
+    if task["message"]:
+        yield f"  message: {task['message']}"
+    yield f"  framework: {task['framework_id']}, role {task['role']}"
+    yield f"  agent: {task['agent_id'] or 'none'}" + (f", pid {task['pid']}" if task["pid"] else "")
+    yield f"  command: {task['shell'] or ' '.join(task['command'] or ()) or 'unknown'}"
+    if task["secrets"]:
+        yield f"  secrets: {', '.join(task['secrets'])}"
+    yield f"  resources: {task['resources']['text']}"
+    isolation = isolation_text(task["isolation"]) if task["isolation"] else ""
+    if isolation:
+        yield f"  isolation: {isolation}"
+    yield from use_lines(task["resources"], task["limits"], live_use or task["usage"])
 
 
 def _name(kind: type[TaskState | Reason | Source], number: int) -> str:

@@ -19,7 +19,7 @@ from croupier.master.core.authorisation import require_administer
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.role_status import known_roles, role_status, with_those_below
 from croupier.master.core.state import State
-from croupier.master.core.tasks import TaskSnapshot
+from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import agent_views, views
 from croupier.master.services.paging import Listed, Read
 from croupier.master.services.visibility import Visibility
@@ -104,11 +104,15 @@ def all_roles(tasks: Counter[Role], caller: Principal = ANONYMOUS) -> Listed[pb.
 
 
 def tasks_of(
-    framework_id: FrameworkId, *, with_commands: bool, caller: Principal = ANONYMOUS
+    framework_id: FrameworkId,
+    *,
+    with_commands: bool,
+    caller: Principal = ANONYMOUS,
+    named: TaskId | None = None,
 ) -> Listed[pb.TaskView]:
     """List tasks of a framework, or of all if the id is empty; also recently ended ones.
 
-    The caller gets those that it may view.
+    The caller gets those that it may view; with `named`, only tasks of that id.
     """
 
     def keys(state: State) -> list[str]:
@@ -116,10 +120,12 @@ def tasks_of(
         found = [
             f"{framework.framework_id}/{task_id}"
             for framework in _chosen(state, framework_id)
-            for task_id, task in framework.tasks.items()
+            for task_id, task in _tasks_called(framework, named)
             if visible.in_role(task.role, framework.owner)
         ]
         for ended in state.ended:
+            if named not in (None, ended.info.task_id):
+                continue
             mine, task_id = ended.framework_id, ended.info.task_id
             framework = state.frameworks.get(mine)
             is_live = framework is not None and task_id in framework.tasks
@@ -133,7 +139,7 @@ def tasks_of(
             return None
         return views.view_task(task, with_command=with_commands)
 
-    return Listed(f"tasks/{framework_id}", keys, view, caller.name)
+    return Listed(f"tasks/{framework_id}/{named or ''}", keys, view, caller.name)
 
 
 def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
@@ -181,6 +187,14 @@ def _chosen(state: State, framework_id: FrameworkId) -> Iterable[Framework]:
         return state.frameworks.values()
     framework = state.frameworks.get(framework_id)
     return () if framework is None else (framework,)
+
+
+def _tasks_called(framework: Framework, named: TaskId | None) -> Iterable[tuple[TaskId, Task]]:
+    """Return the framework's tasks by their ids; with `named`, only the one of that id."""
+    if named is None:
+        return framework.tasks.items()
+    task = framework.tasks.get(named)
+    return () if task is None else ((named, task),)
 
 
 def _find_task(state: State, key: str) -> TaskSnapshot | None:

@@ -104,7 +104,10 @@ class OperatorService(OperatorServiceServicer):
         """Return a page of the tasks, of one framework or of all."""
         framework_id = FrameworkId(request.framework_id)
         listed = lists.tasks_of(
-            framework_id, with_commands=request.with_commands, caller=_principal()
+            framework_id,
+            with_commands=request.with_commands,
+            caller=_principal(),
+            named=TaskId(request.task_id) if request.task_id else None,
         )
         found, token = await self._pages.page(listed, request)
         return pb.ListTasksResponse(tasks=found, next_page_token=token)

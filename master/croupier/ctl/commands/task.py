@@ -1,0 +1,38 @@
+"""`croupier task`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from croupier.ctl.app import family
+from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag
+
+task = family("task", "Show a task. `croupier tasks` lists them.")
+describe = family("describe", "Show all that is known about one object.")
+
+
+@describe.command(name="task")
+@task.command(name="show")
+def show(
+    task_id: Annotated[str, Parameter(help="Task id, as `croupier tasks` shows it.")],
+    /,
+    *,
+    framework: str = "",
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one task: state, command, resources, isolation, and its use beside its limits.
+
+    Of a task that runs, the use is what its agent measures now; of a task that has ended, the use
+    until its end. The master forgets ended tasks after a while.
+
+    Parameters
+    ----------
+    framework
+        Id of the task's framework; needed if several frameworks have a task of that id.
+    """
+    from croupier.ctl.task_show import show_task
+
+    show_task(master, task_id, framework, as_json=as_json)

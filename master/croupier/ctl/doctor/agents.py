@@ -1,0 +1,50 @@
+"""Checks of the isolation of tasks on agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from croupier.ctl.doctor.finding import Finding, ok, warn
+from croupier.ctl.views.amounts import View, many
+from croupier.model.access import AGENT_USER
+from croupier.model.isolation import Feature
+
+_MOST_NAMED: Final = 5
+_ROOT: Final = "root"
+
+
+def isolation_findings(agents: Sequence[View]) -> Iterator[Finding]:
+    """Yield what connected agents do not enforce, and whether tasks are root on them."""
+    if not agents:
+        return
+    unlimited = [each for each in agents if Feature.MEMORY.value not in each["isolation"]]
+    as_root = [each for each in agents if _runs_as_root(each)]
+    if unlimited:
+        yield warn(
+            "isolation",
+            f"{_named(unlimited)} cannot hold tasks to their memory",
+            "give it a cgroup that it may write to, and --isolation auto; its log has the reason"
+            " (isolation_reduced)",
+        )
+    if as_root:
+        yield warn(
+            "isolation",
+            f"{_named(as_root)} runs tasks that name no user as root",
+            "start it with --task-user own, or with --task-user NAME",
+        )
+    if not unlimited and not as_root:
+        yield ok("isolation", "tasks are held to their memory, and none is root by default")
+
+
+def _runs_as_root(agent: View) -> bool:
+    """Return whether tasks without a user are root; only root can run them as other users."""
+    user = agent["default_user"]
+    return user == _ROOT or (user == AGENT_USER and Feature.USERS.value in agent["isolation"])
+
+
+def _named(agents: Sequence[View]) -> str:
+    names = [each["agent_id"] for each in agents]
+    if len(names) > _MOST_NAMED:
+        return f"{many(len(names), 'agent')}, such as {', '.join(names[:_MOST_NAMED])},"
+    return f"agent {names[0]}" if len(names) == 1 else f"each of {', '.join(names)}"

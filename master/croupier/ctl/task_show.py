@@ -1,0 +1,44 @@
+"""Showing one task."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from croupier.ctl.connection import Master, run
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import TASKS, all_of
+from croupier.ctl.operation import print_result
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.task import task_lines
+from croupier.model.errors import Conflict, NotFound
+from croupier.model.ids import check_id
+
+
+def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool) -> None:
+    """Print all that is known about a task.
+
+    Raises:
+        InvalidRequest: if an id is malformed.
+        NotFound: if the master knows no such task.
+        Conflict: if several frameworks have a task of that id, and none is named.
+    """
+    check_id("task", task_id)
+    view = run(target, partial(_find_task, task_id=task_id, framework_id=framework_id))
+    print_result(view, *task_lines(view), as_json=as_json)
+
+
+async def _find_task(master: Master, task_id: str, framework_id: str) -> View:
+    known = await all_of(
+        master, TASKS, framework_id=framework_id, task_id=task_id, with_commands=True
+    )
+    # Masters of older releases return all tasks.
+    found = [each for each in known if each["task_id"] == task_id]
+    if not found:
+        within = f" of framework {framework_id}" if framework_id else ""
+        raise NotFound(f"no task {task_id!r}{within}")
+    if len(found) > 1:
+        ids = ", ".join(each["framework_id"] for each in found)
+        raise Conflict(
+            f"several frameworks have a task {task_id!r}: {ids}; name one by --framework"
+        )
+    return found[0]

@@ -1,0 +1,132 @@
+"""Isolation of agents, and limits and use of tasks, as commands show them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from croupier.ctl.views.amounts import View
+from croupier.model.access import AGENT_USER, OWN_USER
+from croupier.model.durations import duration_text
+from croupier.model.isolation import Feature
+from croupier.model.scalar import format_scalar
+from croupier.v1 import task_pb2
+
+# A level is shown if the agent has this feature of it.
+_LEVELS: Final = {
+    "process": Feature.FILES,
+    "cgroup": Feature.MEMORY,
+    "namespaces": Feature.NAMESPACES,
+    "container": Feature.IMAGES,
+}
+_MIB: Final = 2**20
+
+
+def levels_text(features: Collection[str]) -> str:
+    """Return the levels that an agent with these features has, such as `process,cgroup`."""
+    levels = [level for level, feature in _LEVELS.items() if feature.value in features]
+    return ",".join(levels) or "none"
+
+
+def default_user_text(user: str) -> str:
+    """Return the account of tasks that name no user, in words."""
+    words = {OWN_USER: "a uid of their own", AGENT_USER: "the agent's own account"}
+    return words.get(user, user)
+
+
+def limits_view(task: task_pb2.TaskInfo) -> View:
+    """Return the limits that a task names itself; None: the default.
+
+    cpus, mem and disk are in thousandths, of a MiB for mem and disk.
+    """
+    own = task.limits
+    return {
+        "cpus": own.cpus_milli or None,
+        "mem": own.mem_milli or None,
+        "disk": own.disk_milli or None,
+        "pids": own.pids or None,
+        "files": own.files or None,
+        "max_completion_s": task.max_completion_ms / 1000 if task.max_completion_ms else None,
+    }
+
+
+def isolation_view(task: task_pb2.TaskInfo) -> View:
+    """Return the isolation that a task asks for; `image` None is the agent's file system."""
+    asked = task.isolation
+    return {
+        "namespaces": asked.namespaces,
+        "no_network": asked.no_network,
+        "image": asked.image or None,
+    }
+
+
+def usage_view(usage: task_pb2.Usage) -> View:
+    """Return what a task has used; None is unknown."""
+    return {
+        "cpu_s": usage.cpu_ms / 1000,
+        "memory_peak_bytes": usage.memory_peak_bytes or None,
+        "pids_peak": usage.pids_peak or None,
+        "read_bytes": usage.read_bytes or None,
+        "written_bytes": usage.written_bytes or None,
+        "disk_bytes": usage.disk_bytes or None,
+    }
+
+
+def isolation_text(isolation: View) -> str:
+    """Return the isolation that a task asks for, in words; empty if none."""
+    words = ["namespaces of its own"] if isolation["namespaces"] else []
+    words += ["no network"] if isolation["no_network"] else []
+    words += [f"image {isolation['image']}"] if isolation["image"] else []
+    return ", ".join(words)
+
+
+def use_lines(resources: View, limits: View, usage: View | None) -> Iterator[str]:
+    """Yield what a task has used beside its limits or its resources; `usage` None is unknown."""
+    known, has = usage or {}, resources["milli"]
+    rows = (
+        ("memory", _size(known.get("memory_peak_bytes")), "peak", _scalar("mem", limits, has)),
+        ("disk", _size(known.get("disk_bytes")), "", _scalar("disk", limits, has)),
+        ("cpus", _cpu_time(known.get("cpu_s")), "", _scalar("cpus", limits, has)),
+        ("processes", _count(known.get("pids_peak")), "peak", _limit(_count(limits["pids"]))),
+        ("open files", "", "", _limit(_count(limits["files"]))),
+        ("read", _size(known.get("read_bytes")), "", ""),
+        ("written", _size(known.get("written_bytes")), "", ""),
+        ("time", "", "", _limit(_duration(limits["max_completion_s"]))),
+    )
+    for name, used, word, bound in rows:
+        use = f"{used} {word}".rstrip() if used else ""
+        if use or bound:
+            yield f"  {name}: {', '.join(filter(None, (use, bound)))}"
+
+
+def _size(number: int | None) -> str:
+    if number is None:
+        return ""
+    if number < _MIB:
+        return f"{number / 1024:.0f}KB"
+    return f"{number / _MIB:.1f}MB" if number < 1024 * _MIB else f"{number / _MIB / 1024:.2f}GB"
+
+
+def _scalar(name: str, limits: View, has: Mapping[str, int]) -> str:
+    """Return the limit that a task names; else what it is charged for."""
+    if limits[name]:
+        return _limit(format_scalar(name, limits[name]))
+    return f"of {format_scalar(name, has[name])}" if has.get(name) else ""
+
+
+def _limit(amount: str) -> str:
+    return f"limit {amount}" if amount else ""
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _cpu_time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds)
+
+
+def _duration(seconds: float | None) -> str:
+    return "" if seconds is None else duration_text(seconds)
