@@ -43,6 +43,7 @@ from croupier.agent.work_dir import WorkDir
 from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.health import problems_text
+from croupier.model.isolation import feature_names
 from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.masters import Masters
@@ -126,8 +127,8 @@ class Agent:
         self._identify(credential)
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
-        supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
         isolation = await self._isolate(work_dir, total)
+        supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)
         links = OutputLinks(self._clock, are_required=credential.has_any)
         output = OutputRoutes(sandboxes, self.state.is_live, links)
         names = (config.hostname, config.http.host, *config.http_names)
@@ -183,6 +184,8 @@ class Agent:
             work_dir=str(work_dir.path),
             resources=str(total),
             tasks=self.state.live,
+            isolation=list(isolation.names),
+            enforced=feature_names(isolation.features),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -261,13 +264,23 @@ class Agent:
         return renewed.latest
 
     async def _supervise(
-        self, work_dir: WorkDir, sandboxes: Sandboxes, shim: Shim, metrics: Metrics
+        self,
+        work_dir: WorkDir,
+        sandboxes: Sandboxes,
+        shim: Shim,
+        metrics: Metrics,
+        isolation: Layers,
     ) -> Supervisor:
-        """Prepare to start processes, and end orphan runs."""
+        """Prepare to start processes, and remove what runs of earlier lives have left."""
         metrics.shim_is(shim.kind)
         try:
             self._supervisor = Supervisor(
-                work_dir.runs, sandboxes, shim, self._inbox.put_now, metrics.launch_failed
+                work_dir.runs,
+                sandboxes,
+                shim,
+                self._inbox.put_now,
+                metrics.launch_failed,
+                isolation,
             )
             self._opened.callback(self._supervisor.close)
             known = self.state.known_runs()
@@ -276,17 +289,18 @@ class Agent:
             raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
         if orphans:
             _log.error("orphan_runs_ended", count=orphans)
-        return self._supervisor
-
-    async def _isolate(self, work_dir: WorkDir, total: Resources) -> Layers:
-        """Prepare the isolation of tasks, and remove what tasks of earlier lives have left."""
-        isolation = await asyncio.to_thread(assemble, self._config.isolate, total, work_dir.path)
-        self.state.features = isolation.features
         try:
-            await asyncio.to_thread(isolation.clean, self.state.known_runs())
+            await asyncio.to_thread(isolation.clean, known)
         except OSError as error:
             # The next agent tries again; nothing of these runs is in the way of others.
             _log.error("isolation_not_cleaned", error=str(error))
+        return self._supervisor
+
+    async def _isolate(self, work_dir: WorkDir, total: Resources) -> Layers:
+        """Prepare the isolation of tasks."""
+        isolation = await asyncio.to_thread(assemble, self._config.isolate, total, work_dir.path)
+        self._opened.callback(isolation.close)
+        self.state.features = isolation.features
         return isolation
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:

@@ -93,7 +93,9 @@ class LocalMachine:
                 environment = self._environment(state.agent_id, key, info, sandbox, user)
                 environment |= self._secrets(spawn, info.command, user)
                 launch = replace(launch, sandbox=sandbox.path, environment=environment)
-                self._supervisor.spawn(self._isolation.prepare(launch), sandbox)
+                self._supervisor.spawn(self._isolated(launch), sandbox)
+        except Unavailable as error:
+            return self._fail(key, "isolation", str(error), str(error))
         except InvalidRequest as error:
             return self._fail(key, "isolation", str(error))
         except SecretsUndeliverable as error:
@@ -153,6 +155,12 @@ class LocalMachine:
     def _fail(self, key: Key, step: str, message: str, cause: str = "") -> LaunchFailed:
         self._failed(step)
         return LaunchFailed(key, message, cause=cause)
+
+    def _isolated(self, launch: Launch) -> Launch:
+        try:
+            return self._isolation.prepare(launch)
+        except OSError as error:
+            raise Unavailable(f"cannot isolate the task: {_text(error)}") from error
 
     def _secrets(self, spawn: Spawn, command: Command, user: UnixUser | None) -> dict[str, str]:
         """Deliver the task's secrets; return the variables for them.

@@ -19,11 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
-from croupier.agent.core.ending import Ending
+from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.layers import NO_ISOLATION, Layers, joined_endings
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
@@ -63,18 +64,20 @@ class Supervisor:
         shim: Shim,
         report: Callable[[RunEvent], None],
         failed: Callable[[str], None],
+        isolation: Layers = NO_ISOLATION,
     ) -> None:
         """Keep run files in `runs`, and call `report`, in the loop, with the events of runs.
 
         Each `spawn` is answered with `Started` or `LaunchFailed`; `Exited` follows each start and
-        adoption. `failed` is called with the step of a failed start.
+        adoption. `failed` is called with the step of a failed start. `isolation` tells what is left
+        of runs whose shims have ended, and kills it.
 
         Raises:
             OSError: if `runs` cannot be made, or there are no descriptors left.
         """
         runs.mkdir(mode=0o700, exist_ok=True)
         self._runs, self._sandboxes, self._shim = runs.absolute(), sandboxes, shim
-        self._report, self._failed = report, failed
+        self._report, self._failed, self._isolation = report, failed, isolation
         self._running: dict[Key, ShimProcess] = {}
         self._keys: dict[int, Key] = {}
         self._rest = b""
@@ -135,7 +138,7 @@ class Supervisor:
                 return Adopted(key, self._running[key].pid, age_s)
             if not record.is_whole or (record.end is None and record.error is None):
                 # This may be a shim that was stopped as it began. It must not continue later.
-                sweep(self._marks(key, run))
+                self._kill_rest(run, self._marks(key, run))
                 if not run_file.try_lock(fd):
                     raise OSError(errno.EBUSY, f"{path} is locked by a process that does not end")
                 record = run_file.read(fd)
@@ -143,7 +146,10 @@ class Supervisor:
         finally:
             os.close(fd)
         if record.end is not None:
-            return _exited(key, record.end, record)
+            if not self._is_empty(run):
+                # The agent was killed before it could kill what the shim had left.
+                self._isolation.kill(run)
+            return self._exited(key, run, record)
         if record.error is not None and record.is_whole:
             return LaunchFailed(key, describe("", record.error), exit_code_of(record.error))
         if not size or (record.is_whole and record.shim is None):
@@ -313,17 +319,21 @@ class Supervisor:
             running.pid = record.task.pid
             self._report(Started(key, running.pid))
         if not running.failed and record.end is not None and running.pid:
-            self._note_end(_exited(key, record.end, record))
+            if self._is_empty(running.run):
+                self._note_end(self._exited(key, running.run, record))
+            else:
+                _log.warning("processes_left", run=running.run)
+                self._sweep(key, running, record)
         elif not running.failed:
             _log.error("shim_killed", run=running.run, shim=running.shim, pid=running.pid)
-            self._sweep(key, running)
+            self._sweep(key, running, record)
         else:
             self._note_end(None)
 
-    def _sweep(self, key: Key, running: ShimProcess) -> None:
-        """Kill the processes that a killed shim has left, off the loop; then report the end."""
+    def _sweep(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
+        """Kill the processes that a shim has left, off the loop; then report the end."""
 
-        def swept(future: Future[int]) -> None:
+        def swept(future: Future[None]) -> None:
             if future.cancelled():
                 return
             error = future.exception()
@@ -331,17 +341,49 @@ class Supervisor:
                 _log.error("sweep_failed", run=running.run, error=repr(error))
             with suppress(RuntimeError):
                 # If the loop has ended, the next agent sweeps again.
-                self._loop.call_soon_threadsafe(self._note_end, end)
+                self._loop.call_soon_threadsafe(self._note_swept, key, running, record)
 
-        if running.pid:
-            end: Exited | LaunchFailed = Exited(key, unknown=True)
-        else:
-            message = "its shim was killed"
-            cause = "the shim of a task was killed before it started it"
-            end = LaunchFailed(key, message, cause=cause)
         # The shim may have forked the task before it was killed: the child begins in its session.
         marks = self._marks(key, running.run, running.pid or running.shim)
-        self._sweeper.submit(sweep, marks).add_done_callback(swept)
+        self._sweeper.submit(self._kill_rest, running.run, marks).add_done_callback(swept)
+
+    def _kill_rest(self, run: str, marks: RunMarks) -> None:
+        """Kill what is left of a run, by what isolates it, and by its marks."""
+        try:
+            self._isolation.kill(run)
+        finally:
+            sweep(marks)
+
+    def _note_swept(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
+        """Report the end of a run that has no processes any more."""
+        if record.end is not None and running.pid:
+            self._note_end(self._exited(key, running.run, record))
+        elif running.pid:
+            ending = self._ending_of(running.run)
+            self._note_end(Exited(key, unknown=True, ending=ending))
+        else:
+            cause = "the shim of a task was killed before it started it"
+            self._note_end(LaunchFailed(key, "its shim was killed", cause=cause))
+
+    def _exited(self, key: Key, run: str, record: RunRecord) -> Exited:
+        assert record.end is not None
+        ending = joined_endings(Ending(record.usage), self._ending_of(run))
+        return Exited(key, record.end.exit_code, record.end.signal, ending=ending)
+
+    def _ending_of(self, run: str) -> Ending:
+        """Return what isolators know of a run; the end is reported even if they cannot tell."""
+        try:
+            return self._isolation.end(run)
+        except OSError as error:
+            _log.error("usage_unreadable", run=run, error=str(error))
+            return NO_ENDING
+
+    def _is_empty(self, run: str) -> bool:
+        try:
+            return self._isolation.is_empty(run)
+        except OSError as error:
+            _log.error("usage_unreadable", run=run, error=str(error))
+            return False
 
     def _note_end(self, end: RunEvent | None) -> None:
         """Report the end of a task whose shim has ended; None: it was reported before."""
@@ -350,7 +392,3 @@ class Supervisor:
             self._report(end)
         if not self._running and not self._ending:
             self._all_ended.set()
-
-
-def _exited(key: Key, end: run_file.End, record: RunRecord) -> Exited:
-    return Exited(key, end.exit_code, end.signal, ending=Ending(record.usage))

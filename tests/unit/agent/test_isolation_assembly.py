@@ -8,10 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.agent.core.ending import NO_ENDING, Ending
-from croupier.agent.isolation.assembly import Builder, Setting, assemble
+from croupier.agent.isolation.assembly import Builder, assemble
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import Feature, Features, Limits, Usage

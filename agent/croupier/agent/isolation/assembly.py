@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from croupier.agent.isolation.cgroup.build import build_cgroup
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import AUTO, LEVELS, NONE
+from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.resources import Resources
 from croupier.process.logging import get_logger
@@ -20,28 +21,12 @@ if TYPE_CHECKING:  # cyclopts
 _log = get_logger("croupier.agent")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What isolators are built for.
-
-    Attributes:
-        total: the agent's resources.
-        work_dir: absolute; different for each agent of a machine.
-        is_asked_for: whether the operator named the level, rather than `auto`.
-    """
-
-    flags: IsolationFlags
-    total: Resources
-    work_dir: Path
-    is_asked_for: bool = False
-
-
 # Returns the isolators of a level, in the order in which they prepare a launch. Raises
 # Unavailable, with the reason, if the machine lacks what they need. May block for a second.
 Builder = Callable[[Setting], Iterator[Isolator]]
 
 # By level. A level without an entry adds nothing to what the shim does for every task.
-BUILDERS: Final[Mapping[str, Builder]] = {}
+BUILDERS: Final[Mapping[str, Builder]] = {"cgroup": build_cgroup}
 # `auto` warns if the machine lacks one of these. The others need tools that few tasks ask for.
 _EXPECTED: Final = ("process", "cgroup")
 
@@ -73,7 +58,7 @@ def assemble(
                 raise InvalidRequest(f"--isolation {level}: {error}") from error
             missing[level] = str(error)
     _log_missing(missing)
-    return Layers(built)
+    return Layers(built, setting.closing)
 
 
 def _log_missing(missing: Mapping[str, str]) -> None:

@@ -16,8 +16,11 @@ from croupier.model.isolation import NO_FEATURES, Features, Usage, cannot_enforc
 class Layers:
     """The isolators of an agent, in the order in which they prepare a launch."""
 
-    def __init__(self, isolators: Sequence[Isolator] = ()) -> None:
-        """Use `isolators`; none isolate nothing."""
+    def __init__(
+        self, isolators: Sequence[Isolator] = (), closing: ExitStack | None = None
+    ) -> None:
+        """Use `isolators`; none isolate nothing. `closing` releases what they hold."""
+        self._closing = closing or ExitStack()
         self._isolators = tuple(isolators)
         self.names = tuple(each.name for each in isolators)
         self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
@@ -55,14 +58,7 @@ class Layers:
 
     def end(self, run: str) -> Ending:
         """Return what is known of a run that has ended."""
-        ending = NO_ENDING
-        for each in (isolator.end(run) for isolator in self._isolators):
-            ending = Ending(
-                joined(ending.usage, each.usage),
-                ending.exceeded or each.exceeded,
-                ending.notes + each.notes,
-            )
-        return ending
+        return joined_endings(*(isolator.end(run) for isolator in self._isolators))
 
     def forget(self, run: str) -> None:
         """Remove everything of a run, the last made first.
@@ -83,6 +79,10 @@ class Layers:
         for isolator in self._isolators:
             isolator.clean(known)
 
+    def close(self) -> None:
+        """Release what isolators hold for the agent; what they made for tasks stays."""
+        self._closing.close()
+
 
 def joined(*found: Usage | None) -> Usage | None:
     """Return the largest number of each kind: a partial measurement is below a full one."""
@@ -90,6 +90,18 @@ def joined(*found: Usage | None) -> Usage | None:
     if not known:
         return None
     return Usage(*(max(getattr(usage, each.name) for usage in known) for each in fields(Usage)))
+
+
+def joined_endings(*endings: Ending) -> Ending:
+    """Return all that is known of a run; the first limit that was exceeded counts."""
+    whole = NO_ENDING
+    for each in endings:
+        whole = Ending(
+            joined(whole.usage, each.usage),
+            whole.exceeded or each.exceeded,
+            whole.notes + each.notes,
+        )
+    return whole
 
 
 NO_ISOLATION = Layers()

@@ -1,0 +1,1 @@
+"""Control groups: limits on memory, cpus and processes, which the kernel enforces."""

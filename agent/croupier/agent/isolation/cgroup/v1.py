@@ -1,0 +1,152 @@
+"""Groups of version 1: one for each run in the hierarchy of each controller.
+
+A process enters by the file `tasks`: `cgroup.procs` takes a lock of the whole machine, for which
+it waits up to 14 ms. The version 2 hierarchy of a hybrid machine is not used, since it is entered
+by `cgroup.procs` only: without `cgroup.kill`, the agent first forbids forks, and then kills.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from croupier.agent.isolation.cgroup.bounds import Bounds, Measured
+from croupier.agent.isolation.cgroup.directory import GroupDirectory
+from croupier.agent.isolation.cgroup.killing import kill_listed
+from croupier.model.isolation import Feature, Features, Usage
+
+CONTROLLERS: Final = ("memory", "pids", "cpu", "cpuacct")
+_FEATURES: Final = {
+    "memory.limit_in_bytes": Feature.MEMORY,
+    "pids.max": Feature.PIDS,
+    "cpu.shares": Feature.CPU_WEIGHT,
+    "cpu.cfs_quota_us": Feature.CPU_QUOTA,
+    "cpuacct.usage": Feature.USAGE,
+}
+_MEMORY: Final = "memory.limit_in_bytes"
+_WITH_SWAP: Final = "memory.memsw.limit_in_bytes"
+
+
+class V1Groups:
+    """The groups of all runs of an agent in version 1.
+
+    Attributes:
+        features: of the controllers that exist.
+    """
+
+    def __init__(self, directories: Mapping[str, GroupDirectory], total: Bounds | None) -> None:
+        """Use directories by controller; controllers that are mounted together share one.
+
+        `total` bounds all of them together; None leaves that as it is.
+
+        Raises:
+            OSError: if `total` cannot be set.
+        """
+        self._of = dict(directories)
+        self._all = tuple(dict.fromkeys(directories.values()))
+        present = {
+            file for file in (*_FEATURES, _WITH_SWAP) if any(each.has(file) for each in self._all)
+        }
+        self.features: Features = frozenset(
+            feature for file, feature in _FEATURES.items() if file in present
+        )
+        self._has_swap = _WITH_SWAP in present
+        if total is not None:
+            self._bind(".", total)
+
+    def make(self, run: str, bounds: Bounds) -> tuple[str, ...]:
+        """Make the groups of a run."""
+        for directory in self._all:
+            directory.make(run)
+        self._bind(run, bounds)
+        return tuple(f"group={directory.path}/{run}/tasks" for directory in self._all)
+
+    def has(self, run: str) -> bool:
+        """Return whether the run has a group."""
+        return any(directory.exists(run) for directory in self._all)
+
+    def measure(self, run: str) -> Measured | None:
+        """Return what the run has used; None if it has no group."""
+        memory, pids = self._of.get("memory"), self._of.get("pids")
+        if not self.has(run):
+            return None
+        events = memory.numbers(run, "memory.oom_control") if memory else {}
+        killed = events.get("oom_kill", 0)
+        refused = pids.numbers(run, "pids.events").get("max", 0) if pids else 0
+        accounting = self._of.get("cpuacct")
+        return Measured(
+            Usage(
+                cpu_ms=accounting.number(run, "cpuacct.usage") // 1_000_000 if accounting else 0,
+                memory_peak=memory.number(run, "memory.max_usage_in_bytes") if memory else 0,
+                pids_peak=pids.number(run, "pids.peak") if pids else 0,
+            ),
+            memory.number(run, _MEMORY) if memory and killed else 0,
+            killed,
+            bool(memory and killed and memory.number(run, "memory.failcnt")),
+            pids.number(run, "pids.max") if pids and refused else 0,
+            refused,
+        )
+
+    def is_empty(self, run: str) -> bool:
+        """Return whether no process is left in any group of the run."""
+        return not any(directory.has_processes(run) for directory in self._all)
+
+    def kill(self, run: str) -> None:
+        """Forbid forks, and kill the processes of the run."""
+        pids = self._of.get("pids")
+        if pids is not None:
+            with suppress(FileNotFoundError):
+                pids.write(run, "pids.max", 0)
+        kill_listed(lambda: [pid for each in self._all for pid in each.processes(run)])
+
+    def remove(self, run: str) -> None:
+        """Remove the groups of a run."""
+        for directory in self._all:
+            directory.remove(run)
+
+    def names(self) -> set[str]:
+        """Return the names of all runs with a group."""
+        return {name for directory in self._all for name in directory.names()}
+
+    def close(self) -> None:
+        """Close all descriptors, and remove directories without groups."""
+        for directory in self._all:
+            directory.close()
+
+    def _bind(self, name: str, bounds: Bounds) -> None:
+        memory, cpu, pids = (self._of.get(each) for each in ("memory", "cpu", "pids"))
+        if memory is not None and bounds.memory:
+            self._bind_memory(memory, name, bounds)
+        if cpu is not None:
+            cpu.write(name, "cpu.shares", bounds.shares)
+            if bounds.quota_us and Feature.CPU_QUOTA in self.features:
+                _write_quota(cpu, name, bounds.quota_us)
+        if pids is not None and bounds.pids:
+            pids.write(name, "pids.max", bounds.pids)
+
+    def _bind_memory(self, memory: GroupDirectory, name: str, bounds: Bounds) -> None:
+        with_swap = self._has_swap
+        # The limit with swap may never be below the other one.
+        files = (_MEMORY, _WITH_SWAP) if with_swap else (_MEMORY,)
+        try:
+            for file in files:
+                memory.write(name, file, bounds.memory)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not with_swap:
+                raise
+            # An earlier agent has set a lower one.
+            for file in reversed(files):
+                memory.write(name, file, bounds.memory)
+        if bounds.spared:
+            memory.write(name, "memory.soft_limit_in_bytes", bounds.spared)
+
+
+def _write_quota(cpu: GroupDirectory, name: str, quota_us: int) -> None:
+    try:
+        cpu.write(name, "cpu.cfs_quota_us", quota_us)
+    except OSError as error:
+        # The agent's own group has a lower quota, which binds its tasks too.
+        if error.errno != errno.EINVAL:
+            raise

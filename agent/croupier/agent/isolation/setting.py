@@ -1,0 +1,31 @@
+"""What isolators are built for."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from croupier.model.resources import Resources
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.agent.isolation.flags import IsolationFlags
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What isolators are built for.
+
+    Attributes:
+        total: the agent's resources.
+        work_dir: absolute; different for each agent of a machine.
+        is_asked_for: whether the operator named the level, rather than `auto`.
+        closing: releases what isolators hold for the agent, when it stops; tasks may still run.
+    """
+
+    flags: IsolationFlags
+    total: Resources
+    work_dir: Path
+    is_asked_for: bool = False
+    closing: ExitStack = field(default_factory=ExitStack)
