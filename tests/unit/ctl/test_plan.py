@@ -47,6 +47,15 @@ def test_more_flags_are_passed_to_the_master() -> None:
     assert made.master.argv[-4:] == ("--weights", "ads=2", "--policy", "fifo")
 
 
+def test_flags_of_isolation_are_passed_to_agents() -> None:
+    flags = ("--isolation", "process", "--task-user", "nobody")
+    made = plan(parse_spec(2, "1", "1GB", "0", "", (), flags))
+    assert [agent.argv[-4:] for agent in made.agents] == [flags] * 2
+    assert "process; tasks run as nobody" in welcome(
+        made, Path("/w"), passes=True, isolation="process; tasks run as nobody"
+    )
+
+
 @pytest.mark.parametrize("agents", [1, 3, 100, MAX_AGENTS])
 def test_no_two_agents_share_a_port(agents: int) -> None:
     ranges = [

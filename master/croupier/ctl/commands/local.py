@@ -22,6 +22,8 @@ def local(
     policy: str = "",
     verbose: bool = False,
     auth: bool = True,
+    isolation: str = "",
+    task_user: str = "",
 ) -> int:
     """Run a master and agents on this machine until Ctrl-C.
 
@@ -57,12 +59,22 @@ def local(
     auth
         With --no-auth: without TLS and authentication. Then every user of this machine can run
         programs as you.
+    isolation
+        Isolation of tasks, as of croupier-agent: auto, none, or some of process, cgroup,
+        namespaces and container; auto, which is what this machine can do, if not given.
+    task_user
+        The user of tasks that name none, as of croupier-agent: own or an account. If not given,
+        own if you are root, and else you.
     """
     from croupier.ctl.local.command import Place, run_local
     from croupier.ctl.local.plan import parse_spec
 
     for_master = (*(("--policy", policy) if policy else ()), *master_flags)
+    for_agents = (
+        *(("--isolation", isolation) if isolation else ()),
+        *(("--task-user", task_user) if task_user else ()),
+    )
     return run_local(
-        parse_spec(agents, cpus, mem, disk, role_weights, for_master),
+        parse_spec(agents, cpus, mem, disk, role_weights, for_master, for_agents),
         Place(master_port, http_port, work_dir, verbose, is_open=not auth),
     )

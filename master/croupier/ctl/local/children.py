@@ -66,7 +66,7 @@ class Children:
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 2, stderr, _LOG_FLAGS, 0o644),
+                (os.POSIX_SPAWN_OPEN, 2, stderr, _LOG_FLAGS, 0o600),
             ],
             setpgroup=0,
             setsigdef=[signal.SIGINT, signal.SIGPIPE],

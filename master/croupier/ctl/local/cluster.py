@@ -23,6 +23,8 @@ from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
 from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.terminal import print_lines
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.backoff import Backoff
 from croupier.process.daemon import PARENT_VARIABLE
@@ -37,7 +39,11 @@ _POLL_S = 0.05
 
 
 class Cluster:
-    """A master and its agents as children of this process."""
+    """A master and its agents as children of this process.
+
+    Attributes:
+        isolation: of tasks, in words, once all agents are registered.
+    """
 
     def __init__(
         self,
@@ -52,6 +58,7 @@ class Cluster:
         self._started: list[Child] = []
         self._asked: set[Child] = set()
         self._has_crashed = self._is_slow = False
+        self.isolation = ""
 
     @property
     def has_failed(self) -> bool:
@@ -180,7 +187,9 @@ class Cluster:
                 known = await all_of(master, AGENTS)
         except CroupierError:
             return 0
-        return len({a["hostname"] for a in known if a["state"] == "connected"} & names)
+        ours = {a["hostname"]: a for a in known if a["state"] == "connected"}
+        self.isolation = next(map(_isolation_text, ours.values()), "")
+        return len(ours.keys() & names)
 
     def _check_alive(self) -> None:
         for child in self._started:
@@ -190,6 +199,13 @@ class Cluster:
                     f"{child.name} {child.exit_text} before it was ready"
                     + (f": {last}" if last else "")
                 )
+
+
+def _isolation_text(agent: View) -> str:
+    return (
+        f"{levels_text(agent['isolation'])}; tasks run as"
+        f" {default_user_text(agent['default_user'])}"
+    )
 
 
 def _exit_line(child: Child) -> str:

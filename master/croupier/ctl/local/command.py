@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -61,8 +62,18 @@ def run_local(spec: LocalSpec, place: Place) -> int:
                 security.withdraw()
 
 
-def welcome(plan: Plan, directory: Path, passes: bool, access: str = "") -> str:
-    """Return the message for a cluster that is ready; `access`: the users that can use it."""
+def welcome(
+    plan: Plan, directory: Path, passes: bool, access: str = "", isolation: str = "none"
+) -> str:
+    """Return the message for a cluster that is ready.
+
+    Args:
+        plan: of the cluster.
+        directory: of its files.
+        passes: whether the directory is removed at the end.
+        access: the users that can use the cluster; empty: all.
+        isolation: of tasks, in words.
+    """
     count, each = len(plan.agents), Resources(plan.each[0].scalars)
     where = "" if plan.master_address.port == MASTER_PORT else f" --master {plan.master_address}"
     scheme = "https" if access else "http"
@@ -73,6 +84,7 @@ Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each w
   metrics  {scheme}://{plan.http_address}/metrics
   files    {directory}{" (removed at the end)" if passes else ""}
   access   {access or "every user of this machine"}
+  isolated {isolation}
 
 Try in another terminal:
 
@@ -129,7 +141,7 @@ async def _serve(
 ) -> None:
     await cluster.bring_up()
     access = "" if security is None else _publish(security)
-    print(welcome(plan, directory, place.work_dir is None, access), flush=True)
+    print(welcome(plan, directory, place.work_dir is None, access, cluster.isolation), flush=True)
     await cluster.watch()
 
 
@@ -158,6 +170,10 @@ class WorkDir:
 def _work_dir(wanted: Path | None) -> Iterator[WorkDir]:
     if wanted is None:
         made = WorkDir(Path(tempfile.mkdtemp(prefix="croupier-local-")))
+        if os.geteuid() == 0:
+            # Tasks with uids of their own reach their sandboxes in it. No other file in it can
+            # be read by other users.
+            made.path.chmod(0o711)
         try:
             yield made
         finally:

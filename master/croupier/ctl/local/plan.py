@@ -34,6 +34,7 @@ class LocalSpec:
 
     Attributes:
         master_flags: more flags of the master.
+        agent_flags: more flags of each agent.
     """
 
     agents: int = 3
@@ -42,6 +43,7 @@ class LocalSpec:
     disk: int | None = None
     weights: str = ""
     master_flags: tuple[str, ...] = ()
+    agent_flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.agents <= MAX_AGENTS:
@@ -58,6 +60,7 @@ def parse_spec(
     disk: str | None,
     weights: str,
     master_flags: tuple[str, ...] = (),
+    agent_flags: tuple[str, ...] = (),
 ) -> LocalSpec:
     """Parse the amounts of a cluster.
 
@@ -69,7 +72,7 @@ def parse_spec(
         return None if text is None else parse_scalar(name, text)
 
     amounts = read("cpus", cpus), read("mem", mem), read("disk", disk)
-    return LocalSpec(agents, *amounts, weights, master_flags)
+    return LocalSpec(agents, *amounts, weights, master_flags, agent_flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ def make_plan(
         http_address,
         _master(master_address, http_address, work_dir, spec, files),
         tuple(
-            _agent(f"agent-{number}", master_address, work_dir, resources, files)
+            _agent(f"agent-{number}", master_address, work_dir, resources, spec, files)
             for number, resources in enumerate(each, start=1)
         ),
         each,
@@ -159,14 +162,19 @@ def _master(
 
 
 def _agent(
-    name: str, master: Address, work_dir: Path, resources: Resources, files: SecurityFiles | None
+    name: str,
+    master: Address,
+    work_dir: Path,
+    resources: Resources,
+    spec: LocalSpec,
+    files: SecurityFiles | None,
 ) -> Daemon:
     argv = [sys.executable, "-m", "croupier.agent", "--master", str(master), "--hostname", name]
     argv += ["--http", str(Address(HOST, 0)), "--work-dir", str(work_dir / name)]
     argv += ["--resources", str(resources), "--on-stop", "end"]
     if files is not None:
         argv += ["--tls-ca", str(files.ca), "--join-token-file", str(files.join_token)]
-    return Daemon(name, (*argv, *_LOGS))
+    return Daemon(name, (*argv, *_LOGS, *spec.agent_flags))
 
 
 _LOGS = ("--log-format", "json", "--log-level", "info")
