@@ -23,7 +23,9 @@ from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.assembly import assemble
+from croupier.agent.isolation.disk import disk_isolator
 from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.levels import NONE
 from croupier.agent.janitor import Janitor
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
@@ -127,7 +129,7 @@ class Agent:
         self._identify(credential)
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
-        isolation = await self._isolate(work_dir, total)
+        isolation = await self._isolate(work_dir, total, sandboxes)
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)
         links = OutputLinks(self._clock, are_required=credential.has_any)
         output = OutputRoutes(sandboxes, self.state.is_live, links)
@@ -296,10 +298,17 @@ class Agent:
             _log.error("isolation_not_cleaned", error=str(error))
         return self._supervisor
 
-    async def _isolate(self, work_dir: WorkDir, total: Resources) -> Layers:
+    async def _isolate(self, work_dir: WorkDir, total: Resources, sandboxes: Sandboxes) -> Layers:
         """Prepare the isolation of tasks."""
-        isolation = await asyncio.to_thread(assemble, self._config.isolate, total, work_dir.path)
+        flags = self._config.isolate
+        isolation = await asyncio.to_thread(assemble, flags, total, work_dir.path)
         self._opened.callback(isolation.close)
+        if flags.isolation != (NONE,):
+            disk = disk_isolator(sandboxes, flags.default_limits, self._inbox.put_now)
+            disk.adopt(self.state.tasks.values())
+            self._opened.callback(disk.watch.close)
+            self._own("disk", disk.watch.run())
+            isolation = isolation.extended(disk)
         self.state.features = isolation.features
         return isolation
 

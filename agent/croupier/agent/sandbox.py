@@ -126,6 +126,15 @@ class Sandboxes:
             raise NotFound(f"{stream} of task {key[1]} is not a file of its own")
         return fd
 
+    def open_to_list(self, key: Key) -> int:
+        """Open a task's sandbox; return a descriptor that can list it.
+
+        Raises:
+            OSError: if there is no such directory.
+        """
+        with directory(self.root) as root, directory_beneath(root, _checked(key)) as home:
+            return open_directory(".", home, to_list=True)
+
     def existing(self) -> Iterator[tuple[Key, float]]:
         """Yield each existing sandbox with the time of its last write, in seconds since 1970."""
         with directory(self.root, to_list=True) as root:

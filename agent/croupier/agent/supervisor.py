@@ -155,8 +155,8 @@ class Supervisor:
         if not size or (record.is_whole and record.shim is None):
             return Vanished(key, "it was never started", never_started=True)
         if record.is_whole:
-            return Vanished(key, "its shim was killed")
-        return Vanished(key, f"its run file {path} is damaged")
+            return Vanished(key, "its shim was killed", ending=self._ending_of(run))
+        return Vanished(key, f"its run file {path} is damaged", ending=self._ending_of(run))
 
     def signal(self, key: Key, number: Signals) -> None:
         """Send SIGTERM to the task's process group, or SIGKILL to all that descends from it.

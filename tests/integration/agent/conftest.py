@@ -12,6 +12,7 @@ import pytest
 from croupier.agent.app import Agent
 from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig, OnStop, Recovery
+from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources, read_boot_id
 from croupier.net.address import Address
 from tests.harness.agent_process import AgentProcess
@@ -59,6 +60,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
         on_stop: OnStop = "end",
         recover: Recovery = "strict",
         boot_id: Callable[[], str] = read_boot_id,
+        isolate: IsolationFlags = UNISOLATED,
     ) -> Serving:
         config = AgentConfig(
             master=masters or (master.address,),
@@ -68,7 +70,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
             hostname="host-1",
             on_stop=on_stop,
             recover=recover,
-            isolate=UNISOLATED,
+            isolate=isolate,
         )
         place_shim(config.work_dir)
         agent = Agent(config, boot_id=boot_id)

@@ -251,6 +251,12 @@ class TestAnEndWithMeasurements:
         world.do(ev.Exited(KEY, unknown=True, ending=Ending(USED, MEMORY)))
         assert ended(world)[:2] == (TaskState.FAILED, Reason.MEMORY_LIMIT)
 
+    def test_by_the_signal_for_too_large_files_is_told_as_the_disk_limit(self) -> None:
+        world = World().running()
+        world.do(ev.Exited(KEY, signal=25))
+        told = "one of its files grew beyond its disk limit; ended by signal 25 (SIGXFSZ)"
+        assert ended(world) == (TaskState.FAILED, Reason.DISK_LIMIT, told)
+
     def test_of_a_removed_agents_task_is_not_told(self) -> None:
         world = World().running()
         world.do(ev.Removed())

@@ -58,6 +58,10 @@ def cause_of_end(task: Task, event: Exited) -> tuple[TaskState, Cause]:
         new, reason, message = TaskState.FINISHED, Reason.NONE, ""
     elif ending.exceeded is not None:
         reason = ending.exceeded.reason
+    elif event.signal == Signals.SIGXFSZ:
+        # The kernel's, for a file larger than the disk limit of the whole task.
+        reason = Reason.DISK_LIMIT
+        notes.insert(0, "one of its files grew beyond its disk limit")
     elif event.unknown:
         reason = Reason.EXECUTOR_TERMINATED
     # The limit comes first: a long message is cut. The watch and the isolator may tell the same.

@@ -25,6 +25,10 @@ class Layers:
         self.names = tuple(each.name for each in isolators)
         self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
 
+    def extended(self, isolator: Isolator) -> Layers:
+        """Return these isolators and another one, which prepares launches last."""
+        return Layers((*self._isolators, isolator), self._closing)
+
     def prepare(self, launch: Launch) -> Launch:
         """Make what the run needs; if that fails, remove what was made.
 

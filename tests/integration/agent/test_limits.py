@@ -1,0 +1,89 @@
+"""Limits of disk and time on a real agent, and the usage in the last update."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.cleanup import clean_up
+from croupier.model.task import Reason, TaskState
+from tests.harness.agent_process import AgentProcess
+from tests.harness.processes import is_running
+from tests.harness.scripted_master import ScriptedMaster, shell
+from tests.integration.agent.conftest import RESOURCES, Start
+
+RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
+MIB = 1 << 20
+# Files of 400 KiB each, below any limit of file sizes.
+FILL = "for n in 1 2 3 4 5 6 7 8; do head -c 400k /dev/zero > f$n; done; sleep 600"
+
+
+async def test_a_task_that_fills_its_sandbox_is_ended(start: Start, master: ScriptedMaster) -> None:
+    await start()
+    await master.agent()
+    small = "cpus:0.1;mem:16;disk:1"
+    master.launch(shell("filler", FILL, small), shell("honest", "sleep 600", small))
+    end = await master.state("filler", FAILED)
+    assert Reason(end.reason) is Reason.DISK_LIMIT
+    assert "its sandbox took 3.1 MiB, more than its limit of 1.0 MiB" in end.message
+    assert end.usage.disk_bytes >= 3 * MIB
+    assert master.states("honest")[-1] is RUNNING
+
+
+async def test_a_task_that_does_not_complete_in_time_is_ended(
+    start: Start, master: ScriptedMaster
+) -> None:
+    await start()
+    await master.agent()
+    line = "trap '' TERM; while :; do sleep 0.1; done"
+    master.launch(shell("slow", line, grace_ms=200, max_completion_ms=500))
+    end = await master.state("slow", FAILED)
+    assert Reason(end.reason) is Reason.TIMED_OUT
+    assert end.message == "it did not complete within 0.500 s; ended by signal 9 (SIGKILL)"
+    assert not is_running(end.pid)
+
+
+async def test_the_last_update_tells_the_usage(start: Start, master: ScriptedMaster) -> None:
+    await start()
+    await master.agent()
+    line = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done; head -c 100k /dev/zero > f"
+    master.launch(shell("busy", line, "cpus:0.1;mem:16;disk:10"))
+    end = await master.state("busy", FINISHED)
+    assert end.usage.cpu_ms > 0
+    assert 100_000 < end.usage.memory_peak_bytes < 100 * MIB
+    assert 100 * 1024 <= end.usage.disk_bytes < MIB
+
+
+@pytest.fixture
+async def agent(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    """Return a registered agent in a process of its own."""
+    process = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
+    process.start()
+    try:
+        await master.agent()
+        yield process
+    finally:
+        process.end()
+        await clean_up(process.work_dir)
+
+
+async def test_limits_hold_after_kill_9_of_the_agent(
+    agent: AgentProcess, master: ScriptedMaster
+) -> None:
+    waits = "while ! [ -e ../go ]; do sleep 0.05; done; "
+    master.launch(
+        shell("slow", "sleep 600", max_completion_ms=3_000),
+        shell("filler", waits + FILL, "cpus:0.1;mem:16;disk:1"),
+    )
+    for name in ("slow", "filler"):
+        await master.state(name, RUNNING)
+    agent.signal(signal.SIGKILL)
+    await agent.ended()
+    (next((agent.work_dir / "sandboxes").iterdir()) / "go").touch()
+    agent.start()
+    for name, reason in (("slow", Reason.TIMED_OUT), ("filler", Reason.DISK_LIMIT)):
+        end = await master.state(name, FAILED)
+        assert Reason(end.reason) is reason, end.message

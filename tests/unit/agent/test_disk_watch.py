@@ -1,0 +1,223 @@
+"""Watching of sandboxes with disk limits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.core.ending import NO_ENDING
+from croupier.agent.core.events import LimitExceeded
+from croupier.agent.core.tasks import Key
+from croupier.agent.isolation import disk_watch
+from croupier.agent.isolation.disk import DiskIsolator
+from croupier.agent.isolation.disk_watch import MIB, DiskWatch
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.sandbox import Sandboxes
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.isolation import Limits
+from croupier.model.resources import Resources
+from croupier.model.task import Command, Reason, TaskInfo
+
+
+def key(name: str = "t") -> Key:
+    return FrameworkId("F"), TaskId(name)
+
+
+class Watch:
+    """A watch with a clock and a disk that the test sets."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "sandboxes").mkdir()
+        self.sandboxes = Sandboxes(root / "sandboxes")
+        self.told: list[LimitExceeded] = []
+        self.at, self.free, self.opened = 100.0, 10_000 * MIB, 0
+        self.watch = DiskWatch(self.open, lambda: self.free, self.told.append, lambda: self.at)
+
+    def open(self, key: Key) -> int:
+        self.opened += 1
+        return self.sandboxes.open_to_list(key)
+
+    def run(self, limit: int, name: str = "t") -> Path:
+        with self.sandboxes.create(key(name)) as sandbox:
+            self.watch.add(f"r-{name}", key(name), limit)
+            return Path(sandbox.path)
+
+    async def after(self, seconds: float) -> None:
+        self.at += seconds
+        await self.watch.check()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Watch]:
+    world = Watch(tmp_path)
+    yield world
+    world.watch.close()
+    assert open_below(tmp_path) == []
+
+
+def open_below(root: Path) -> list[str]:
+    """Return the descriptors of this process for files below `root`."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(link.readlink()))
+    return [path for path in found if path.startswith(str(root))]
+
+
+def fill(path: Path, size: int, name: str = "file") -> None:
+    (path / name).write_bytes(os.urandom(size))
+
+
+async def test_a_sandbox_above_its_limit_is_told_with_limit_and_peak(world: Watch) -> None:
+    box = world.run(MIB)
+    fill(box, 2 * MIB)
+    await world.after(1)
+    (told,) = world.told
+    assert (told.key, told.run, told.exceeded.reason) == (key(), "r-t", Reason.DISK_LIMIT)
+    assert told.exceeded.message == "its sandbox took 2.0 MiB, more than its limit of 1.0 MiB"
+
+
+async def test_it_is_told_again_until_the_run_is_removed(world: Watch) -> None:
+    box = world.run(MIB)
+    fill(box, 2 * MIB)
+    for _ in range(3):
+        await world.after(1)
+    assert len(world.told) == 3
+    world.watch.remove("r-t")
+    await world.after(10)
+    assert len(world.told) == 3
+    assert len(world.watch) == 0
+
+
+async def test_a_quiet_sandbox_is_measured_every_5_s(world: Watch) -> None:
+    world.run(MIB)
+    await world.after(1)
+    for _ in range(20):
+        await world.after(0.5)
+    assert world.opened == 3
+
+
+async def test_a_growing_sandbox_is_measured_before_it_reaches_its_limit(world: Watch) -> None:
+    box = world.run(10 * MIB)
+    await world.after(1)
+    fill(box, 2 * MIB)
+    await world.after(5)
+    before = world.opened
+    # At 2 MiB in 5 s, 8 MiB more take 20 s: as usual.
+    await world.after(4.9)
+    assert world.opened == before
+    fill(box, 6 * MIB, "more")
+    await world.after(0.2)
+    # At 6 MiB in 5 s, 2 MiB more take 1.7 s.
+    await world.after(1)
+    assert world.opened == before + 2
+
+
+async def test_a_disk_that_fills_makes_sandboxes_due(world: Watch) -> None:
+    box = world.run(10 * MIB)
+    for _ in range(2):
+        await world.after(1)
+    world.free -= 4 * MIB
+    await world.after(0.6)
+    assert world.opened == 2
+    fill(box, 11 * MIB)
+    world.free -= 8 * MIB
+    await world.after(0.1)
+    assert [told.key for told in world.told] == [key()]
+
+
+async def test_a_missing_sandbox_does_no_harm(world: Watch) -> None:
+    world.watch.add("r-no", key("no"), MIB)
+    box = world.run(MIB)
+    fill(box, 2 * MIB)
+    await world.after(1)
+    assert [told.run for told in world.told] == ["r-t"]
+
+
+async def test_a_sandbox_replaced_by_a_link_is_not_followed(world: Watch, tmp_path: Path) -> None:
+    box = world.run(MIB)
+    other = tmp_path / "other"
+    other.mkdir()
+    fill(other, 3 * MIB)
+    box.rename(tmp_path / "moved")
+    box.symlink_to(other)
+    await world.after(1)
+    assert world.told == []
+
+
+async def test_a_large_sandbox_is_measured_in_several_passes(
+    world: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "STEP_FILES", 10)
+    monkeypatch.setattr(disk_watch, "PASS_S", 0.0)
+    box = world.run(MIB)
+    for number in range(100):
+        fill(box, 4096, f"f{number}")
+    small = world.run(MIB, "small")
+    fill(small, 2 * MIB)
+    for _ in range(30):
+        await world.after(0.1)
+    assert [told.run for told in world.told][:1] == ["r-small"], "the small one is not starved"
+    watched = world.watch.get("r-t")
+    assert watched is not None
+    assert 100 * 4096 <= watched.size < MIB
+    assert world.opened < 10
+
+
+async def test_a_run_removed_during_a_measurement_leaves_no_descriptor(
+    world: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "STEP_FILES", 1)
+    monkeypatch.setattr(disk_watch, "PASS_S", 0.0)
+    world.run(MIB)
+    await world.after(1)
+    assert open_below(tmp_path)
+    world.watch.remove("r-t")
+    assert open_below(tmp_path) == []
+
+
+async def test_the_isolator_uses_the_tasks_limit_its_resources_or_the_default(
+    world: Watch,
+) -> None:
+    isolator = DiskIsolator(world.watch, Limits(disk=3_000))
+    infos = {
+        "own": TaskInfo(TaskId("own"), Command(("x",)), Resources.parse("cpus:1;disk:2"),
+                        limits=Limits(disk=5_000)),
+        "charged": TaskInfo(TaskId("charged"), Command(("x",)), Resources.parse("disk:2")),
+        "default": TaskInfo(TaskId("default"), Command(("x",)), Resources.parse("cpus:1")),
+    }  # fmt: skip
+    for name, info in infos.items():
+        launch = Launch(f"r-{name}", key(name), info, "", ("x",), {})
+        assert isolator.prepare(launch) is launch
+    limits = {}
+    for name in infos:
+        watched = world.watch.get(f"r-{name}")
+        assert watched is not None
+        limits[name] = watched.limit
+    assert limits == {"own": 5 * MIB, "charged": 2 * MIB, "default": 3 * MIB}
+    unlimited = DiskIsolator(world.watch, Limits())
+    unlimited.prepare(Launch("r-none", key("none"), infos["default"], "", ("x",), {}))
+    assert world.watch.get("r-none") is None
+    assert unlimited.end("r-none") == NO_ENDING
+    assert unlimited.usage("r-none") is None
+
+
+async def test_the_end_tells_the_size_and_the_limit_that_was_exceeded(world: Watch) -> None:
+    isolator = DiskIsolator(world.watch, Limits())
+    box = world.run(MIB)
+    fill(box, 300_000)
+    ending = isolator.end("r-t")
+    assert ending.usage is not None
+    assert 300_000 <= ending.usage.disk_bytes < MIB
+    assert ending.exceeded is None
+    fill(box, 2 * MIB, "more")
+    await world.after(1)
+    told = isolator.end("r-t")
+    assert told.exceeded is not None
+    assert told.exceeded.reason is Reason.DISK_LIMIT
+    isolator.forget("r-t")
+    assert isolator.end("r-t") == NO_ENDING
