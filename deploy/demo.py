@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -101,12 +102,14 @@ async def cluster(work_dir: Path) -> AsyncIterator[tuple[Processes, OperatorServ
         processes.end()
 
 
-def start_agent(processes: Processes, work_dir: Path, master: str, name: str, has: str) -> None:
+def start_agent(
+    processes: Processes, work_dir: Path, master: str, name: str, has: str, *flags: str
+) -> None:
     """Start an agent with the resources `has`."""
     processes.start(
         name, "-m", "croupier.agent", "--master", master, "--http", "127.0.0.1:0",
         "--work-dir", str(work_dir / name), "--resources", has, "--hostname", name,
-        "--log-format", "json",
+        "--log-format", "json", *flags,
     )  # fmt: skip
 
 
@@ -180,8 +183,10 @@ async def word_count(work_dir: Path) -> None:
     files = [path for path in sorted(texts) if not is_made(path)]
     console.print(f"{len(files)} files, map tasks and a reduce task on three agents.\n")
     async with cluster(work_dir) as (processes, _, master):
+        # The tasks read this repository and share a directory, so they run as its user.
+        user = ("--task-user", pwd.getpwuid(os.geteuid()).pw_name)
         for name in ("host1", "host2", "host3"):
-            start_agent(processes, work_dir, master, name, "cpus:2;mem:1GB;disk:1GB")
+            start_agent(processes, work_dir, master, name, "cpus:2;mem:1GB;disk:1GB", *user)
         job = await asyncio.create_subprocess_exec(
             sys.executable, str(EXAMPLES / "word_count.py"), "--master", master,
             "--maps", "6", "--output", str(work_dir / "counts"), *map(str, files),
@@ -209,10 +214,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started = time.monotonic()
     work_dir = Path(tempfile.mkdtemp(prefix="croupier-demo-"))
+    work_dir.chmod(0o711)
     os.environ["PYTHONUNBUFFERED"] = "1"
     try:
         for name, part in (("drf", paper_example), ("words", word_count)):
             (work_dir / name).mkdir()
+            # Tasks have uids of their own if this is root, and pass through to their sandboxes.
+            (work_dir / name).chmod(0o711)
             asyncio.run(part(work_dir / name))
     except KeyboardInterrupt:
         console.print("\ndemo: interrupted; everything is ended")

@@ -15,6 +15,7 @@ from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources
 from croupier.net.address import Address
 from tests.harness.masters import ANY_PORT
+from tests.harness.task_user import SAME_USER
 
 # Of agents of tests that are not about isolation.
 UNISOLATED = IsolationFlags(isolation=("process",))
@@ -24,8 +25,13 @@ RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 @asynccontextmanager
 async def running_agent(work_dir: Path, *masters: Address, **options: Any) -> AsyncIterator[Agent]:
     """Run an agent on a free port; its tasks end with the context."""
-    resources = GivenResources.parse(RESOURCES)
-    options = {"hostname": "host-1", "resources": resources, "isolate": UNISOLATED, **options}
+    options = {
+        "hostname": "host-1",
+        "resources": GivenResources.parse(RESOURCES),
+        "isolate": UNISOLATED,
+        "users": SAME_USER,
+        **options,
+    }
     agent = Agent(AgentConfig(master=masters, http=ANY_PORT, work_dir=work_dir, **options))
     stop = asyncio.Event()
     try:

@@ -32,6 +32,7 @@ from tests.harness.agents import UNISOLATED
 from tests.harness.certificates import HOUR, Authority, PemFiles, authority
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, running_master
+from tests.harness.task_user import SAME_USER
 
 PAST, FUTURE = (-2 * HOUR, -HOUR), (HOUR, 2 * HOUR)
 
@@ -281,6 +282,7 @@ async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(
                 resources=GivenResources.parse("cpus:1;mem:1GB;disk:1GB;ports:[31000-31009]"),
                 tls=flags(files),
                 isolate=UNISOLATED,
+                users=SAME_USER,
             )
         )
         stack.push_async_callback(clean_up, tmp_path / "work")

@@ -26,6 +26,7 @@ from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.disk import disk_isolator
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import NONE
+from croupier.agent.isolation.user_setup import prepare_users
 from croupier.agent.janitor import Janitor
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
@@ -42,6 +43,7 @@ from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.wire import Identity
 from croupier.agent.work_dir import WorkDir
+from croupier.model.access import AGENT_USER
 from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.health import problems_text
@@ -102,6 +104,7 @@ class Agent:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._opened = AsyncExitStack()
         self.http_address = config.http
+        self._default_user = AGENT_USER
 
     async def start(self) -> None:
         """Lock the work dir, recover the tasks of an earlier life, and connect to a master.
@@ -116,7 +119,7 @@ class Agent:
         from croupier.process.http.server import HttpServer
 
         config = self._config
-        work_dir = await WorkDir.open(config.work_dir)
+        work_dir = await WorkDir.open(config.work_dir, is_passable=config.users.gives_own)
         self._opened.callback(work_dir.close)
         total = probe(config.resources, work_dir.path)
         registry = CollectorRegistry()
@@ -128,9 +131,13 @@ class Agent:
         checkpoint = await self._recover(work_dir, total, metrics)
         self._identify(credential)
         sandboxes = Sandboxes(work_dir.sandboxes)
+        users = prepare_users(config.users, work_dir, sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         isolation = await self._isolate(work_dir, total, sandboxes)
+        self.state.features |= users.features
+        self._default_user = users.default
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)
+        users.recover(self.state.live_runs())
         links = OutputLinks(self._clock, are_required=credential.has_any)
         output = OutputRoutes(sandboxes, self.state.is_live, links)
         names = (config.hostname, config.http.host, *config.http_names)
@@ -170,7 +177,7 @@ class Agent:
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
         machine = LocalMachine(
-            sandboxes, supervisor, janitor, health_check, secret_files, isolation, failed
+            sandboxes, supervisor, janitor, health_check, secret_files, isolation, users, failed
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
@@ -354,6 +361,7 @@ class Agent:
             f"{scheme}{Address(named, self.http_address.port)}",
             croupier_version(),
             self.state.boot_id,
+            self._default_user,
         )
 
     def _is_registered(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from croupier.agent.checkpoint import clear
 from croupier.agent.core.records import Record, TaskRecord
 from croupier.agent.isolation.cgroup.build import remove_groups
+from croupier.agent.isolation.user_setup import release_own_uids
 from croupier.agent.own_token import remove_own_token
 from croupier.agent.remove_tree import remove_trees
 from croupier.agent.secret_files import SecretFiles
@@ -60,6 +61,7 @@ async def clean_up(directory: Path) -> None:
         if work_dir.runs.is_dir():
             ended = await asyncio.to_thread(end_orphans, work_dir.runs, ())
         await asyncio.to_thread(remove_groups, work_dir.path)
+        release_own_uids(work_dir)
         await remove_trees(SecretFiles(work_dir.path).left(()))
         clear(work_dir.path)
         remove_own_token(work_dir.path)

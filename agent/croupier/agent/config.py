@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.user_flags import TaskUserFlags
 from croupier.agent.probe import GivenResources
 from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest
@@ -102,6 +103,7 @@ class AgentConfig:
     """Name of the agent."""
 
     isolate: IsolationFlags = IsolationFlags()  # noqa: RUF009 - frozen
+    users: TaskUserFlags = TaskUserFlags()  # noqa: RUF009 - frozen
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 

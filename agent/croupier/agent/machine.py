@@ -18,12 +18,13 @@ from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.janitor import Janitor
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
 from croupier.agent.shim.launch_errors import cannot_start
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.unix_user import UnixUser, find_user
+from croupier.agent.unix_user import UnixUser
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId
@@ -49,6 +50,7 @@ class LocalMachine:
         health_check: HealthCheck,
         secret_files: SecretFiles,
         isolation: Layers,
+        users: TaskUsers,
         failed: Callable[[str], None],
         pulls: Pulls | None = None,
     ) -> None:
@@ -56,7 +58,7 @@ class LocalMachine:
 
         Steps are user, sandbox, secrets, isolation and exec. `pulls` fetches images.
         """
-        self._isolation, self._pulls = isolation, pulls
+        self._isolation, self._users, self._pulls = isolation, users, pulls
         self._secret_files = secret_files
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
         self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
@@ -81,9 +83,11 @@ class LocalMachine:
         except InvalidRequest as error:
             return self._fail(key, "isolation", str(error))
         try:
-            user = find_user(info.command.user)
+            user = self._users.take(key, spawn.run, info.command.user)
         except InvalidRequest as error:
             return self._fail(key, "user", str(error))
+        except Unavailable as error:
+            return self._fail(key, "user", str(error), str(error))
         argv = _argv(info.command)
         opened = False
         launch = Launch(spawn.run, key, info, "", argv, {}, user, program=argv[0])
@@ -143,6 +147,7 @@ class LocalMachine:
             self._isolation.forget(run)
         with suppress(OSError):
             self._supervisor.forget(run)
+        self._users.release(run)
 
     def retire(self, key: Key) -> None:
         """Release the sandbox of a task that the agent has forgotten."""

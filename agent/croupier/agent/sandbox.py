@@ -3,7 +3,7 @@
 Rule: the agent trusts neither a sandbox nor its path. A task may replace stdout by a link or a
 pipe; if it runs as the agent's user, also the sandbox itself. So each run gets a new directory and
 new files, every component is opened by descriptor, and the agent opens only regular files and
-follows no link.
+follows no link. Once a task with a uid of its own has ended, the agent owns its sandbox.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ class Sandboxes:
         try:
             with directory(self.root) as root, directory_beneath(root, key) as home:
                 fd = open_regular(stream, os.O_RDONLY, home)
-                owner = os.fstat(home).st_uid
+                owners = _owners(os.fstat(home))
         except OSError as error:
             raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None
         opened = os.fstat(fd)
         # A task may link or move a file of another user here, which it cannot read itself.
-        if opened.st_nlink > 1 or opened.st_uid != owner:
+        if opened.st_nlink > 1 or opened.st_uid not in owners:
             os.close(fd)
             raise NotFound(f"{stream} of task {key[1]} is not a file of its own")
         return fd
@@ -134,6 +134,34 @@ class Sandboxes:
         """
         with directory(self.root) as root, directory_beneath(root, _checked(key)) as home:
             return open_directory(".", home, to_list=True)
+
+    def owner_of(self, key: Key) -> int:
+        """Return the uid of the owner of a task's sandbox; -1 if there is none."""
+        try:
+            with directory(self.root) as root, directory_beneath(root, _checked(key)) as home:
+                return os.fstat(home).st_uid
+        except (InvalidRequest, OSError):
+            return -1
+
+    def take_over(self, key: Key, uid: int) -> None:
+        """Become the owner of the sandbox of a user whose last process has ended, if it has one.
+
+        The group stays that of the user, without permission: it tells whose the files are.
+
+        Raises:
+            OSError: if that fails.
+        """
+        framework_id, task_id = _checked(key)
+        with (
+            suppress(FileNotFoundError),
+            directory(self.root) as root,
+            directory(framework_id, root) as framework,
+            directory(task_id, framework, to_list=True) as home,
+        ):
+            if os.fstat(home).st_uid == uid:
+                os.fchown(home, os.geteuid(), uid)
+                # After the owner, who could change it. This disables an ACL, too.
+                os.fchmod(home, 0o700)
 
     def existing(self) -> Iterator[tuple[Key, float]]:
         """Yield each existing sandbox with the time of its last write, in seconds since 1970."""
@@ -194,6 +222,12 @@ class Sandboxes:
         with directory(self.root) as root, directory(framework_id, root) as framework:
             os.mkdir(task_id, 0o700, dir_fd=framework)
             return open_directory(task_id, framework, to_list=True)
+
+
+def _owners(home: os.stat_result) -> tuple[int, ...]:
+    """Return the uids of a task's files; the agent may have taken over its sandbox."""
+    is_taken_over = home.st_uid == os.geteuid() == 0 and home.st_gid != 0
+    return (home.st_uid, home.st_gid) if is_taken_over else (home.st_uid,)
 
 
 def _checked(key: Key) -> Key:

@@ -113,7 +113,9 @@ class Supervisor:
         words = [sandbox.path, f"{OPTION}{path}", *launch.options, *user, "--", *launch.argv]
         channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._pipe_end)
         pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
-        self._watch(launch.key, ShimProcess(launch.run, pid, pidfd, launch.program))
+        running = ShimProcess(launch.run, pid, pidfd, launch.program)
+        running.is_own_user = launch.user is not None and launch.user.is_own
+        self._watch(launch.key, running)
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
         """Determine the state of a run of an earlier agent on this work dir.
@@ -288,7 +290,7 @@ class Supervisor:
             return
         running.failed = True
         self._failed(start.step)
-        message = describe(running.program, start)
+        message = describe(running.program, start, is_own_user=running.is_own_user)
         self._report(LaunchFailed(key, message, exit_code_of(start), cause_on_agent(start)))
 
     def _on_shim_ended(self, key: Key) -> None:

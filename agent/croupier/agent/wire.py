@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from croupier.agent.core.events import Event, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task
+from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
@@ -42,6 +43,7 @@ class Identity:
     http_address: str
     version: str
     boot_id: str
+    default_user: str = AGENT_USER
 
 
 def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
@@ -65,6 +67,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
         position=position_to_wire(state.position) if state.position else None,
         takes_secrets=True,
         isolation=feature_names(state.features),
+        default_user=identity.default_user,
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from croupier.model.errors import Conflict, Unavailable
 # The time that a stopping agent may take to release the lock.
 LOCK_WAIT_S = 3.0
 _LOCK_POLL_S = 0.05
+# Permission of all users to pass through a directory.
+_PASS = 0o011
 # Directories in which the agent makes and removes files.
 PARTS = ("sandboxes", "runs", "removed")
 # A file that exists from an agent's first start on.
@@ -32,14 +35,17 @@ class WorkDir:
         self.path, self.lock_fd = path, lock_fd
 
     @classmethod
-    async def open(cls, path: Path) -> WorkDir:
+    async def open(cls, path: Path, *, is_passable: bool = False) -> WorkDir:
         """Make the directory if it is missing, and lock it.
+
+        With `is_passable`, all users may pass through it to their sandboxes, and none but the
+        agent's may list it. Directories above it that exist stay as they are.
 
         Raises:
             Unavailable: if it cannot be made or written to.
             Conflict: if another agent still uses it after 3 s.
         """
-        path, fd = _prepare(path)
+        path, fd = _prepare(path, is_passable=is_passable)
         try:
             await _lock(fd, path)
         except BaseException:
@@ -73,13 +79,18 @@ class WorkDir:
         os.close(self.lock_fd)
 
 
-def _prepare(path: Path) -> tuple[Path, int]:
+def _prepare(path: Path, *, is_passable: bool) -> tuple[Path, int]:
     """Make missing parts; return the absolute path and a descriptor of the lock file."""
     path = path.expanduser().resolve()
     try:
+        if is_passable:
+            _make_passable(path)
         path.mkdir(parents=True, exist_ok=True)
         _refuse_links(path)
         (path / "sandboxes").mkdir(mode=0o711, exist_ok=True)
+        if is_passable:
+            _let_pass(path)
+            _let_pass(path / "sandboxes")
         fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         why = error.strerror or str(error)
@@ -88,6 +99,19 @@ def _prepare(path: Path) -> tuple[Path, int]:
         os.close(fd)
         raise Unavailable(f"cannot use the work dir {path}: sandboxes is not writable")
     return path, fd
+
+
+def _make_passable(path: Path) -> None:
+    """Make the missing directories of a path, whatever the umask is."""
+    for missing in [each for each in (*reversed(path.parents), path) if not each.exists()]:
+        missing.mkdir(exist_ok=True)
+        missing.chmod(0o711)
+
+
+def _let_pass(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _PASS != _PASS:
+        path.chmod(mode | _PASS)
 
 
 def _refuse_links(path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.harness.agent_process import AgentProcess
 from tests.harness.agents import UNISOLATED
 from tests.harness.compiled_shim import place_shim
 from tests.harness.scripted_master import ScriptedMaster
+from tests.harness.task_user import SAME_USER
 
 RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 
@@ -71,6 +72,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
             on_stop=on_stop,
             recover=recover,
             isolate=isolate,
+            users=SAME_USER,
         )
         place_shim(config.work_dir)
         agent = Agent(config, boot_id=boot_id)

@@ -34,6 +34,7 @@ from tests.harness.masters import ANY_PORT, running_master
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import ScriptedMaster, shell
 from tests.harness.secured import SecuredMaster, secured_master
+from tests.harness.task_user import SAME_USER
 from tests.integration.agent.conftest import Start
 
 ADMIN = Principal(PrincipalName("client/local-admin"))
@@ -56,6 +57,7 @@ def config(work_dir: Path, master: Address, **more: Any) -> AgentConfig:
         work_dir=work_dir,
         resources=resources,
         isolate=UNISOLATED,
+        users=SAME_USER,
         **more,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from croupier.agent.core.health import Health
@@ -152,8 +153,15 @@ class AgentState:
 
     def known_runs(self) -> set[str]:
         """Return the names of all runs that may have a process. O(tasks)."""
-        live = {task.run for task in self.tasks.values() if task.is_live}
-        return live | {process.run for process in self.voided.values()}
+        return {run for _, run in self.live_runs()}
+
+    def live_runs(self) -> Iterator[tuple[Key, str]]:
+        """Yield each run that may have a process, with its task. O(tasks)."""
+        for key, task in self.tasks.items():
+            if task.is_live:
+                yield key, task.run
+        for key, process in self.voided.items():
+            yield key, process.run
 
     def unacknowledged(self) -> int:
         """Return the number of updates that wait for an acknowledgement. O(tasks)."""

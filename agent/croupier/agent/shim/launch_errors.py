@@ -17,14 +17,23 @@ _WHY = {
     errno.EACCES: "permission denied: it is not executable",
 }
 
+OWN_USER: Final = (
+    " by the uid of its own that the task has on this agent; put it where all users may execute"
+    " it, or name a user for the task"
+)
+
 # Errors of a machine that lacks a resource, regardless of the program.
 _SHORT = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.ENOSPC, errno.EIO})
 
 
-def describe(program: str, error: StartError) -> str:
-    """Return the message for a shim that could not start `program`, empty if unknown."""
+def describe(program: str, error: StartError, *, is_own_user: bool = False) -> str:
+    """Return the message for a shim that could not start `program`, empty if unknown.
+
+    `is_own_user`: whether the task has a uid of its own.
+    """
     if error.step == "exec":
-        return cannot_run(program, error.number)
+        hint = OWN_USER if is_own_user and error.number == errno.EACCES else ""
+        return cannot_run(program, error.number) + hint
     if error.step == "user":
         return f"cannot become the task's user: {os.strerror(error.number)}"
     if error.step == "isolation":

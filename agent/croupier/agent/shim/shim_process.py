@@ -16,6 +16,7 @@ class ShimProcess:
 
     Attributes:
         program: for error messages; empty if the shim was adopted.
+        is_own_user: whether the task has a uid of its own; False if the shim was adopted.
         is_child: whether the shim must be reaped.
         pid: the pid of the task's process; 0 until it has started.
         failed: whether the failure of the start was reported.
@@ -30,6 +31,7 @@ class ShimProcess:
     pid: int = 0
     failed: bool = False
     kill_at: float | None = None
+    is_own_user: bool = False
 
     @property
     def has_to_answer(self) -> bool:

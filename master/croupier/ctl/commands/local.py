@@ -30,6 +30,9 @@ def local(
     A daemon that ends is restarted, on the same ports and files. Only you can use the cluster: your
     commands and frameworks find its credentials in ~/.config/croupier/credentials.
 
+    If you are root, each task runs as a uid of its own, which has access to nothing but its sandbox
+    and what all users may read. CROUPIER_TASK_USER=root in the environment runs tasks as root.
+
     Parameters
     ----------
     master_flags

@@ -1,0 +1,154 @@
+"""Claims on uids: no two live tasks of this machine have the same, whichever agent runs them.
+
+A claim is a symbolic link in /run/croupier/uids, named by the uid and pointing to the run file. It
+is made in one step and survives the agent. The next agent on the work dir keeps the claims of live
+runs and releases the others. A reboot removes all. Agents that see another /run, such as those in
+containers, need disjoint ranges.
+
+Rule: uids are claimed in ascending order, from a position that all agents share. So a uid is used
+again only after all others of the range.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from croupier.agent.isolation.uid_range import UidRange
+from croupier.model.errors import Unavailable
+
+BASE: Final = Path("/run/croupier/uids")
+# A claim on a run without a file is kept for this time: the run may just begin.
+_NEW_S: Final = 60.0
+
+
+class UidClaims:
+    """The claims of one agent."""
+
+    def __init__(self, uids: UidRange, runs: Path, base: Path | None = None) -> None:
+        """Claim for runs with files in `runs`; in BASE if `base` is not given.
+
+        Raises:
+            Unavailable: if the directory of the claims cannot be used.
+        """
+        self._uids, self._runs, self._base = uids, runs, base or BASE
+        self._position = -1
+        self._prepare()
+
+    def take(self, run: str) -> int:
+        """Claim a uid for a run.
+
+        Raises:
+            Unavailable: if none is free, or the directory cannot be used.
+        """
+        try:
+            uid = self._first_free(run)
+            if uid is None and self._release_stale():
+                uid = self._first_free(run)
+        except OSError as error:
+            # The directory may have been removed; the next launch finds a new one.
+            self._prepare()
+            raise Unavailable(f"cannot claim a uid in {self._base}: {error.strerror}") from error
+        if uid is None:
+            raise Unavailable(f"all {len(self._uids)} uids of --task-uids are in use")
+        return uid
+
+    def renew(self, uid: int, run: str) -> None:
+        """Claim a known uid of a live run anew, if the claim was lost."""
+        with suppress(OSError):
+            self._claim(uid, run)
+
+    def release(self, uid: int) -> None:
+        """Release a uid of which no process is left."""
+        with suppress(OSError):
+            (self._base / str(uid)).unlink()
+
+    def own(self) -> dict[str, int]:
+        """Return the claims for runs of this work dir. Reads all claims of the machine."""
+        return {target.name: uid for uid, target in self._all() if target.parent == self._runs}
+
+    def _claim(self, uid: int, run: str) -> None:
+        (self._base / str(uid)).symlink_to(self._runs / run)
+
+    def _first_free(self, run: str) -> int | None:
+        position = self._read_position()
+        for step in range(len(self._uids)):
+            uid = self._uids.first + (position + step) % len(self._uids)
+            try:
+                self._claim(uid, run)
+            except FileExistsError:
+                continue
+            # A race of two agents makes both continue at the same place, which is harmless.
+            os.pwrite(self._position, f"{uid + 1 - self._uids.first:<12}".encode(), 0)
+            return uid
+        return None
+
+    def _read_position(self) -> int:
+        text = os.pread(self._position, 12, 0).strip()
+        # After a reboot: files of tasks may be left in /var/tmp.
+        return int(text) if text.isdigit() else random.randrange(len(self._uids))
+
+    def _release_stale(self) -> int:
+        """Release uids of work dirs that were removed; return how many."""
+        in_use = _uids_of_processes()
+        before = time.time() - _NEW_S
+        stale = [
+            uid
+            for uid, target in self._all()
+            if uid not in in_use
+            and not os.path.lexists(target)
+            and (self._base / str(uid)).lstat().st_mtime < before
+        ]
+        for uid in stale:
+            self.release(uid)
+        return len(stale)
+
+    def _all(self) -> Iterator[tuple[int, Path]]:
+        """Yield all claims of the machine."""
+        try:
+            names = os.listdir(self._base)  # noqa: PTH208 - names are enough
+        except OSError:
+            return
+        for name in names:
+            if name.isdecimal():
+                with suppress(OSError):
+                    yield int(name), (self._base / name).readlink()
+
+    def _prepare(self) -> None:
+        """Make the directory, for root alone, and open the position."""
+        try:
+            self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self._base.lstat()
+            is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise Unavailable(f"{self._base} is not a directory of root alone")
+            name = self._base / f"next-{self._uids}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            opened = os.open(name, flags, 0o600)
+        except OSError as error:
+            raise Unavailable(f"cannot use {self._base}: {error.strerror}") from error
+        self.close()
+        self._position = opened
+
+    def close(self) -> None:
+        """Release no uid, but the descriptor."""
+        if self._position >= 0:
+            os.close(self._position)
+            self._position = -1
+
+
+def _uids_of_processes() -> set[int]:
+    """Return the real, effective, saved and file system uids of all processes."""
+    found: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            for line in path.read_text(errors="replace").splitlines():
+                if line.startswith("Uid:"):
+                    found.update(map(int, line.split()[1:]))
+    return found

@@ -1,0 +1,23 @@
+"""The user of tasks in tests that are not about users: the one that runs the tests.
+
+Agents in processes of their own read the environment, which this module sets when it is imported.
+By default an agent that is root gives each task a uid of its own, which could enter neither the
+temporary directory of a test nor a checkout below /root. A test of that gives `--task-user own`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from croupier.agent.isolation.user_flags import TaskUserFlags
+
+_IS_ROOT: Final = os.geteuid() == 0
+# For agents in the process of the test.
+SAME_USER: Final = (
+    TaskUserFlags(task_user="root", task_users=("*", "root")) if _IS_ROOT else TaskUserFlags()
+)
+
+if _IS_ROOT:
+    os.environ.setdefault("CROUPIER_TASK_USER", "root")
+    os.environ.setdefault("CROUPIER_TASK_USERS", "*,root")
