@@ -11,12 +11,14 @@ from croupier.agent.core.ending import NO_ENDING
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.layers import NO_ISOLATION, Layers
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim
 from croupier.agent.supervisor import RunEvent, Supervisor
 from croupier.agent.unix_user import UnixUser
 from croupier.model.ids import FrameworkId, TaskId
-from croupier.model.resources import NOTHING
+from croupier.model.isolation import NO_LIMITS, Limits
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo
 from tests.harness.eventually import eventually
 from tests.harness.processes import read_pid
@@ -49,14 +51,26 @@ def without_usage(answer: Report) -> Report:
 class TaskRunner:
     """Starts tasks under a shim; the run of a task has the name of the task."""
 
-    def __init__(self, work: Path, shim: Shim, runs: Path | None = None) -> None:
+    def __init__(
+        self,
+        work: Path,
+        shim: Shim,
+        runs: Path | None = None,
+        isolation: Layers = NO_ISOLATION,
+    ) -> None:
+        self.isolation = isolation
         self.work, self.shim, self.runs = work, shim, runs or work / "runs"
         (work / "sandboxes").mkdir(exist_ok=True)
         self.sandboxes = Sandboxes(work / "sandboxes")
         self.reports: list[RunEvent] = []
         self.failed: list[str] = []
         self.supervisor = Supervisor(
-            self.runs, self.sandboxes, shim, self.reports.append, self.failed.append
+            self.runs,
+            self.sandboxes,
+            shim,
+            self.reports.append,
+            self.failed.append,
+            isolation,
         )
 
     def spawn(
@@ -71,6 +85,13 @@ class TaskRunner:
         launch = launch_of(name, *argv, user=account, environment=environment, options=options)
         with self.sandboxes.create(key(name), account, again=True) as sandbox:
             self.supervisor.spawn(launch, sandbox)
+
+    def limited(self, name: str, line: str, resources: str, limits: Limits = NO_LIMITS) -> None:
+        """Start a task from a shell line, isolated by its resources and limits."""
+        launch = launch_of(name, "/bin/sh", "-c", line)
+        info = replace(launch.info, resources=Resources.parse(resources), limits=limits)
+        with self.sandboxes.create(key(name), None, again=True) as sandbox:
+            self.supervisor.spawn(self.isolation.prepare(replace(launch, info=info)), sandbox)
 
     def shell(self, name: str, line: str, *options: str) -> None:
         """Start a task from a shell line."""

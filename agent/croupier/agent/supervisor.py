@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
@@ -24,7 +25,7 @@ from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, V
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.layers import NO_ISOLATION, Layers, joined_endings
+from croupier.agent.isolation.layers import NO_ISOLATION, Layers, completed
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
@@ -369,7 +370,8 @@ class Supervisor:
 
     def _exited(self, key: Key, run: str, record: RunRecord) -> Exited:
         assert record.end is not None
-        ending = joined_endings(Ending(record.usage), self._ending_of(run))
+        ending = self._ending_of(run)
+        ending = replace(ending, usage=completed(ending.usage, record.usage))
         return Exited(key, record.end.exit_code, record.end.signal, ending=ending)
 
     def _ending_of(self, run: str) -> Ending:

@@ -96,6 +96,14 @@ def joined(*found: Usage | None) -> Usage | None:
     return Usage(*(max(getattr(usage, each.name) for usage in known) for each in fields(Usage)))
 
 
+def completed(usage: Usage | None, less_known: Usage | None) -> Usage | None:
+    """Return `usage`, with numbers that it lacks from a measurement of less processes."""
+    if usage is None or less_known is None:
+        return usage or less_known
+    names = [each.name for each in fields(Usage)]
+    return Usage(*(getattr(usage, name) or getattr(less_known, name) for name in names))
+
+
 def joined_endings(*endings: Ending) -> Ending:
     """Return all that is known of a run; the first limit that was exceeded counts."""
     whole = NO_ENDING

@@ -28,6 +28,10 @@ _FEATURES: Final = {
 _MEMORY: Final = "memory.limit_in_bytes"
 _WITH_SWAP: Final = "memory.memsw.limit_in_bytes"
 
+# A limit was met if the peak is below it by at most this part: some kernels keep memory.failcnt at
+# 0, and each cpu may hold back some pages.
+_NEAR: Final = 16
+
 
 class V1Groups:
     """The groups of all runs of an agent in version 1.
@@ -74,17 +78,19 @@ class V1Groups:
             return None
         events = memory.numbers(run, "memory.oom_control") if memory else {}
         killed = events.get("oom_kill", 0)
+        limit = memory.number(run, _MEMORY) if memory and killed else 0
+        peak = memory.number(run, "memory.max_usage_in_bytes") if memory else 0
         refused = pids.numbers(run, "pids.events").get("max", 0) if pids else 0
         accounting = self._of.get("cpuacct")
         return Measured(
             Usage(
                 cpu_ms=accounting.number(run, "cpuacct.usage") // 1_000_000 if accounting else 0,
-                memory_peak=memory.number(run, "memory.max_usage_in_bytes") if memory else 0,
+                memory_peak=peak,
                 pids_peak=pids.number(run, "pids.peak") if pids else 0,
             ),
-            memory.number(run, _MEMORY) if memory and killed else 0,
+            limit,
             killed,
-            bool(memory and killed and memory.number(run, "memory.failcnt")),
+            bool(limit) and peak >= limit - limit // _NEAR,
             pids.number(run, "pids.max") if pids and refused else 0,
             refused,
         )

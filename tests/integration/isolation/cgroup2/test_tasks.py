@@ -1,0 +1,57 @@
+"""Tasks at their limits in control groups of version 2."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.shim.build import Shim, prepare_shim
+from tests.harness import limited_tasks as tasks
+from tests.harness.limited_tasks import Limited
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+    return prepare_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture
+async def limited(tmp_path: Path, shim: Shim) -> AsyncIterator[Limited]:
+    limited = Limited(tmp_path, shim)
+    yield limited
+    await limited.close()
+
+
+@pytest.mark.parametrize("line", [tasks.AT_ONCE, tasks.SLOWLY, tasks.IN_MANY])
+async def test_memory(limited: Limited, line: str) -> None:
+    await tasks.check_memory(limited, line)
+
+
+async def test_fork_bomb(limited: Limited) -> None:
+    await tasks.check_fork_bomb(limited)
+
+
+async def test_weights(limited: Limited) -> None:
+    await tasks.check_weights(limited)
+
+
+async def test_quota(limited: Limited) -> None:
+    await tasks.check_quota(limited)
+
+
+async def test_usage_of_all_processes(limited: Limited) -> None:
+    await tasks.check_usage_of_all_processes(limited)
+
+
+async def test_escape(limited: Limited) -> None:
+    await tasks.check_escape(limited)
+
+
+async def test_leftovers(limited: Limited, tmp_path: Path) -> None:
+    await tasks.check_leftovers(limited, tmp_path)
+
+
+async def test_adoption(tmp_path: Path, shim: Shim) -> None:
+    await tasks.check_adoption(tmp_path, shim)
