@@ -24,6 +24,8 @@ from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.disk import disk_isolator
+from croupier.agent.isolation.container_build import container_of
+from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import NONE
 from croupier.agent.isolation.user_setup import prepare_users
@@ -177,7 +179,15 @@ class Agent:
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
         machine = LocalMachine(
-            sandboxes, supervisor, janitor, health_check, secret_files, isolation, users, failed
+            sandboxes,
+            supervisor,
+            janitor,
+            health_check,
+            secret_files,
+            isolation,
+            users,
+            failed,
+            self._pulls(isolation),
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
@@ -318,6 +328,15 @@ class Agent:
             isolation = isolation.extended(disk)
         self.state.features = isolation.features
         return isolation
+
+    def _pulls(self, isolation: Layers) -> Pulls | None:
+        """Return what fetches images for tasks, if they can have some."""
+        container = container_of(isolation)
+        if container is None:
+            return None
+        pulls = Pulls(container.store, container.roots, self._inbox.put_now)
+        self._opened.callback(pulls.close)
+        return pulls
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:
         """Wait for `event`; raise the error of an own asyncio task that ends before it."""

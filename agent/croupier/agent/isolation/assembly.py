@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from croupier.agent.isolation.cgroup.build import build_cgroup
+from croupier.agent.isolation.container_build import build_container
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import AUTO, LEVELS, NONE
@@ -26,7 +27,7 @@ _log = get_logger("croupier.agent")
 Builder = Callable[[Setting], Iterator[Isolator]]
 
 # By level. A level without an entry adds nothing to what the shim does for every task.
-BUILDERS: Final[Mapping[str, Builder]] = {"cgroup": build_cgroup}
+BUILDERS: Final[Mapping[str, Builder]] = {"cgroup": build_cgroup, "container": build_container}
 # `auto` warns if the machine lacks one of these. The others need tools that few tasks ask for.
 _EXPECTED: Final = ("process", "cgroup")
 

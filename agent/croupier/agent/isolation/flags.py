@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from croupier.agent.isolation.image_flags import (
+    format_roots,
+    format_size,
+    parse_roots,
+    parse_size,
+)
 from croupier.agent.isolation.levels import AUTO, format_levels, parse_levels
 from croupier.model.isolation import Limits
 from croupier.model.task_limits import format_limits, parse_limits
@@ -29,6 +36,20 @@ class IsolationFlags:
         Limits, read_by(parse_limits, negative=(), show_default=format_limits)
     ] = Limits(pids=4096, files=65536)  # noqa: RUF009 - frozen
     """Limits of tasks that name none, such as 'pids:4096;files:65536;mem:1GB'."""
+
+    container_runtime: str = ""
+    """Path or name of the OCI runtime for tasks with an image. Default: the first of runc and crun
+    that can start a container."""
+
+    image_roots: Annotated[
+        tuple[Path, ...], read_by(parse_roots, negative=(), show_default=format_roots)
+    ] = ()
+    """Directories, separated by commas, in which tasks may name root directories (dir:PATH) and OCI
+    layouts (oci:PATH:TAG) as images. Who can write there can change what tasks run."""
+
+    image_cache: Annotated[int, read_by(parse_size, show_default=format_size)] = 10 * 1024**3
+    """Disk space for images that the agent has pulled, such as 10GB. The agent removes those that
+    were not used for the longest time."""
 
     cpu_quota: Literal["on", "off"] = "off"
     """Whether a task may never use more cpus than its resources state, even if others are idle.

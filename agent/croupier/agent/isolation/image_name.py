@@ -70,19 +70,6 @@ def parse_image(text: str, roots: tuple[Path, ...]) -> ImageName:
     raise InvalidRequest(f"image {text}: give docker://NAME, oci:PATH:TAG or dir:PATH")
 
 
-def parse_roots(text: str) -> tuple[Path, ...]:
-    """Read absolute directories separated by commas.
-
-    Raises:
-        InvalidRequest: if one is not absolute, or is the root directory.
-    """
-    roots = tuple(Path(word) for word in text.split(",") if word)
-    for root in roots:
-        if not root.is_absolute() or os.path.normpath(root) == "/":
-            raise InvalidRequest(f"{root}: give an absolute directory other than /")
-    return roots
-
-
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """Read a small file with a JSON object.
 

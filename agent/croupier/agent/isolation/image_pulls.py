@@ -74,8 +74,9 @@ class Pulls:
         return True
 
     def close(self) -> None:
-        """Start no more pulls; those that run end with the store's tools."""
+        """Start no more pulls, and end those that run within a second."""
         self._queue.clear()
+        self._store.stop()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:

@@ -117,6 +117,10 @@ class ImageStore:
         seconds = round(time.monotonic() - began, 3)
         _log.info("image_pulled", image=name.text, digest=digest, bytes=size, seconds=seconds)
 
+    def stop(self) -> None:
+        """End the pulls that run; the agent stops."""
+        self._tools.stop.set()
+
     def clean(self) -> None:
         """Remove what an agent that was killed has left. Blocks."""
         for place in ("pulling", "removed"):

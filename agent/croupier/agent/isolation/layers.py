@@ -22,6 +22,7 @@ class Layers:
         """Use `isolators`; none isolate nothing. `closing` releases what they hold."""
         self._closing = closing or ExitStack()
         self._isolators = tuple(isolators)
+        self.isolators = self._isolators
         self.names = tuple(each.name for each in isolators)
         self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
 

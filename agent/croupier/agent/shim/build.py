@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -76,8 +77,8 @@ def prepare_shim(directory: Path) -> Shim:
     source = _SOURCE.read_bytes() + _HEADER.read_bytes()
     name = hashlib.sha256(source + platform.machine().encode()).hexdigest()[:16]
     path = directory / f"shim-{name}"
-    if not _is_ours(path) or not _works(path):
-        why = _compile(path)
+    if not works(path, _VERSION):
+        why = compile_program(path, _SOURCE, _VERSION)
         if why:
             _log.warning("shim_not_compiled", reason=why)
             return interpreted_shim()
@@ -87,23 +88,30 @@ def prepare_shim(directory: Path) -> Shim:
     return Shim("c", (str(path),))
 
 
-def _compile(path: Path) -> str:
-    """Compile the program to `path`, atomically; return an error, or an empty text."""
+def compile_program(
+    path: Path, source: Path, version: bytes, flags_of: Sequence[tuple[str, ...]] = _FLAGS
+) -> str:
+    """Compile `source` to `path`, atomically; return an error, or an empty text.
+
+    The program prints `version`. Each of `flags_of` is tried. Blocks, 20 s at most.
+    """
     compilers = [found for name in COMPILERS if (found := shutil.which(name))]
     why = "no C compiler was found"
     deadline = time.monotonic() + COMPILE_S
     for compiler in compilers:
-        for flags in _FLAGS:
+        for flags in flags_of:
             try:
                 with tempfile.TemporaryDirectory(prefix="shim-new-", dir=path.parent) as scratch:
                     made = Path(scratch) / path.name
-                    words = [compiler, "-std=gnu11", *flags, "-o", str(made), str(_SOURCE)]
+                    words = [compiler, "-std=gnu11", *flags, "-o", str(made), str(source)]
                     why = _run(words, deadline)
-                    if not why and _works(made):
+                    if not why and works(made, version):
                         made.rename(path)
-                        _log.info("shim_compiled", compiler=compiler, flags=list(flags))
+                        _log.info(
+                            "shim_compiled", program=path.name, compiler=compiler, flags=list(flags)
+                        )
                         return ""
-                    why = why or f"the shim of {compiler} cannot be run in {path.parent}"
+                    why = why or f"what {compiler} makes cannot be run in {path.parent}"
             except OSError as error:
                 why = str(error)
             if time.monotonic() >= deadline:
@@ -140,9 +148,9 @@ def _is_ours(path: Path) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not writable
 
 
-def _works(path: Path) -> bool:
-    """Return whether the program can be executed and prints its version."""
+def works(path: Path, version: bytes) -> bool:
+    """Return whether the program is the agent's own, can be executed and prints its version."""
     try:
-        return Shim("c", (str(path),)).print_version(_CHECK_S) == _VERSION
+        return _is_ours(path) and Shim("c", (str(path),)).print_version(_CHECK_S) == version
     except (OSError, subprocess.SubprocessError):
         return False

@@ -1,0 +1,184 @@
+"""The isolator of tasks with an image: each runs in a container of runc or crun.
+
+What it enforces: the task sees the files of its image, which it cannot change, its sandbox, and
+its own processes. It has no capabilities and gets none. container_bundle.py lists all of it. A
+task without an image is left to the other isolators.
+
+The shim starts `container run`, which starts the runtime and waits for the container. All that is
+made for a run is in WORK_DIR/containers/RUN, or in a mount namespace that ends with its processes.
+The runtime needs rights that the task does not get, so the shim's options that take rights away
+are left out: the runtime takes them away itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from croupier.agent.core.ending import NO_ENDING, Ending
+from croupier.agent.isolation.container_bundle import (
+    Contents,
+    command,
+    configuration,
+    merged_environment,
+)
+from croupier.agent.isolation.container_runtime import Runtime
+from croupier.agent.isolation.image_name import parse_image
+from croupier.agent.isolation.image_store import Image, ImageStore
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.shim.orphan_sweep import VARIABLE
+from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.isolation import Feature, Features, Usage
+from croupier.model.secrets import DIRECTORY_VARIABLE
+
+PREFIX: Final = "E."
+# The agent takes these from its own environment; the variables of an image are better.
+_OF_MACHINE: Final = ("PATH", "LANG", "LC_ALL", "TZ")
+# Of the shim's options, those that the runtime bears or that count for its processes too.
+_KEPT: Final = ("group=", "kill=", "limit=", "umask=", "landlock=", "no-new-privs", "run=")
+_LOG_BYTES: Final = 4096
+
+
+class Container:
+    """Runs tasks with an image in containers."""
+
+    name: Final = "container"
+    features: Features = frozenset({Feature.IMAGES})
+
+    def __init__(
+        self, work_dir: Path, runtime: Runtime, store: ImageStore, roots: tuple[Path, ...]
+    ) -> None:
+        """Keep what runs need in `work_dir`/containers; `roots` are allowed for root directories.
+
+        Raises:
+            OSError: if that directory cannot be made.
+        """
+        self.store, self.roots = store, roots
+        self._runtime, self._runs = runtime, work_dir / "runs"
+        self._directory = containers_of(work_dir)
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Write the configuration of the container; return the launch of its runtime.
+
+        Raises:
+            InvalidRequest: if the image is not allowed, or is no longer on this machine.
+            OSError: if it cannot be written.
+        """
+        if not launch.info.isolation.image:
+            return launch
+        directory = self._directory / launch.run
+        # An earlier life of the agent may have been killed before it started the run.
+        self.forget(launch.run)
+        (directory / "mount").mkdir(mode=0o700, parents=True)
+        image = self._image(launch)
+        own = launch.info.command.environment
+        environment = merged_environment(image.environment, launch.environment, own, _OF_MACHINE)
+        contents = self._contents(launch, directory)
+        text = json.dumps(configuration(contents))
+        (directory / "config.json").write_text(text, errors="surrogateescape")
+        return replace(
+            launch,
+            argv=command(self._runtime.words, contents, image.root, launch.run),
+            environment={PREFIX + name: value for name, value in environment.items()},
+            user=None,
+            options=tuple(each for each in launch.options if each.startswith(_KEPT)),
+        )
+
+    def usage(self, run: str) -> Usage | None:
+        """Return None: a container is in the control groups of its task."""
+
+    def is_empty(self, run: str) -> bool:  # noqa: ARG002 - the isolator's interface
+        """Return True: the shim knows the processes."""
+        return True
+
+    def kill(self, run: str) -> None:
+        """Do nothing: the shim kills the first process, and with it the container."""
+
+    def end(self, run: str) -> Ending:
+        """Return why the runtime failed, if it did."""
+        why = self._failure(run)
+        return Ending(notes=(f"the container runtime failed: {why}",)) if why else NO_ENDING
+
+    def forget(self, run: str) -> None:
+        """Remove the directory of the run.
+
+        Raises:
+            OSError: if that fails.
+        """
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._directory / run)
+
+    def clean(self, known: Collection[str]) -> None:
+        """Remove the directories of other runs, and what pulls have left.
+
+        Raises:
+            OSError: if something cannot be removed.
+        """
+        for each in self._directory.iterdir():
+            if each.name not in known and each.is_dir():
+                shutil.rmtree(each)
+        self.store.clean()
+
+    def _image(self, launch: Launch) -> Image:
+        text = launch.info.isolation.image
+        try:
+            image = self.store.use(parse_image(text, self.roots), launch.run)
+        except CroupierError as error:
+            raise InvalidRequest(str(error)) from error
+        if image is None:
+            raise InvalidRequest(f"image {text} was removed before the task was started")
+        return image
+
+    def _contents(self, launch: Launch, directory: Path) -> Contents:
+        is_root = os.geteuid() == 0
+        user = launch.user
+        groups = () if user is None else user.groups
+        uid = os.geteuid() if user is None else user.uid
+        gid = os.getegid() if user is None else user.gid
+        return Contents(
+            directory,
+            self._runtime.program,
+            launch.argv,
+            launch.sandbox,
+            f"{VARIABLE}={self._runs / launch.run}",
+            # An agent that is not root maps its own account to 0.
+            uid if is_root else 0,
+            gid if is_root else 0,
+            groups if is_root else (),
+            launch.options,
+            has_network=not launch.info.isolation.no_network,
+            read_only=_secrets(launch),
+        )
+
+    def _failure(self, run: str) -> str:
+        """Return the last error in the runtime's log."""
+        try:
+            with (self._directory / run / "log").open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - _LOG_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        errors = [line for line in lines if "level=error" in line or "level=" not in line]
+        return errors[-1][-300:] if errors else ""
+
+
+def containers_of(work_dir: Path) -> Path:
+    """Return the directory of what the containers of an agent's tasks need."""
+    return work_dir / "containers"
+
+
+def _secrets(launch: Launch) -> tuple[str, ...]:
+    """Return the directory with the task's secrets, if it asks for files."""
+    path = launch.environment.get(DIRECTORY_VARIABLE, "")
+    wanted = launch.info.command
+    # A task may set the variable itself.
+    is_agents = wanted.secret_files and wanted.secrets and path.endswith(f"/{launch.run}")
+    return (path,) if is_agents else ()
