@@ -13,6 +13,7 @@ from typing import Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_id, check_role
+from croupier.model.isolation import Isolation
 from croupier.model.principal import Principal, PrincipalName, check_principal
 from croupier.model.tags import recorded
 
@@ -21,7 +22,7 @@ from croupier.model.tags import recorded
     "Action",
     "REGISTER=register RUN_AS=run-as VIEW=view READ_OUTPUT=read-output KILL=kill TEARDOWN=teardown"
     " OPERATE_AGENTS=operate-agents CHANGE_ROLES=change-roles READ_METRICS=read-metrics"
-    " ADMINISTER=administer",
+    " ADMINISTER=administer LAUNCH_IMAGE=launch-image",
 )
 class Action(Enum):
     """What a principal does.
@@ -37,6 +38,7 @@ class Action(Enum):
         CHANGE_ROLES: change the settings of a role.
         READ_METRICS: read the metrics of the cluster.
         ADMINISTER: change groups, rules and tokens.
+        LAUNCH_IMAGE: launch tasks in a container image or root directory.
     """
 
     REGISTER = "register"
@@ -49,6 +51,7 @@ class Action(Enum):
     CHANGE_ROLES = "change-roles"
     READ_METRICS = "read-metrics"
     ADMINISTER = "administer"
+    LAUNCH_IMAGE = "launch-image"
 
 
 class ObjectKind(Enum):
@@ -57,6 +60,7 @@ class ObjectKind(Enum):
     ROLE = "role"
     AGENT = "agent"
     USER = "user"
+    IMAGE = "image"
     CLUSTER = "cluster"
 
 
@@ -81,15 +85,17 @@ TAKES: Final[Mapping[Action, frozenset[ObjectKind]]] = {
     Action.CHANGE_ROLES: frozenset({ObjectKind.ROLE}),
     Action.READ_METRICS: frozenset({ObjectKind.CLUSTER}),
     Action.ADMINISTER: frozenset({ObjectKind.CLUSTER}),
+    Action.LAUNCH_IMAGE: frozenset({ObjectKind.IMAGE}),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object of an action: a role, an agent, a Unix user, or the cluster.
+    """An object of an action: a role, an agent, a Unix user, an image, or the cluster.
 
     Attributes:
-        name: the role's path, the agent's id or the user's name; empty for the cluster.
+        name: the role's path, the agent's id, the user's name or the image as tasks name it; empty
+            for the cluster.
     """
 
     kind: ObjectKind
@@ -97,7 +103,7 @@ class Object:
 
     @classmethod
     def parse(cls, text: str) -> Object:
-        """Read `role:PATH`, `agent:ID`, `user:NAME` or `cluster`.
+        """Read `role:PATH`, `agent:ID`, `user:NAME`, `image:NAME` or `cluster`.
 
         Raises:
             InvalidRequest: if it is none of these.
@@ -105,6 +111,8 @@ class Object:
         kind, name = _split(text)
         if kind is ObjectKind.ROLE:
             check_role(name)
+        elif kind is ObjectKind.IMAGE:
+            Isolation(image=name or " ").check()
         elif kind is not ObjectKind.CLUSTER:
             check_id(kind.value, name)
         return cls(kind, name)
@@ -131,6 +139,11 @@ def user_object(user: str) -> Object:
     return Object(ObjectKind.USER, user or AGENT_USER)
 
 
+def image_object(image: str) -> Object:
+    """Return the image as an object."""
+    return Object(ObjectKind.IMAGE, image)
+
+
 @recorded("Rule", "name subject actions object")
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -139,7 +152,8 @@ class Rule:
     Attributes:
         subject: a principal's name, or `group:NAME`.
         object: a pattern: an object's text; `role:PATH` includes all roles below PATH, and
-            `role:**` is every role; `agent:*` and `user:*` are all; `*` is every object.
+            `role:**` is every role; `agent:*`, `user:*` and `image:*` are all; `image:PREFIX*` is
+            every image whose name begins so; `*` is every object.
     """
 
     name: str
@@ -273,6 +287,8 @@ def matches(pattern: str, target: Object) -> bool:
         return False
     if target.kind is ObjectKind.ROLE:
         return name in (ALL_ROLES, target.name) or target.name.startswith(f"{name}/")
+    if target.kind is ObjectKind.IMAGE and name.endswith(ANY):
+        return target.name.startswith(name.removesuffix(ANY))
     return name in (ANY, target.name) or target.kind is ObjectKind.CLUSTER
 
 
@@ -367,6 +383,8 @@ def _takes(action: Action) -> str:
 def _check_pattern(text: str) -> ObjectKind:
     kind, name = _split(text)
     is_any = name == (ALL_ROLES if kind is ObjectKind.ROLE else ANY)
+    if kind is ObjectKind.IMAGE and not is_any:
+        return _check_images(name)
     if not is_any:
         Object.parse(text)
     if not is_any and kind is not ObjectKind.ROLE and ANY in name:
@@ -374,9 +392,22 @@ def _check_pattern(text: str) -> ObjectKind:
     return kind
 
 
+def _check_images(name: str) -> ObjectKind:
+    prefix = name.removesuffix(ANY)
+    # Else a prefix of a registry or a directory would allow others that begin with its name.
+    if ANY in prefix or (prefix != name and not prefix.endswith(("/", ":", "@"))):
+        raise InvalidRequest(
+            f"image:{name[:80]}: {ANY} stands at the end, after a slash, a colon or an @"
+        )
+    Isolation(image=f"{prefix}x" if prefix != name else name or " ").check()
+    return ObjectKind.IMAGE
+
+
 def _split(text: str) -> tuple[ObjectKind, str]:
     kind, colon, name = text.partition(":")
     for each in ObjectKind:
         if each.value == kind and bool(colon) == (each is not ObjectKind.CLUSTER):
             return each, name
-    raise InvalidRequest(f"{text[:80]!r} is no object: role:PATH, agent:ID, user:NAME or cluster")
+    raise InvalidRequest(
+        f"{text[:80]!r} is no object: role:PATH, agent:ID, user:NAME, image:NAME or cluster"
+    )

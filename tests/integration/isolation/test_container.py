@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
@@ -94,7 +94,7 @@ class Containers(TaskRunner):
 
 
 @pytest.fixture
-async def box(tmp_path: Path, parts: tuple[Shim, Runtime], root: Path) -> Iterator[Containers]:
+async def box(tmp_path: Path, parts: tuple[Shim, Runtime], root: Path) -> AsyncIterator[Containers]:
     runner = Containers(tmp_path, *parts, root)
     yield runner
     await runner.supervisor.end(10)

@@ -140,8 +140,8 @@ def test_the_image_that_was_not_used_for_the_longest_time_makes_room(tmp_path: P
         make_image(tmp_path / f"layouts/{name}", [layer([file(name, os.urandom(900_000))])])
     first, second = place.pull("a").parent, place.pull("b").parent
     (tmp_path / "containers/run").mkdir()
-    name = parse_image(f"oci:{tmp_path}/layouts/a:latest", (tmp_path,))
-    assert place.store.use(name, "run") is not None
+    used = parse_image(f"oci:{tmp_path}/layouts/a:latest", (tmp_path,))
+    assert place.store.use(used, "run") is not None
     for each in (first, second):
         os.utime(each / "image.json", (1, 1))
     place.pull("c")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.model.errors import Conflict, CroupierError, NotFound, PermissionDenied
 from croupier.model.ids import TaskId
+from croupier.model.isolation import Feature, Isolation
 from tests.harness.tenants import Scene, as_user
 from tests.harness.world import make_task
 
@@ -67,6 +70,20 @@ def test_a_task_runs_as_a_permitted_user_only() -> None:
     errors = [each.error for each in verdict.tasks]
     assert [type(each) for each in errors] == [type(None), PermissionDenied, type(None)]
     assert str(errors[1]) == "client/anna may not run-as user:root"
+
+
+def test_a_task_runs_in_a_permitted_image_only() -> None:
+    scene = Scene()
+    scene.allow("boxes client/anna launch-image image:dir:/srv/*")
+    (agent,) = scene.state.agents.values()
+    agent.features = frozenset({Feature.IMAGES})
+    allowed, denied = (
+        replace(as_user(name, "nobody"), isolation=Isolation(image=image))
+        for name, image in (("t2", "dir:/srv/a"), ("t3", "dir:/other"))
+    )
+    verdict = scene.accept(scene.session, allowed, denied)
+    assert verdict.tasks[0].error is None
+    assert str(verdict.tasks[1].error) == "client/anna may not launch-image image:dir:/other"
 
 
 def test_the_agents_own_account_needs_permission() -> None:

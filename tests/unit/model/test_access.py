@@ -47,6 +47,9 @@ RULES = [
     rule("own client/root run-as user:(agent)"),
     rule("cluster client/anna read-metrics cluster"),
     rule("star client/star view *"),
+    rule("team client/anna launch-image image:docker://registry.org/team/*"),
+    rule("one client/dora launch-image image:dir:/srv/root"),
+    rule("images client/root launch-image image:*"),
 ]
 POLICY = AccessPolicy(True, GROUPS, {each.name: each for each in RULES})
 
@@ -89,6 +92,15 @@ POLICY = AccessPolicy(True, GROUPS, {each.name: each for each in RULES})
         ("vera", "read-output", "role:ads", ""),
         ("vera", "kill", "role:ads", ""),
         ("nobody", "view", "role:ads", ""),
+        ("anna", "launch-image", "image:docker://registry.org/team/x:1", "team"),
+        ("anna", "launch-image", "image:docker://registry.org/other/x", ""),
+        ("anna", "launch-image", "image:dir:/srv/root", ""),
+        ("dora", "launch-image", "image:dir:/srv/root", "one"),
+        ("dora", "launch-image", "image:dir:/srv/root2", ""),
+        ("root", "launch-image", "image:oci:/a/b:latest", "images"),
+        ("star", "launch-image", "image:dir:/srv/root", ""),
+        ("admin", "launch-image", "image:dir:/srv/root", "admin"),
+        ("otto", "launch-image", "image:dir:/srv/root", ""),
         ("agent/a1", "view", "role:ads", ""),
         ("master/admin", "administer", "cluster", ""),
         ("oidc/admin", "administer", "cluster", ""),
@@ -168,6 +180,12 @@ def test_a_task_without_a_user_runs_as_the_agent() -> None:
         "r client/x register agent:a",
         "r client/x run-as role:a",
         "r client/x view,administer role:a",
+        "r client/x launch-image user:a",
+        "r client/x view image:dir:/a",
+        "r client/x launch-image image:",
+        "r client/x launch-image image:a",
+        "r client/x launch-image image:docker://registry.org*",
+        "r client/x launch-image image:docker://*/x",
         ". client/x view role:a",
     ],
 )

@@ -57,9 +57,9 @@ def check(
         Such as client/alice; me for yourself.
     action
         register, run-as, view, read-output, kill, teardown, operate-agents, change-roles,
-        read-metrics or administer.
+        read-metrics, administer or launch-image.
     on
-        role:PATH, agent:ID, user:NAME or cluster.
+        role:PATH, agent:ID, user:NAME, image:NAME or cluster.
     group
         A further group of the principal, such as one of an identity provider; may be repeated.
     """
@@ -93,7 +93,7 @@ def grant(
         What it may do, such as register,run-as; may be repeated. See croupier access check --help.
     on
         role:PATH (with all roles below it), `role:**` (all roles), agent:ID, `agent:*`, user:NAME,
-        `user:*`, cluster, or `*` (everything).
+        `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*` (everything).
     """
     from croupier.ctl.policy import PolicyOptions
     from croupier.ctl.policy import grant as grant_rule

@@ -16,7 +16,7 @@ from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
-from croupier.master.core.suitability import check_suitable, require_user
+from croupier.master.core.suitability import check_suitable, require_image, require_user
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.access import Action, role_object
 from croupier.model.agent_orders import LaunchTask
@@ -165,7 +165,9 @@ def _check(
     """Check that a task can be launched on the remainder of the offers."""
     task.check()
     agent = state.agents[offer.agent_id]
-    require_user(state.permissions(framework.principal), agent, task)
+    permissions = state.permissions(framework.principal)
+    require_user(permissions, agent, task)
+    require_image(permissions, task)
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
     if not task.resources <= left:

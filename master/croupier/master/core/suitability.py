@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require
-from croupier.model.access import OWN_USER, Action, Permissions, user_object
+from croupier.model.access import OWN_USER, Action, Permissions, image_object, user_object
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import feature_names
 from croupier.model.task import TaskInfo
@@ -33,6 +33,16 @@ def check_suitable(agent: Agent, task: TaskInfo) -> None:
         )
     if task.command.secrets and not agent.takes_secrets:
         raise InvalidRequest(f"agent {agent.agent_id} {_NO_SECRETS_SENT}")
+
+
+def require_image(permissions: Permissions, task: TaskInfo) -> None:
+    """Check that the framework's principal may launch the task's image, if it has one.
+
+    Raises:
+        PermissionDenied: if it may not.
+    """
+    if task.isolation.image:
+        require(permissions, Action.LAUNCH_IMAGE, image_object(task.isolation.image))
 
 
 def require_user(permissions: Permissions, agent: Agent, task: TaskInfo) -> None:
