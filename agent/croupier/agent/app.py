@@ -23,8 +23,8 @@ from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.assembly import assemble
-from croupier.agent.isolation.disk import disk_isolator
 from croupier.agent.isolation.container_build import container_of
+from croupier.agent.isolation.disk import disk_isolator
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import NONE

@@ -65,13 +65,13 @@ def find_runtime(directory: Path, given: str = "") -> Runtime:
     Raises:
         Unavailable: if there is none, with the reason of each.
     """
+    names = (given,) if given else NAMES
+    found = {name: path for name in names if (path := find_tool(name))}
+    reasons = [f"{name} is not installed" for name in names if name not in found]
+    if not found:
+        raise Unavailable("; ".join(reasons))
     program = build_program(directory)
-    reasons = []
-    for name in (given,) if given else NAMES:
-        path = find_tool(name)
-        if not path:
-            reasons.append(f"{name} is not installed")
-            continue
+    for path in found.values():
         runtime = Runtime((path, *_options(path)), program)
         why = _try(runtime, directory)
         if not why:
