@@ -34,7 +34,11 @@ from tests.harness.secured import secured_master
 PUBLIC, METRICS, LINK = Requirement.PUBLIC, Requirement.READ_METRICS, Requirement.OUTPUT_LINK
 # Every route of both daemons. A new route needs a line here, and a requirement.
 MASTER_ROUTES = {"/metrics": METRICS, "/healthz": PUBLIC, "/readyz": PUBLIC}
-AGENT_ROUTES = {**MASTER_ROUTES, "/output/{framework_id}/{task_id}/{stream}": LINK}
+AGENT_ROUTES = {
+    **MASTER_ROUTES,
+    "/output/{framework_id}/{task_id}/{stream}": LINK,
+    "/usage/{framework_id}/{task_id}": LINK,
+}
 
 
 def url_of(daemon: Master | Agent, path: str, scheme: str = "http") -> str:

@@ -43,6 +43,7 @@ from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.supervisor import Supervisor
+from croupier.agent.task_usage import TaskUsage
 from croupier.agent.wire import Identity
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
@@ -118,6 +119,7 @@ class Agent:
         from croupier.agent.http_guards import http_guards
         from croupier.agent.output import OutputRoutes
         from croupier.agent.output_links import OutputLinks
+        from croupier.agent.usage_route import UsageRoute
         from croupier.process.http.server import HttpServer
 
         config = self._config
@@ -140,6 +142,9 @@ class Agent:
         self._default_user = users.default
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)
         users.recover(self.state.live_runs())
+        usage = TaskUsage(self.state, isolation)
+        metrics.tell_statuses(usage.on_status)
+        self._own("usage", usage.run())
         links = OutputLinks(self._clock, are_required=credential.has_any)
         output = OutputRoutes(sandboxes, self.state.is_live, links)
         names = (config.hostname, config.http.host, *config.http_names)
@@ -148,7 +153,7 @@ class Agent:
             registry,
             self._clock,
             self._waits_for,
-            output.routes(),
+            [*output.routes(), *UsageRoute(self.state, usage, config.isolate).routes()],
             names,
             tls=tls,
             guards=http_guards(config, links, tls, is_authenticated=credential.has_any),
@@ -171,7 +176,7 @@ class Agent:
         janitor = Janitor(sandboxes, self._clock)
         janitor.adopt([*self.state.tasks, *self.state.voided])
         registry.register(
-            AgentView(self.state, self._is_registered, self._rejection, janitor, started_s)
+            AgentView(self.state, self._is_registered, self._rejection, janitor, started_s, usage)
         )
         put, clock = self._inbox.put_now, self._clock
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.janitor import Janitor
+from croupier.agent.task_usage import TaskUsage
 from croupier.model.health import PARTS
 from croupier.model.ranges import count
 from croupier.model.task import TaskState
@@ -25,6 +26,7 @@ class AgentView(Collector):
     Attributes:
         rejection: returns why masters reject the agent's credential; empty if they do not.
         started_s: the agent's start time, in seconds since 1970.
+        usage: of its tasks.
     """
 
     state: AgentState
@@ -32,6 +34,7 @@ class AgentView(Collector):
     rejection: Callable[[], str]
     janitor: Janitor
     started_s: float
+    usage: TaskUsage
 
     def collect(self) -> Iterator[Metric]:
         """Read all gauges. O(tasks)."""
@@ -113,6 +116,22 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
         "Resources of the agent; mem and disk in bytes, ranges as the count of their numbers.",
         _resources,
         ("resource", "state"),
+    ),
+    Family(
+        "agent_tasks_cpu_seconds",
+        "Time of all cpus that tasks have used; a task's own from its start.",
+        lambda view: view.usage.cpu_s,
+        is_counter=True,
+    ),
+    Family(
+        "agent_tasks_memory_peak_bytes",
+        "Sum of the memory peaks of live tasks, measured every 10 s.",
+        lambda view: view.usage.memory_peak,
+    ),
+    Family(
+        "agent_tasks_disk_bytes",
+        "Size of the sandboxes of live tasks with a disk limit.",
+        lambda view: view.usage.disk_bytes,
     ),
     Family("agent_tasks", "Tasks in the agent's records, by state.", _tasks, ("state",)),
 )

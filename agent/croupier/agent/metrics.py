@@ -6,7 +6,7 @@ Labels are bounded: states, reasons, outcomes and steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -17,7 +17,7 @@ from croupier.agent.core.events import Event
 from croupier.agent.core.tasks import Key
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
-from croupier.model.task import TaskState, TaskStatus
+from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
@@ -32,8 +32,18 @@ _OUTCOMES: Final[dict[type[Event], str]] = {
 _ANSWERS = (ev.Started, ev.NotStarted, ev.LaunchFailed, ev.Adopted, ev.Exited, ev.Vanished)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
+_LIMITS: Final = {
+    Reason.MEMORY_LIMIT: "memory",
+    Reason.DISK_LIMIT: "disk",
+    Reason.TIMED_OUT: "time",
+}
+
 # Names without the prefix `croupier_` and without `_total`, HELP texts, and labels.
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "agent_task_limits_exceeded": (
+        "Tasks that failed because they exceeded a limit: memory, disk or time.",
+        ("limit",),
+    ),
     "agent_task_transitions": ("Task state transitions.", ("state", "reason")),
     "agent_status_updates": (
         "Status updates by outcome: sent, resent or acknowledged.",
@@ -60,6 +70,7 @@ HISTOGRAMS: Final = {
 }
 # Label values that are exported as 0 before their first event.
 _LABEL_VALUES = {
+    "agent_task_limits_exceeded": tuple(_LIMITS.values()),
     "agent_status_updates": ("sent", "resent", "acknowledged"),
     "agent_container_errors": ("user", "sandbox", "exec"),
     "agent_recovered_tasks": tuple(_OUTCOMES.values()),
@@ -73,6 +84,7 @@ class Metrics:
         self._clock = clock
         self._ordered_at: dict[Key, float] = {}
         self._adopting: dict[Key, str] = {}
+        self._on_status: Callable[[TaskStatus], None] = lambda _: None
         self._counters = {
             name: Counter(f"croupier_{name}", text, labels, registry=registry)
             for name, (text, labels) in COUNTERS.items()
@@ -109,6 +121,9 @@ class Metrics:
         match effect:
             case fx.Moved(status):
                 self._count("agent_task_transitions", status.state.name, status.reason.name)
+                if status.state.is_terminal and status.reason in _LIMITS:
+                    self._count("agent_task_limits_exceeded", _LIMITS[status.reason])
+                self._on_status(status)
                 _log_move(status)
             case fx.SendUpdates(_, statuses, again):
                 outcome = "resent" if again else "sent"
@@ -140,6 +155,10 @@ class Metrics:
                 pass
             case _:
                 assert_never(effect)
+
+    def tell_statuses(self, on_status: Callable[[TaskStatus], None]) -> None:
+        """Call `on_status` with each new status of a task."""
+        self._on_status = on_status
 
     def committed(self, seconds: float, size: int) -> None:
         """Count a commit of `size` bytes of records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 from croupier.model.ids import AgentId, FrameworkId, TaskId
-from croupier.net.output_links import VALID_S, derive_key, output_path, signed_link
+from croupier.net.output_links import VALID_S, derive_key, output_path, signed_link, usage_path
 
 
 class LinkKeys:
@@ -30,6 +30,14 @@ class LinkKeys:
         now_s: float,
     ) -> list[str]:
         """Return a link to each stream of a task, valid from `now_s`, in Unix seconds."""
-        key, expires = self.key_of(agent_id), int(now_s) + VALID_S
         paths = (output_path(framework_id, task_id, stream) for stream in streams)
-        return [signed_link(key, path, expires) for path in paths]
+        return [self._signed(agent_id, path, now_s) for path in paths]
+
+    def usage_link(
+        self, agent_id: AgentId, framework_id: FrameworkId, task_id: TaskId, now_s: float
+    ) -> str:
+        """Return a link to the usage of a task, valid from `now_s`, in Unix seconds."""
+        return self._signed(agent_id, usage_path(framework_id, task_id), now_s)
+
+    def _signed(self, agent_id: AgentId, path: str, now_s: float) -> str:
+        return signed_link(self.key_of(agent_id), path, int(now_s) + VALID_S)

@@ -1,4 +1,4 @@
-"""Links to the output of tasks, which a master signs and an agent verifies.
+"""Links to the output and usage of tasks, which a master signs and an agent verifies.
 
 Rule: a link permits to read one path on one agent, for about a minute. The key of an
 agent is derived from the secret of the cluster; masters send it in REGISTERED, and agents do not
@@ -31,6 +31,11 @@ def derive_key(secret: str, agent_id: AgentId) -> bytes:
 def output_path(framework_id: FrameworkId, task_id: TaskId, stream: str) -> str:
     """Return the path of a task's output on its agent, not encoded. Ids hold no slashes."""
     return f"/output/{framework_id}/{task_id}/{stream}"
+
+
+def usage_path(framework_id: FrameworkId, task_id: TaskId) -> str:
+    """Return the path of a task's usage on its agent, not encoded."""
+    return f"/usage/{framework_id}/{task_id}"
 
 
 def sign(key: bytes, path: str, expires: int) -> str:

@@ -1294,6 +1294,7 @@ class OutputLinks(_message.Message):
     STDOUT_FIELD_NUMBER: _builtins.int
     STDERR_FIELD_NUMBER: _builtins.int
     VALID_FOR_MS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task_id: _builtins.str
     agent_id: _builtins.str
@@ -1302,6 +1303,8 @@ class OutputLinks(_message.Message):
     stderr: _builtins.str
     valid_for_ms: _builtins.int
     """0: the links do not expire, because authentication is off."""
+    usage: _builtins.str
+    """Of what the task uses now, and of its limits, as JSON."""
     def __init__(
         self,
         *,
@@ -1312,10 +1315,11 @@ class OutputLinks(_message.Message):
         stdout: _builtins.str = ...,
         stderr: _builtins.str = ...,
         valid_for_ms: _builtins.int = ...,
+        usage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "http_address", b"http_address", "stderr", b"stderr", "stdout", b"stdout", "task_id", b"task_id", "valid_for_ms", b"valid_for_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "http_address", b"http_address", "stderr", b"stderr", "stdout", b"stdout", "task_id", b"task_id", "usage", b"usage", "valid_for_ms", b"valid_for_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
+from croupier.agent.app import Agent
 from croupier.agent.cleanup import clean_up
 from croupier.model.task import Reason, TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.processes import is_running
-from tests.harness.scripted_master import ScriptedMaster, shell
+from tests.harness.scripted_master import F, ScriptedMaster, shell
 from tests.integration.agent.conftest import RESOURCES, Start
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
@@ -87,3 +91,39 @@ async def test_limits_hold_after_kill_9_of_the_agent(
     for name, reason in (("slow", Reason.TIMED_OUT), ("filler", Reason.DISK_LIMIT)):
         end = await master.state(name, FAILED)
         assert Reason(end.reason) is reason, end.message
+
+
+async def fetched(agent: Agent, path: str) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{agent.http_address}{path}") as answer,
+    ):
+        assert answer.status != 200 or answer.headers["Cache-Control"] == "no-store"
+        return answer.status, await (answer.json() if answer.status == 200 else answer.text())
+
+
+async def test_the_usage_of_a_live_task_is_served_with_its_limits(
+    start: Start, master: ScriptedMaster
+) -> None:
+    serving = await start()
+    await master.agent()
+    line = "head -c 300k /dev/zero > f; while ! [ -e go ]; do sleep 0.05; done"
+    master.launch(shell("t1", line, "cpus:0.1;mem:16;disk:2", max_completion_ms=90_000))
+    await master.state("t1", RUNNING)
+
+    async def has_size() -> bool:
+        status, view = await fetched(serving.agent, f"/usage/{F}/t1")
+        assert status == 200
+        assert view["state"] == "RUNNING"
+        assert view["limits"]["disk_bytes"] == 2 * MIB
+        assert view["limits"]["completion_ms"] == 90_000
+        return bool(view["usage"]["disk_bytes"] >= 300 * 1024)
+
+    for _ in range(200):
+        if await has_size():
+            break
+        await asyncio.sleep(0.05)
+    else:
+        raise AssertionError("the sandbox was not measured")
+    for path, status in ((f"/usage/{F}/none", 404), ("/usage/a%20b/t1", 400), ("/usage/x", 404)):
+        assert (await fetched(serving.agent, path))[0] == status

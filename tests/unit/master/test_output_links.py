@@ -83,10 +83,15 @@ async def test_links_are_for_the_owner_and_readers_of_the_role(
     assert [each.task_id for each in answer.links] == (["t1", "t2"] if is_allowed else [])
     for each in answer.links:
         assert (each.agent_id, each.valid_for_ms) == (cluster.agent_id, VALID_S * 1000)
-        for stream, link in (("stdout", each.stdout), ("stderr", each.stderr)):
+        task = f"{cluster.framework_id}/{each.task_id}"
+        for path, link in (
+            (f"/output/{task}/stdout", each.stdout),
+            (f"/output/{task}/stderr", each.stderr),
+            (f"/usage/{task}", each.usage),
+        ):
             parts = urlsplit(link)
             query = dict(parse_qsl(parts.query))
-            assert parts.path == f"/output/{cluster.framework_id}/{each.task_id}/{stream}"
+            assert parts.path == path
             key = KEYS.key_of(cluster.agent_id)
             check_link(key, parts.path, query["expires"], query["signature"], NOW)
 
@@ -103,6 +108,7 @@ async def test_a_forgotten_task_is_found_by_its_agent(
 async def test_without_authentication_links_are_plain_paths(cluster: Cluster) -> None:
     (link,) = (await cluster.ask(ANONYMOUS, "t1", policy=AccessPolicy())).links
     assert link.stdout == f"/output/{cluster.framework_id}/t1/stdout"
+    assert link.usage == f"/usage/{cluster.framework_id}/t1"
     assert link.valid_for_ms == 0
 
 

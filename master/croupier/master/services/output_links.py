@@ -13,7 +13,7 @@ from croupier.master.link_keys import LinkKeys
 from croupier.model.access import Action, Permissions
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.net.output_links import VALID_S, output_path
+from croupier.net.output_links import VALID_S, output_path, usage_path
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb
 
@@ -65,7 +65,7 @@ def readable_tasks(
 async def links_to(
     tasks: list[ReadableTask], keys: LinkKeys | None, now_s: float
 ) -> pb.GetOutputLinksResponse:
-    """Return links to the output of tasks; without `keys` they need no signature.
+    """Return links to the output and usage of tasks; without `keys` they need no signature.
 
     `now_s` is the time in Unix seconds. Other tasks of the loop get their turn meanwhile.
     """
@@ -76,8 +76,10 @@ async def links_to(
         place = task.framework_id, task.task_id
         if keys is None:
             links = [quote(output_path(*place, stream)) for stream in STREAMS]
+            usage = quote(usage_path(*place))
         else:
             links = keys.links_of(task.agent_id, *place, STREAMS, now_s)
+            usage = keys.usage_link(task.agent_id, *place, now_s)
         answer.links.add(
             framework_id=task.framework_id,
             task_id=task.task_id,
@@ -85,6 +87,7 @@ async def links_to(
             http_address=task.http_address,
             stdout=links[0],
             stderr=links[1],
+            usage=usage,
             valid_for_ms=0 if keys is None else VALID_S * 1000,
         )
     return answer
