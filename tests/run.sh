@@ -16,30 +16,45 @@ if [ $# -gt 0 ]; then
     exit
 fi
 
-# Three shares side by side, which take about as long: tests that compute, tests of one part with
-# its peers, and tests of whole clusters. Development mode would also check memory for errors of C
-# code, of which there is none here but the shim, and makes Python slower by a fifth.
+# Development mode would also check memory for errors of C code, of which there is none here but the
+# shim, and makes Python slower by a fifth.
 PYTHONMALLOC=default
 export PYTHONMALLOC
-computing="tests/unit tests/property tests/scenarios"
-parts="tests/integration"
-rest="tests"
-for part in $computing $parts; do
-    rest="$rest --ignore=$part"
-done
 logs="$(mktemp -d)"
-# shellcheck disable=SC2086  # lists of words
-python -X dev -m pytest $computing >"$logs/computing" 2>&1 & first=$!
-# shellcheck disable=SC2086
-python -X dev -m pytest $parts >"$logs/parts" 2>&1 & second=$!
-trap 'kill "$first" "$second" 2>/dev/null || true; rm -rf "$logs"' EXIT
+export logs
+trap 'rm -rf "$logs"' EXIT
+
+# Shares of the tests: a name, and arguments of pytest. Tests of whole clusters and tests of one part
+# with its peers mostly wait; between them are those that compute. The last share of each kind takes
+# what the others leave.
+cat >"$logs/.shares" <<'END'
+unit tests/unit --ignore=tests/unit/sim
+whole-1 tests/e2e/test_[a-e]*
+agent tests/integration/agent
+whole-2 tests/e2e/test_[f-k]*
+property tests/property
+whole-3 tests/e2e/test_[l-r]*
+ctl tests/integration/ctl
+whole-4 tests/e2e/test_[!a-r]*
+simulator tests/unit/sim tests/scenarios
+etcd tests/integration/etcd
+parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd
+other tests --ignore=tests/unit --ignore=tests/property --ignore=tests/scenarios --ignore=tests/integration --ignore=tests/e2e
+END
+
+# Three at a time, from the top. Globs of a share are expanded here.
+echo; echo "== pytest, in shares"
 result=0
-# shellcheck disable=SC2086
-step python -X dev -m pytest $rest || result=$?
-wait "$second" || result=$?
-wait "$first" || result=$?
-for share in parts computing; do
-    echo; echo "== the share of $share"
-    cat "$logs/$share"
+xargs -P 3 -I '{}' sh -c '
+    set -- {}
+    name=$1; shift
+    code=0
+    python -X dev -m pytest "$@" >"$logs/$name" 2>&1 || code=$?
+    echo "$name: $(tail -n 1 "$logs/$name")"
+    exit "$code"
+' <"$logs/.shares" || result=1
+for log in "$logs"/*; do
+    echo; echo "== share ${log##*/}"
+    cat "$log"
 done
 exit "$result"

@@ -29,14 +29,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(scratch)]
     succeed([*build, str(REPO)], REPO)
     (wheel,) = scratch.glob("*.whl")
-    venv.create(scratch / "env", with_pip=True)
+    venv.create(scratch / "env")
+    # The pip of this environment installs into that one. Modules are compiled when they are used.
+    pip = [sys.executable, "-m", "pip", "--python", str(scratch / "env/bin/python")]
+    flags = ["--quiet", "--disable-pip-version-check", "--no-compile"]
+    succeed([*pip, "install", *flags, str(wheel)], scratch)
     outside = scratch / "outside"
     outside.mkdir()
 
     def run(program: str, *argv: str) -> str:
         return succeed([str(scratch / "env/bin" / program), *argv], outside)
 
-    run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
     return run
 
 
