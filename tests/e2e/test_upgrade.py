@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from tests.chaos.real.checker import check_tasks, unsettled
+from tests.harness.agent_process import UNISOLATED
 from tests.harness.cluster import processes_with
 from tests.harness.eventually import eventually
 from tests.upgrade.build import Build, extract_old_build
@@ -56,6 +57,7 @@ async def test_a_cluster_is_upgraded_in_place(
             upgrade.stop_keeper()
             upgrade.start_keeper(is_old=False)
         upgrade.environment = None
+        upgrade.agent_flags = UNISOLATED
         for step in order.steps:
             for name in step:
                 await upgrade.stop_daemon(name, order.stop)
@@ -79,6 +81,7 @@ async def test_a_cluster_of_a_hundred_running_and_a_thousand_ended_tasks_is_upgr
         for name in (AGENT, MASTER):
             await upgrade.stop_daemon(name, signal.SIGTERM)
         upgrade.environment = None
+        upgrade.agent_flags = UNISOLATED
         for name in (MASTER, AGENT):
             await upgrade.start_daemon(name)
         await upgrade.check_known()

@@ -38,6 +38,8 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Environment of daemons that are started next; None for that of the tests.
         self.environment: Mapping[str, str] | None = None
+        # Flags of all agents that are started next.
+        self.agent_flags: tuple[str, ...] = UNISOLATED
         self._channel: grpc.aio.Channel = make_channel(self.listen)
         self.operator = OperatorServiceStub(self._channel)
 
@@ -76,7 +78,7 @@ class Cluster:
         self._start(
             name, "croupier.agent", "--master", self.master, "--http", "127.0.0.1:0",
             "--work-dir", str(self.work_dir / name), "--hostname", name,
-            "--resources", resources, "--on-stop", on_stop, *UNISOLATED, *flags,
+            "--resources", resources, "--on-stop", on_stop, *self.agent_flags, *flags,
         )  # fmt: skip
 
         async def is_connected() -> bool:

@@ -38,6 +38,8 @@ class Upgrade(Cluster):
     def __init__(self, work_dir: Path, old: Build, short: int, tasks: int) -> None:
         super().__init__(work_dir)
         self.environment = old.environment
+        # The old agent knows no isolation.
+        self.agent_flags = ()
         self.short, self.tasks = short, tasks
         self._old = old
         self._keeper: subprocess.Popen[bytes] | None = None
