@@ -20,13 +20,19 @@ class AgentProcess:
     """An agent that a test starts, signals and ends by its pid."""
 
     def __init__(
-        self, master: Address, work_dir: Path, log: Path, resources: str, *flags: str
+        self,
+        master: Address,
+        work_dir: Path,
+        log: Path,
+        resources: str,
+        *flags: str,
+        isolation: str = UNISOLATED[1],
     ) -> None:
         """Prepare the command; `start` runs it. The log of the agent goes to `log`."""
         self._argv = [
             sys.executable, "-m", "croupier.agent", "--master", str(master),
             "--http", "127.0.0.1:0", "--work-dir", str(work_dir), "--resources", resources,
-            "--log-format", "json", *UNISOLATED, *flags,
+            "--log-format", "json", "--isolation", isolation, *flags,
         ]  # fmt: skip
         self.work_dir, self.log = work_dir, log
         self.prefix: tuple[str, ...] = ()
