@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import TASKS, all_of
+from croupier.ctl.live_usage import live_usage
 from croupier.ctl.operation import print_result
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.task import task_lines
+from croupier.ctl.views.task import is_live, task_lines
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import check_id
 
@@ -23,8 +22,19 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
         Conflict: if several frameworks have a task of that id, and none is named.
     """
     check_id("task", task_id)
-    view = run(target, partial(_find_task, task_id=task_id, framework_id=framework_id))
-    print_result(view, *task_lines(view), as_json=as_json)
+
+    async def found(master: Master) -> tuple[View, str]:
+        view = await _find_task(master, task_id, framework_id)
+        if not is_live(view):
+            return view, ""
+        security = target.credentials().security
+        use = await live_usage(master, view, security)
+        limits = {**view["limits"], **use.limits}
+        return {**view, "usage": use.usage, "limits": limits}, use.problem
+
+    view, problem = run(target, found)
+    lines = [*task_lines(view), *([f"  use so far is unknown: {problem}"] if problem else [])]
+    print_result(view, *lines, as_json=as_json)
 
 
 async def _find_task(master: Master, task_id: str, framework_id: str) -> View:
