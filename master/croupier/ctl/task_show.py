@@ -19,7 +19,8 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
     Raises:
         InvalidRequest: if an id is malformed.
         NotFound: if the master knows no such task.
-        Conflict: if several frameworks have a task of that id, and none is named.
+        Conflict: if several frameworks have a task of that id, none is named, and not one alone
+            still runs.
     """
     check_id("task", task_id)
 
@@ -46,6 +47,9 @@ async def _find_task(master: Master, task_id: str, framework_id: str) -> View:
     if not found:
         within = f" of framework {framework_id}" if framework_id else ""
         raise NotFound(f"no task {task_id!r}{within}")
+    running = [each for each in found if is_live(each)]
+    if len(running) == 1:
+        return running[0]
     if len(found) > 1:
         ids = ", ".join(each["framework_id"] for each in found)
         raise Conflict(

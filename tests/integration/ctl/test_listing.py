@@ -246,3 +246,9 @@ async def test_a_task_that_is_not_one(operator: ScriptedOperator) -> None:
     done = await croupier("task", "show", "t1", "--master", operator.address)
     assert done.code == 1
     assert "several frameworks have a task 't1': f1, f2; name one by --framework" in done.err
+    running = task_of("f3")
+    running.status.state = task_pb2.TASK_RUNNING
+    both.tasks.append(running)
+    done = await croupier("task", "show", "t1", "--master", operator.address)
+    assert done.out.splitlines()[0] == "task t1: RUNNING, code 0"
+    assert "use so far is unknown: the master gives no link" in done.out

@@ -31,7 +31,8 @@ def show(
     Parameters
     ----------
     framework
-        Id of the task's framework; needed if several frameworks have a task of that id.
+        Id of the task's framework; needed if several frameworks have a task of that id, unless
+        only one of these still runs.
     """
     from croupier.ctl.task_show import show_task
 
