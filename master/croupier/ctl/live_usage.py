@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
-from yarl import URL
 
 from croupier.ctl.connection import Master
 from croupier.ctl.views.amounts import View
@@ -80,7 +79,7 @@ async def fetch_use(links: pb.OutputLinks, security: ClientSecurity) -> LiveUse:
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     async with (
         aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
-        session.get(URL(root + links.usage, encoded=True), ssl=tls, allow_redirects=False) as got,
+        session.get(root + links.usage, ssl=tls, allow_redirects=False) as got,
     ):
         body = await got.content.read(MAX_BYTES)
     if got.status == 404:
