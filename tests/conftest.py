@@ -10,7 +10,7 @@ import tempfile
 import pytest
 
 import croupier.net  # noqa: F401 - before gRPC, which it makes silent
-from tests.harness import task_user  # noqa: F401 - sets the environment of agents
+from tests.harness import agent_defaults  # noqa: F401 - sets the environment of agents
 from tests.harness.guards import COUNTS
 
 # Shells start background jobs with SIGINT ignored, and processes inherit that. `run.sh` runs most

@@ -13,7 +13,7 @@ from typing import Any, Final
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses
 from tests.fuzz.http_attack import Route
-from tests.harness import task_user  # noqa: F401 - sets the environment of agents
+from tests.harness import agent_defaults  # noqa: F401 - sets the environment of agents
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 END_S: Final = 20.0

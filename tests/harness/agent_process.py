@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from croupier.net.address import Address
-from tests.harness import task_user  # noqa: F401 - sets the environment of agents
+from tests.harness import agent_defaults  # noqa: F401 - sets the environment of agents
 from tests.harness.compiled_shim import place_shim
 from tests.harness.eventually import eventually
 

@@ -14,8 +14,8 @@ from croupier.agent.config import AgentConfig
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources
 from croupier.net.address import Address
+from tests.harness.agent_defaults import SAME_USER
 from tests.harness.masters import ANY_PORT
-from tests.harness.task_user import SAME_USER
 
 # Of agents of tests that are not about isolation.
 UNISOLATED = IsolationFlags(isolation=("process",))

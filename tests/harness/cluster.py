@@ -21,7 +21,7 @@ from croupier.net.address import Address
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
-from tests.harness import task_user  # noqa: F401 - sets the environment of agents
+from tests.harness import agent_defaults  # noqa: F401 - sets the environment of agents
 from tests.harness.agent_process import UNISOLATED
 from tests.harness.compiled_shim import place_shim
 from tests.harness.eventually import eventually

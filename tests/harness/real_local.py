@@ -16,6 +16,7 @@ from croupier.net.address import Address
 from croupier.net.credential_search import CredentialFlags, find_credentials
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import free_addresses
+from tests.harness.agent_defaults import LOCAL_FLAGS
 from tests.harness.cluster import processes_with
 
 BIN = Path(sys.executable).parent
@@ -70,7 +71,8 @@ def running_local(work_dir: Path, *flags: str, bin_dir: Path = BIN) -> Iterator[
     process = subprocess.Popen(
         [
             str(bin_dir / "croupier"), "local", "--master-port", str(listen.port),
-            "--http-port", str(http.port), "--work-dir", str(work_dir / "cluster"), *flags,
+            "--http-port", str(http.port), "--work-dir", str(work_dir / "cluster"),
+            *LOCAL_FLAGS, *flags,
         ],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
     )  # fmt: skip

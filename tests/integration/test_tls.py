@@ -28,11 +28,11 @@ from croupier.process.tls.flags import TlsFlags
 from croupier.sdk import Credentials, Framework
 from croupier.v1.operator_pb2 import GetMasterRequest
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.agent_defaults import SAME_USER
 from tests.harness.agents import UNISOLATED
 from tests.harness.certificates import HOUR, Authority, PemFiles, authority
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, running_master
-from tests.harness.task_user import SAME_USER
 
 PAST, FUTURE = (-2 * HOUR, -HOUR), (HOUR, 2 * HOUR)
 

@@ -15,11 +15,11 @@ from croupier.agent.config import AgentConfig, OnStop, Recovery
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources, read_boot_id
 from croupier.net.address import Address
+from tests.harness.agent_defaults import SAME_USER
 from tests.harness.agent_process import AgentProcess
 from tests.harness.agents import UNISOLATED
 from tests.harness.compiled_shim import place_shim
 from tests.harness.scripted_master import ScriptedMaster
-from tests.harness.task_user import SAME_USER
 
 RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 

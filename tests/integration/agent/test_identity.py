@@ -27,6 +27,7 @@ from croupier.net.address import Address
 from croupier.net.client_session import SessionTimes
 from croupier.net.token_file import create_token_file, make_token
 from croupier.process.tls.flags import TlsFlags
+from tests.harness.agent_defaults import SAME_USER
 from tests.harness.agents import RESOURCES, UNISOLATED, running_agent
 from tests.harness.certificates import PemFiles, authority
 from tests.harness.eventually import eventually
@@ -34,7 +35,6 @@ from tests.harness.masters import ANY_PORT, running_master
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import ScriptedMaster, shell
 from tests.harness.secured import SecuredMaster, secured_master
-from tests.harness.task_user import SAME_USER
 from tests.integration.agent.conftest import Start
 
 ADMIN = Principal(PrincipalName("client/local-admin"))

@@ -30,9 +30,6 @@ def local(
     A daemon that ends is restarted, on the same ports and files. Only you can use the cluster: your
     commands and frameworks find its credentials in ~/.config/croupier/credentials.
 
-    If you are root, each task runs as a uid of its own, which has access to nothing but its sandbox
-    and what all users may read. CROUPIER_TASK_USER=root in the environment runs tasks as root.
-
     Parameters
     ----------
     master_flags
@@ -67,7 +64,8 @@ def local(
         namespaces and container; auto, which is what this machine can do, if not given.
     task_user
         The user of tasks that name none, as of croupier-agent: own or an account. If not given,
-        own if you are root, and else you.
+        own if you are root, and else you. A uid of its own gives a task access to its sandbox, and
+        to what all users may read or execute.
     """
     from croupier.ctl.local.command import Place, run_local
     from croupier.ctl.local.plan import parse_spec
