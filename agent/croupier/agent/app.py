@@ -328,7 +328,7 @@ class Agent:
         if flags.isolation != (NONE,):
             disk = disk_isolator(sandboxes, flags.default_limits, self._inbox.put_now)
             disk.adopt(self.state.tasks.values())
-            self._opened.callback(disk.watch.close)
+            self._opened.callback(disk.close)
             self._own("disk", disk.watch.run())
             isolation = isolation.extended(disk)
         self.state.features = isolation.features

@@ -1,24 +1,33 @@
 """Enforces disk limits: ends a task whose sandbox takes more than its limit.
 
-The limit is that of the task, or `disk` of its resources, or the agent's default. The sandbox is
-watched; `disk_watch` tells how far a task gets beyond its limit. The size of the sandbox is told
-with the end of each task that has a limit.
+The limit is that of the task, or `disk` of its resources, or the agent's default. Where the file
+system has project quotas on, the kernel refuses what goes beyond it. The sandbox is watched as
+well; `disk_watch` tells how far a task gets beyond its limit. The size of the sandbox is told with
+the end of each task that has a limit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
-from croupier.agent.core.ending import NO_ENDING, Ending
+from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
 from croupier.agent.core.events import LimitExceeded
-from croupier.agent.core.tasks import Task
-from croupier.agent.isolation.disk_watch import MIB, DiskWatch
+from croupier.agent.core.tasks import Key, Task
+from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Watched
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.limits import limits_of
+from croupier.agent.isolation.project_quota import ProjectQuotas
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.isolation import Feature, Features, Limits, Usage
-from croupier.model.task import TaskInfo
+from croupier.model.task import Reason, TaskInfo
+from croupier.process.logging import get_logger
+
+_log = get_logger("croupier.agent")
+
+# A sandbox with so little room below its quota is full.
+FULL = 64 * 1024
 
 
 class DiskIsolator:
@@ -27,9 +36,22 @@ class DiskIsolator:
     name = "disk"
     features: Features = frozenset({Feature.DISK})
 
-    def __init__(self, watch: DiskWatch, defaults: Limits) -> None:
-        """Use `defaults` for tasks that name no limit."""
+    def __init__(
+        self,
+        watch: DiskWatch,
+        defaults: Limits,
+        quotas: ProjectQuotas | None = None,
+        open_sandbox: Callable[[Key], int] | None = None,
+    ) -> None:
+        """Use `defaults` for tasks that name no limit, and `quotas` if there are some."""
         self._watch, self._defaults = watch, defaults
+        self._quotas, self._open = quotas, open_sandbox
+
+    def close(self) -> None:
+        """Release what it holds open; quotas stay."""
+        self._watch.close()
+        if self._quotas is not None:
+            self._quotas.close()
 
     @property
     def watch(self) -> DiskWatch:
@@ -43,9 +65,16 @@ class DiskIsolator:
                 self._watch.add(task.run, task.key, limit)
 
     def prepare(self, launch: Launch) -> Launch:
-        """Watch the sandbox from now on."""
+        """Limit the sandbox, and watch it from now on.
+
+        Raises:
+            OSError: if the kernel refuses the quota.
+        """
         if limit := self._limit(launch.info):
             self._watch.add(launch.run, launch.key, limit)
+            with self._sandbox(launch.key) as sandbox:
+                if sandbox is not None and self._quotas is not None:
+                    self._quotas.limit(sandbox, limit)
         return launch
 
     def usage(self, run: str) -> Usage | None:
@@ -66,14 +95,44 @@ class DiskIsolator:
         watched = self._watch.measure_last(run)
         if watched is None:
             return NO_ENDING
-        return Ending(Usage(disk_bytes=watched.size), watched.exceeded)
+        exceeded = watched.exceeded or self._full(watched)
+        return Ending(Usage(disk_bytes=watched.size), exceeded)
 
     def forget(self, run: str) -> None:
-        """Stop watching."""
+        """Stop watching, and remove the quota. The sandbox may be gone already."""
+        watched = self._watch.get(run)
         self._watch.remove(run)
+        if watched is not None and self._quotas is not None:
+            with suppress(OSError), self._sandbox(watched.key) as sandbox:
+                if sandbox is not None:
+                    self._quotas.release(sandbox)
 
     def clean(self, known: Collection[str]) -> None:
         """Do nothing: sandboxes are removed by the janitor."""
+
+    @contextmanager
+    def _sandbox(self, key: Key) -> Iterator[int | None]:
+        """Open a sandbox for the context; None without quotas."""
+        if self._quotas is None or self._open is None:
+            yield None
+            return
+        fd = self._open(key)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _full(self, watched: Watched) -> Exceeded | None:
+        """Return the limit if the kernel has refused, or was about to refuse, further blocks."""
+        with suppress(OSError), self._sandbox(watched.key) as sandbox:
+            if sandbox is None or self._quotas is None:
+                return None
+            used = self._quotas.used(sandbox)
+            if used + FULL >= watched.limit:
+                watched.size = watched.peak = used
+                message = f"its sandbox reached its limit of {watched.limit / MIB:.1f} MiB"
+                return Exceeded(Reason.DISK_LIMIT, message)
+        return None
 
     def _limit(self, info: TaskInfo) -> int:
         """Return the limit of a task in bytes; 0 without one."""
@@ -89,4 +148,10 @@ def disk_isolator(
         disk = os.statvfs(sandboxes.root)
         return disk.f_bavail * disk.f_frsize
 
-    return DiskIsolator(DiskWatch(sandboxes.open_to_list, free, tell), defaults)
+    opened = sandboxes.open_to_list
+    try:
+        quotas: ProjectQuotas | None = ProjectQuotas(sandboxes.root)
+    except OSError as error:
+        _log.info("no_disk_quotas", directory=str(sandboxes.root), reason=error.strerror)
+        quotas = None
+    return DiskIsolator(DiskWatch(opened, free, tell), defaults, quotas, opened)
