@@ -323,7 +323,10 @@ class Agent:
     async def _isolate(self, work_dir: WorkDir, total: Resources, sandboxes: Sandboxes) -> Layers:
         """Prepare the isolation of tasks."""
         flags = self._config.isolate
-        isolation = await asyncio.to_thread(assemble, flags, total, work_dir.path)
+        has_own_uids = self._config.users.gives_own
+        isolation = await asyncio.to_thread(
+            assemble, flags, total, work_dir.path, has_own_uids=has_own_uids
+        )
         self._opened.callback(isolation.close)
         if flags.isolation != (NONE,):
             disk = disk_isolator(sandboxes, flags.default_limits, self._inbox.put_now)

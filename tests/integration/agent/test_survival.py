@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from croupier.agent.isolation.landlock import landlock_version
 from croupier.model.errors import InvalidRequest, NotLeader, Unavailable
 from croupier.model.task import Reason, TaskState
 from croupier.v1 import agent_pb2 as pb
@@ -19,6 +20,18 @@ from tests.integration.agent.conftest import RESOURCES, Serving, Start
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 KILLED, GONE = TaskState.KILLED, TaskState.GONE
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can have its processes only")
+
+
+def agent_apart(
+    master: ScriptedMaster, directory: Path, isolation: str = "process"
+) -> AgentProcess:
+    """Return an agent in a pid namespace whose first process, a shell, survives `kill -1`."""
+    log = directory / "agent.log"
+    agent = AgentProcess(master.address, directory / "work", log, RESOURCES, isolation=isolation)
+    words = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    agent.prefix = (*words, "/bin/sh", "-c", 'while :; do "$@"; sleep 0.1; done', "sh")
+    return agent
 
 
 async def killed(process: AgentProcess) -> None:
@@ -140,14 +153,11 @@ async def test_a_task_whose_shim_is_killed_too_is_ended_and_reported(
     assert not running_as(f"sleep {seconds}")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have processes of its own only")
+@AS_ROOT
 async def test_a_task_that_kills_all_processes_is_reported_by_the_next_agent(
     master: ScriptedMaster, tmp_path: Path
 ) -> None:
-    agent = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
-    # In a pid namespace of its own, whose first process, a shell, survives `kill -1`.
-    words = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-    agent.prefix = (*words, "/bin/sh", "-c", 'while :; do "$@"; sleep 0.1; done', "sh")
+    agent = agent_apart(master, tmp_path, "none")
     agent.start()
     try:
         await master.agent()
@@ -157,6 +167,28 @@ async def test_a_task_that_kills_all_processes_is_reported_by_the_next_agent(
         assert len(master.sessions) > 1
         master.launch(shell("t2", "exit 3"))
         assert (await master.state("t2", FAILED)).exit_code == 3
+    finally:
+        agent.end()
+
+
+@AS_ROOT
+async def test_a_task_that_kills_all_processes_reaches_only_its_own(
+    master: ScriptedMaster, tmp_path: Path
+) -> None:
+    if landlock_version() < 6:
+        pytest.skip("the kernel has no Landlock 6")
+    agent = agent_apart(master, tmp_path)
+    agent.start()
+    try:
+        await master.agent()
+        master.launch(program("t1", "sleep", "60"))
+        await master.state("t1", RUNNING)
+        master.launch(shell("t2", "kill -STOP -1; kill -KILL -1; exit 7"))
+        assert (await master.state("t2", FAILED)).exit_code == 7
+        master.launch(shell("t3", "exit 3"))
+        assert (await master.state("t3", FAILED)).exit_code == 3
+        assert len(master.sessions) == 1
+        assert master.states("t1")[-1] == RUNNING
     finally:
         agent.end()
 

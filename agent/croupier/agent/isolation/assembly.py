@@ -11,6 +11,7 @@ from croupier.agent.isolation.container_build import build_container
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import AUTO, LEVELS, NONE
+from croupier.agent.isolation.process import build_process
 from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.resources import Resources
@@ -23,11 +24,16 @@ _log = get_logger("croupier.agent")
 
 
 # Returns the isolators of a level, in the order in which they prepare a launch. Raises
-# Unavailable, with the reason, if the machine lacks what they need. May block for a second.
+# Unavailable, with the reason, if the machine lacks what they need, and InvalidRequest if it lacks
+# what a flag asks for. May block for a second.
 Builder = Callable[[Setting], Iterator[Isolator]]
 
 # By level. A level without an entry adds nothing to what the shim does for every task.
-BUILDERS: Final[Mapping[str, Builder]] = {"cgroup": build_cgroup, "container": build_container}
+BUILDERS: Final[Mapping[str, Builder]] = {
+    "process": build_process,
+    "cgroup": build_cgroup,
+    "container": build_container,
+}
 # `auto` warns if the machine lacks one of these. The others need tools that few tasks ask for.
 _EXPECTED: Final = ("process", "cgroup")
 
@@ -37,16 +43,23 @@ def assemble(
     total: Resources,
     work_dir: Path,
     builders: Mapping[str, Builder] = BUILDERS,
+    *,
+    has_own_uids: bool = False,
 ) -> Layers:
     """Return the isolators of an agent. Blocks; not for the loop.
 
+    `has_own_uids`: whether a task without a user gets a uid of its own.
+
     Raises:
-        InvalidRequest: if a level that the operator named is not available, with the reason.
+        InvalidRequest: if a level that the operator named is not available, or what a flag asks
+            for, with the reason.
     """
     if flags.isolation == (NONE,):
         return Layers()
     is_auto = flags.isolation == (AUTO,)
-    setting = Setting(flags, total, work_dir.absolute(), is_asked_for=not is_auto)
+    setting = Setting(
+        flags, total, work_dir.absolute(), is_asked_for=not is_auto, has_own_uids=has_own_uids
+    )
     built: list[Isolator] = []
     missing: dict[str, str] = {}
     for level in LEVELS:
@@ -55,7 +68,7 @@ def assemble(
         try:
             built += builders[level](setting)
         except (CroupierError, OSError) as error:
-            if not is_auto:
+            if not is_auto or isinstance(error, InvalidRequest):
                 raise InvalidRequest(f"--isolation {level}: {error}") from error
             missing[level] = str(error)
     _log_missing(missing)

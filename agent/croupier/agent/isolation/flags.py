@@ -15,6 +15,7 @@ from croupier.agent.isolation.image_flags import (
     parse_size,
 )
 from croupier.agent.isolation.levels import AUTO, format_levels, parse_levels
+from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits
 from croupier.model.task_limits import format_limits, parse_limits
 from croupier.process.cli import read_by
@@ -54,3 +55,11 @@ class IsolationFlags:
     cpu_quota: Literal["on", "off"] = "off"
     """Whether a task may never use more cpus than its resources state, even if others are idle.
     A task with a limit of cpus always keeps to that."""
+
+    undealt_ports: Literal["allow", "refuse"] = "allow"
+    """Whether a task may bind TCP ports that were not dealt to it. refuse needs Landlock 4 in the
+    kernel (Linux 6.7)."""
+
+    def __post_init__(self) -> None:
+        if self.undealt_ports == "refuse" and not {AUTO, "process"} & set(self.isolation):
+            raise InvalidRequest("--undealt-ports refuse needs --isolation process")

@@ -21,6 +21,7 @@ class Setting:
         total: the agent's resources.
         work_dir: absolute; different for each agent of a machine.
         is_asked_for: whether the operator named the level, rather than `auto`.
+        has_own_uids: whether a task without a user has a uid that no other live task has.
         closing: releases what isolators hold for the agent, when it stops; tasks may still run.
     """
 
@@ -28,4 +29,5 @@ class Setting:
     total: Resources
     work_dir: Path
     is_asked_for: bool = False
+    has_own_uids: bool = False
     closing: ExitStack = field(default_factory=ExitStack)

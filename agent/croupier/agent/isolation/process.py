@@ -1,0 +1,222 @@
+"""The isolation of a task's processes that needs no tool and no control group.
+
+What it enforces, by options of the shim:
+
+- umask 027, no core dumps, at most `files` open files, and no file larger than the disk limit. If
+  the task has a uid of its own, at most `pids` processes and threads.
+- No program gives the task more rights (`no_new_privs`). The capability bounding set is empty; a
+  task that is root keeps a few capabilities.
+- A Landlock domain: the task cannot trace, signal or read processes outside of it. With
+  `--undealt-ports refuse`, it can bind only the TCP ports that were dealt to it.
+- A filter of system calls that change the machine or are seldom needed and often attacked.
+
+A task in namespaces of its own starts through a tool that needs mounts and capabilities to make
+them. It gets the limits and the ports here; the tool does the rest inside.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from croupier.agent.core.ending import NO_ENDING, Ending
+from croupier.agent.isolation.capabilities import OwnCapabilities
+from croupier.agent.isolation.landlock import (
+    can_name_ports,
+    domain_option,
+    landlock_version,
+    ports_option,
+)
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.limits import limits_of
+from croupier.agent.isolation.seccomp import filter_bytes, is_supported
+from croupier.agent.isolation.setting import Setting
+from croupier.model.errors import InvalidRequest
+from croupier.model.isolation import Feature, Features, Limits, Usage
+
+UMASK: Final = 0o027
+# Thousandths of a MiB, in bytes.
+_MIB: Final = 1 << 20
+_MOST_PORT: Final = 65535
+_PREFIX: Final = "seccomp-"
+_ACTIONS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSetting:
+    """What the isolator is built for.
+
+    Attributes:
+        defaults: limits of tasks that name none.
+        directory: for the filter, which only the agent can write to.
+        has_own_uids: whether a task without a user has a uid that no other live task has.
+        are_ports_refused: whether only dealt TCP ports can be bound.
+        all_in_namespaces: whether each task gets namespaces of its own.
+        landlock: the version of this machine.
+    """
+
+    defaults: Limits
+    directory: Path
+    has_own_uids: bool = False
+    are_ports_refused: bool = False
+    all_in_namespaces: bool = False
+    landlock: int = 0
+
+
+class ProcessIsolator:
+    """Restricts each task by options of its shim."""
+
+    name: Final = "process"
+
+    def __init__(self, setting: ProcessSetting) -> None:
+        """Write the filter.
+
+        Raises:
+            OSError: if that fails.
+        """
+        self._setting = setting
+        self._capabilities = OwnCapabilities()
+        self._filter = write_filter(setting.directory, has_ports=setting.are_ports_refused)
+        features = {Feature.FILES}
+        if setting.are_ports_refused:
+            features.add(Feature.PORTS)
+        if setting.has_own_uids:
+            features.add(Feature.PIDS)
+        self.features: Features = frozenset(features)
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Add the options."""
+        limits = limits_of(launch.info, self._setting.defaults)
+        options = [*self._limits(launch, limits), f"umask={UMASK:o}"]
+        if self._is_inside(launch):
+            options += self._only_ports(launch)
+        else:
+            options += self._restrictions(launch)
+        return replace(launch, options=(*launch.options, *options))
+
+    def usage(self, run: str) -> Usage | None:
+        """Return None: the shim measures at the end."""
+
+    def is_empty(self, run: str) -> bool:  # noqa: ARG002
+        """Return True: it knows no processes."""
+        return True
+
+    def kill(self, run: str) -> None:
+        """Do nothing: the shim kills."""
+
+    def end(self, run: str) -> Ending:  # noqa: ARG002
+        """Return nothing: the shim reports what it has measured."""
+        return NO_ENDING
+
+    def forget(self, run: str) -> None:
+        """Do nothing: all ends with the process."""
+
+    def clean(self, known: Collection[str]) -> None:
+        """Do nothing, for the same reason."""
+
+    def _is_inside(self, launch: Launch) -> bool:
+        """Return whether a tool makes namespaces for the task."""
+        wanted = launch.info.isolation
+        return self._setting.all_in_namespaces or bool(
+            wanted.namespaces or wanted.no_network or wanted.image
+        )
+
+    def _limits(self, launch: Launch, limits: Limits) -> Iterator[str]:
+        yield _limit(resource.RLIMIT_CORE, 0)
+        if limits.files:
+            yield _limit(resource.RLIMIT_NOFILE, limits.files)
+        if limits.disk:
+            yield _limit(resource.RLIMIT_FSIZE, limits.disk * _MIB // 1000)
+        if limits.pids and launch.user is not None and launch.user.is_own:
+            yield _limit(resource.RLIMIT_NPROC, limits.pids)
+
+    def _restrictions(self, launch: Launch) -> Iterator[str]:
+        yield self._capabilities.option(os.geteuid() if launch.user is None else launch.user.uid)
+        yield "no-new-privs"
+        ports = _ports(launch) if self._setting.are_ports_refused else None
+        domain = domain_option(self._setting.landlock, ports)
+        if domain:
+            yield domain
+        if self._filter is not None:
+            yield f"seccomp={self._filter}"
+
+    def _only_ports(self, launch: Launch) -> Iterator[str]:
+        if self._setting.are_ports_refused:
+            yield "no-new-privs"
+            yield ports_option(_ports(launch))
+
+
+def probed(setting: ProcessSetting) -> ProcessIsolator:
+    """Return the isolator for this machine.
+
+    Raises:
+        InvalidRequest: if ports are to be refused, and the kernel cannot do that.
+        OSError: if the filter cannot be written.
+    """
+    version = landlock_version()
+    if setting.are_ports_refused and not can_name_ports(version):
+        raise InvalidRequest(
+            f"--undealt-ports refuse needs Landlock 4 in the kernel (Linux 6.7); it has {version}"
+        )
+    return ProcessIsolator(replace(setting, landlock=version))
+
+
+def build_process(setting: Setting) -> Iterator[ProcessIsolator]:
+    """Yield the isolator of the level process.
+
+    Raises:
+        InvalidRequest, OSError: as `probed`.
+    """
+    yield probed(
+        ProcessSetting(
+            setting.flags.default_limits,
+            setting.work_dir,
+            has_own_uids=setting.has_own_uids,
+            are_ports_refused=setting.flags.undealt_ports == "refuse",
+            all_in_namespaces="namespaces" in setting.flags.isolation,
+        )
+    )
+
+
+def write_filter(directory: Path, *, has_ports: bool) -> Path | None:
+    """Write the filter of system calls to a file of its own, atomically; remove older ones.
+
+    Return None if the kernel or the kind of machine has no filters.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    if not is_supported() or not _ACTIONS.exists():
+        return None
+    content = filter_bytes(has_ports=has_ports)
+    path = directory.absolute() / f"{_PREFIX}{sha256(content).hexdigest()[:16]}"
+    with NamedTemporaryFile(dir=directory, prefix=f".{_PREFIX}", delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            Path(file.name).rename(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(file.name).unlink()
+            raise
+    for other in directory.glob(f"*{_PREFIX}*"):
+        if other.name != path.name and other.name.lstrip(".").startswith(_PREFIX):
+            other.unlink(missing_ok=True)
+    return path
+
+
+def _limit(number: int, most: int) -> str:
+    return f"limit={number}:{most}:{most}"
+
+
+def _ports(launch: Launch) -> list[tuple[int, int]]:
+    """Return the dealt ports; what is no port cannot be bound in any case."""
+    ranges = launch.info.resources.ranges.get("ports", ())
+    return [(first, min(last, _MOST_PORT)) for first, last in ranges if first <= _MOST_PORT]

@@ -1,0 +1,125 @@
+"""The options that the level process gives to the shim."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.isolation import process
+from croupier.agent.isolation.capabilities import ROOT_KEPT, OwnCapabilities
+from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.landlock import domain_option
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.process import ProcessIsolator, ProcessSetting, probed, write_filter
+from croupier.agent.unix_user import UnixUser
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.isolation import Feature, Isolation, Limits
+from croupier.model.resources import NOTHING, Resources
+from croupier.model.task import Command, TaskInfo
+
+INFO = TaskInfo(TaskId("t1"), Command(("true",)), NOTHING)
+LAUNCH = Launch("r-1", (FrameworkId("F1"), TaskId("t1")), INFO, "/s", ("true",), {})
+DEFAULTS = Limits(pids=4096, files=65536)
+OWN = UnixUser("task", 2_000_007, 2_000_007, (), is_own=True)
+
+
+def options(setting: ProcessSetting, launch: Launch = LAUNCH) -> tuple[str, ...]:
+    return ProcessIsolator(setting).prepare(launch).options
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> ProcessSetting:
+    return ProcessSetting(DEFAULTS, tmp_path, landlock=7)
+
+
+def test_a_task_gets_limits_and_restrictions(setting: ProcessSetting, tmp_path: Path) -> None:
+    found = options(setting)
+    capabilities = OwnCapabilities().option(os.geteuid())
+    assert found[:3] == ("limit=4:0:0", "limit=7:65536:65536", "umask=27")
+    assert found[3:6] == (capabilities, "no-new-privs", "landlock=0:0:3")
+    assert found[6:] == (f"seccomp={next(tmp_path.glob('seccomp-*'))}",)
+
+
+def test_limits_come_from_the_task_first(setting: ProcessSetting) -> None:
+    limits = Limits(pids=10, files=20, disk=1500)
+    launch = replace(LAUNCH, info=replace(INFO, limits=limits), user=OWN)
+    found = options(setting, launch)
+    assert found[:4] == (
+        "limit=4:0:0",
+        "limit=7:20:20",
+        f"limit=1:{1536 * 1024}:{1536 * 1024}",
+        "limit=6:10:10",
+    )
+    shared = replace(launch, user=replace(OWN, is_own=False))
+    assert not any(option.startswith("limit=6:") for option in options(setting, shared))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [Isolation(namespaces=True), Isolation(no_network=True), Isolation(image="dir:/srv/root")],
+)
+def test_what_a_tool_does_inside_is_left_to_it(setting: ProcessSetting, wanted: Isolation) -> None:
+    launch = replace(LAUNCH, info=replace(INFO, isolation=wanted))
+    assert options(setting, launch) == ("limit=4:0:0", "limit=7:65536:65536", "umask=27")
+    assert options(replace(setting, all_in_namespaces=True)) == options(setting, launch)
+
+
+def test_dealt_ports_are_named(setting: ProcessSetting) -> None:
+    refusing = replace(setting, are_ports_refused=True)
+    info = replace(INFO, resources=Resources.parse("ports:[31000-31001,31005-31005]"))
+    found = options(refusing, replace(LAUNCH, info=info))
+    assert "landlock=0:1:3:31000-31001,31005-31005" in found
+    assert "landlock=0:1:3:" in options(refusing)
+    inside = options(replace(refusing, all_in_namespaces=True), replace(LAUNCH, info=info))
+    assert inside[3:] == ("no-new-privs", "landlock=0:1:0:31000-31001,31005-31005")
+    info = replace(INFO, resources=Resources.parse("ports:[65530-70000,80000-80001]"))
+    assert "landlock=0:1:3:65530-65535" in options(refusing, replace(LAUNCH, info=info))
+
+
+def test_features_follow_from_the_setting(setting: ProcessSetting) -> None:
+    assert ProcessIsolator(setting).features == {Feature.FILES}
+    more = replace(setting, has_own_uids=True, are_ports_refused=True)
+    assert ProcessIsolator(more).features == {Feature.FILES, Feature.PIDS, Feature.PORTS}
+
+
+def test_an_old_kernel_gets_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert [domain_option(version) for version in (0, 1, 2, 5, 6)] == [
+        "",
+        "",
+        "landlock=2840:0:0",
+        "landlock=2840:0:0",
+        "landlock=0:0:3",
+    ]
+    monkeypatch.setattr(process, "landlock_version", lambda: 3)
+    assert probed(ProcessSetting(DEFAULTS, tmp_path)).features == {Feature.FILES}
+    with pytest.raises(InvalidRequest, match=r"needs Landlock 4 .* it has 3"):
+        probed(ProcessSetting(DEFAULTS, tmp_path, are_ports_refused=True))
+
+
+def test_capabilities_of_an_agent_that_may_drop_them_or_not() -> None:
+    root = OwnCapabilities("CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n")
+    assert (root.option(0), root.option(7)) == (f"bounding={ROOT_KEPT:x}", "bounding=0")
+    other = OwnCapabilities("CapEff:\t0000000000000000\nCapBnd:\t00000000000000ff\n")
+    assert other.option(7) == "bounding=ff"
+
+
+def test_a_filter_is_written_once_and_older_ones_removed(tmp_path: Path) -> None:
+    (tmp_path / "seccomp-0123456789abcdef").write_bytes(b"old")
+    (tmp_path / ".seccomp-left").write_bytes(b"half")
+    path = write_filter(tmp_path, has_ports=False)
+    assert path is not None
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert write_filter(tmp_path, has_ports=True) != path
+
+
+def test_refused_ports_need_the_level() -> None:
+    IsolationFlags(undealt_ports="refuse")
+    IsolationFlags(undealt_ports="refuse", isolation=("process", "cgroup"))
+    for levels in (("none",), ("cgroup",)):
+        with pytest.raises(InvalidRequest, match="needs --isolation process"):
+            IsolationFlags(undealt_ports="refuse", isolation=levels)
