@@ -37,7 +37,7 @@ SLOWLY = (
 IN_MANY = (
     "for i in $(seq 12); do (x=$(head -c 4m /dev/zero | tr '\\0' a); sleep 2) & done; wait; exit 3"
 )
-NO_BOUNDS = Bounds()
+NO_BOUNDS, SMALL = Bounds(), Bounds(32 * MIB, 16 * MIB, 500, 50_000, 10)
 SPIN = "while :; do :; done"
 
 
