@@ -50,7 +50,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("outcome",),
     ),
     "agent_container_errors": (
-        "Launches that failed, by step: user, sandbox or exec.",
+        "Launches that failed, by step: user, sandbox, secrets, isolation or exec.",
         ("step",),
     ),
     "agent_outdated_orders": ("Kills refused because their framework epoch was old.", ()),
@@ -72,7 +72,7 @@ HISTOGRAMS: Final = {
 _LABEL_VALUES = {
     "agent_task_limits_exceeded": tuple(_LIMITS.values()),
     "agent_status_updates": ("sent", "resent", "acknowledged"),
-    "agent_container_errors": ("user", "sandbox", "exec"),
+    "agent_container_errors": ("user", "sandbox", "secrets", "isolation", "exec"),
     "agent_recovered_tasks": tuple(_OUTCOMES.values()),
 }
 
@@ -170,7 +170,7 @@ class Metrics:
         self._seconds["agent_turn"].observe(seconds)
 
     def launch_failed(self, step: str) -> None:
-        """Count a launch that failed at `step`: user, sandbox or exec."""
+        """Count a launch that failed at `step`."""
         self._count("agent_container_errors", step)
 
     def record_lost(self) -> None:
