@@ -17,6 +17,7 @@ import pytest
 from croupier.ctl.local.children import descendants
 from croupier.ctl.signals import SAME_SIGNAL_S
 from croupier.net.transport import free_addresses
+from tests.harness.agent_defaults import LOCAL_FLAGS
 from tests.harness.command import croupier, ended, environment, started
 from tests.harness.eventually import eventually
 
@@ -160,7 +161,7 @@ async def test_logs_are_kept_after_a_failure(tmp_path: Path) -> None:
 
 
 async def test_logs_are_removed_without_a_failure(tmp_path: Path) -> None:
-    words = ("local", "--agents", "1", "--master-port", "0", "--http-port", "0")
+    words = ("local", "--agents", "1", "--master-port", "0", "--http-port", "0", *LOCAL_FLAGS)
     async with started(*words, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), 30)
