@@ -37,10 +37,11 @@ def parse_size(text: str) -> int:
         InvalidRequest: if it is not an amount above 0.
     """
     try:
-        size = Resources.parse(f"disk:{text}")["disk"] * _MIB // 1000
+        given = Resources.parse(f"disk:{text}")
     except InvalidRequest as error:
         raise InvalidRequest(f"{text!r} is not an amount such as 10GB") from error
-    if not size:
+    size = given["disk"] * _MIB // 1000
+    if not size or set(given.scalars) != {"disk"} or given.ranges or given.sets:
         raise InvalidRequest(f"{text!r} is not an amount such as 10GB")
     return size
 
