@@ -132,12 +132,12 @@ async def test_it_has_the_variables_of_the_task_and_none_of_the_runtime(box: Con
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 async def test_it_runs_as_its_user_without_rights_of_its_own(box: Containers) -> None:
     user = UnixUser("nobody", NOBODY.pw_uid, NOBODY.pw_gid, (NOBODY.pw_gid,))
-    line = "id -u; touch mine; grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status"
+    line = "id -u; touch mine; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status"
     code, output = await box.ran("t1", line, user=user)
     assert code == 0
     uid, *facts = output.split("\n")
     assert int(uid) == NOBODY.pw_uid
-    assert [each.split()[-1] for each in facts if each] == ["0" * 16, "0" * 16, "1"]
+    assert [each.split()[-1] for each in facts if each] == ["0" * 16, "0" * 16, "1", "2"]
     assert (box.home("t1") / "mine").stat().st_uid == NOBODY.pw_uid
 
 

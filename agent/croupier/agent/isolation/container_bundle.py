@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from croupier.agent.isolation.seccomp import is_supported, oci_profile
+
 # Where the program that starts the task is inside the container.
 INIT: Final = "/.croupier-init"
 TMP_SIZE: Final = "256m"
@@ -81,6 +83,8 @@ def configuration(contents: Contents) -> dict[str, Any]:
         "maskedPaths": list(_MASKED),
         "readonlyPaths": list(_READ_ONLY),
     }
+    if is_supported():
+        linux["seccomp"] = oci_profile()
     return {
         "ociVersion": "1.0.2",
         "hostname": socket.gethostname()[:64] or "task",
