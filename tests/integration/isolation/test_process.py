@@ -162,3 +162,35 @@ class TestRefused:
         assert await isolated.run(PYTHON, "-S", "-c", trace, user=user) == "-1 1\n-1 1\n"
         line = f"kill -9 {other}; cat /proc/{other}/environ; true"
         assert await isolated.run("sh", "-c", line, user=user, name="t2") == ""
+
+
+async def test_a_task_that_opens_files_without_end_meets_its_limit(isolated: Isolated) -> None:
+    program = (
+        "import os\n"
+        "try:\n"
+        "    for number in range(100_000): os.dup(0)\n"
+        "except OSError as error: print(number < 4096, error.errno)\n"
+    )
+    assert await isolated.run(PYTHON, "-S", "-c", program) == "True 24\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a task a uid of its own")
+async def test_a_task_that_forks_without_end_meets_its_limit(isolated: Isolated) -> None:
+    """It ends by itself after 1,000 processes, should there be no limit."""
+    program = (
+        "import os, time\n"
+        "try:\n"
+        "    for number in range(1_000):\n"
+        "        if not os.fork(): time.sleep(60)\n"
+        "except OSError as error: print(number < 200, error.errno)\n"
+    )
+    assert await isolated.run(PYTHON, "-S", "-c", program, user=OWN) == "True 11\n"
+    own = [path for path in Path("/proc").glob("[0-9]*") if _uid_of(path) == OWN.uid]
+    assert not own
+
+
+def _uid_of(path: Path) -> int:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return -1
