@@ -80,7 +80,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Images]:
 async def test_a_task_waits_for_its_image_and_others_do_not(
     start: Start, master: ScriptedMaster, images: Images
 ) -> None:
-    await start(isolate=images.flags())
+    await start(isolate=images.flags("process"))
     await master.agent()
     master.launch(
         shell("boxed", 'test "$IN" = image && test -e /bin/busybox', isolation=images.isolation),
@@ -139,7 +139,7 @@ async def test_the_memory_of_a_container_is_limited(
 ) -> None:
     images.open()
     try:
-        serving = await start(isolate=images.flags("cgroup"))
+        serving = await start(isolate=images.flags("process", "cgroup"))
     except Exception as error:
         pytest.skip(f"no control groups here: {error}")
     await master.agent()

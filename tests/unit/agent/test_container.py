@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,15 @@ def test_a_container_gets_no_rights() -> None:
     assert process["rlimits"] == [{"type": "RLIMIT_NOFILE", "soft": 10, "hard": 20}]
     assert {each["type"] for each in made["linux"]["namespaces"]} == {"mount", "pid", "ipc", "uts"}
     assert "cgroupsPath" not in made["linux"]
+
+
+def test_no_limit_is_above_the_present_one() -> None:
+    present = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if present < 0:
+        pytest.skip("this process has no limit of open files")
+    contents = replace(CONTENTS, options=(f"limit=7:{present + 1}:{present + 2}",))
+    expected = {"type": "RLIMIT_NOFILE", "soft": present, "hard": present}
+    assert configuration(contents)["process"]["rlimits"] == [expected]
 
 
 def test_only_the_sandbox_is_writable() -> None:

@@ -171,14 +171,19 @@ def _process(contents: Contents) -> dict[str, Any]:
 
 
 def _limits(options: Iterable[str]) -> Iterable[dict[str, Any]]:
-    """Return the limits of the shim's options, which the runtime's own may have replaced."""
+    """Return the limits of the shim's options, which the runtime's own may have replaced.
+
+    As in the shim, none is above the present hard limit, which few may raise.
+    """
     for option in options:
         name, _, text = option.partition("=")
         if name == "limit":
             number, soft, hard = text.split(":")
             known = _LIMITS.get(int(number))
             if known:
-                yield {"type": known, "soft": int(soft), "hard": int(hard)}
+                present = resource.getrlimit(int(number))[1]
+                most = int(hard) if present < 0 else min(int(hard), present)
+                yield {"type": known, "soft": min(int(soft), most), "hard": most}
 
 
 def _mounts(contents: Contents) -> Iterable[dict[str, Any]]:
