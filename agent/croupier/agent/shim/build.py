@@ -31,7 +31,7 @@ COMPILE_S = 20.0
 _CHECK_S = 5.0
 _VERSION = b"croupier-shim 2\n"
 _SOURCE = Path(__file__).with_name("shim.c")
-_HEADER = Path(__file__).with_name("restrictions.h")
+_HEADERS = tuple(Path(__file__).with_name(name) for name in ("restrictions.h", "box.h"))
 _FALLBACK = Path(__file__).with_name("fallback.py")
 # A static program starts faster, but not every machine has a static C library.
 _FLAGS = (("-O2", "-s", "-static"), ("-O2", "-s"), ())
@@ -74,7 +74,7 @@ def prepare_shim(directory: Path) -> Shim:
     Blocks while it compiles, 20 s at most. This happens once for each version of the source: the
     program is kept in `directory`, and older ones are removed.
     """
-    source = _SOURCE.read_bytes() + _HEADER.read_bytes()
+    source = b"".join(path.read_bytes() for path in (_SOURCE, *_HEADERS))
     name = hashlib.sha256(source + platform.machine().encode()).hexdigest()[:16]
     path = directory / f"shim-{name}"
     if not works(path, _VERSION):

@@ -17,6 +17,16 @@ from select import poll
 
 # The interpreter starts without any directory but those of the standard library.
 sys.path.append(__file__.rsplit("/", 4)[0])
+from croupier.agent.shim.box import (
+    CHANNEL,
+    FIRST_INSIDE,
+    INSIDE,
+    STEP,
+    await_start,
+    find_signal,
+    hand_over,
+    tell,
+)
 from croupier.agent.shim.restrictions import (
     Failed,
     Options,
@@ -120,8 +130,9 @@ def become(
     options: Options,
     argv: list[bytes],
     environment: dict[bytes, bytes],
+    channel: int,
 ) -> Failed:
-    """Become the task; return why that failed (in the child)."""
+    """Become the task, or bubblewrap; return why that failed (in the child)."""
     os.setsid()
     try:
         os.chdir(directory)
@@ -133,14 +144,19 @@ def become(
         if os.getppid() != shim:
             os._exit(1)
         restrict_late(options)
+        if options.is_boxed:
+            hand_over(options, channel)
     except Failed as failed:
         return failed
+    if options.is_boxed:
+        # Prefixed again: the variables have no effect on bubblewrap.
+        return Failed(STEP, execute(argv, {PREFIX + n: v for n, v in environment.items()}))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return Failed("exec", execute(argv, environment))
 
 
-def start(directory: str, options: Options, words: list[str]) -> int:
-    """Start the task; return its pid.
+def start(directory: str, options: Options, words: list[str], channel: int = -1) -> int:
+    """Start the task, or bubblewrap with the channel; return its pid.
 
     Raises:
         Failed: if it cannot be started.
@@ -149,7 +165,7 @@ def start(directory: str, options: Options, words: list[str]) -> int:
     prctl(PR_SET_DUMPABLE, 0)
     try:
         prepare(options)
-        return fork(directory, options, words)
+        return fork(directory, options, words, channel)
     finally:
         if options.ruleset >= 0:
             os.close(options.ruleset)
@@ -158,7 +174,7 @@ def start(directory: str, options: Options, words: list[str]) -> int:
             os.close(score[0])
 
 
-def fork(directory: str, options: Options, words: list[str]) -> int:
+def fork(directory: str, options: Options, words: list[str], channel: int) -> int:
     """Start the task in a child; return its pid.
 
     Raises:
@@ -179,7 +195,7 @@ def fork(directory: str, options: Options, words: list[str]) -> int:
         raise Failed("exec", error.errno or errno.EAGAIN) from None
     if task == 0:
         try:
-            failed = become(shim, directory, options, argv, environment)
+            failed = become(shim, directory, options, argv, environment, channel)
             os.write(writing, f"{failed.step} {failed.number}".encode())
         finally:
             os._exit(1)
@@ -253,6 +269,44 @@ def wait_for_end(task: int, options: Options) -> str:
             end_children(task)
 
 
+def start_box(directory: str, options: Options, words: list[str]) -> tuple[int, int]:
+    """Start bubblewrap, and the task in it; return its pid and the channel.
+
+    Raises:
+        Failed: if that fails; nothing is left then.
+    """
+    reading, writing = os.pipe()
+    try:
+        box = start(directory, options, words, writing)
+    finally:
+        os.close(writing)
+    try:
+        await_start(reading, box)
+    except Failed:
+        sweep(box, options)
+        os.waitpid(box, 0)
+        raise
+    return box, reading
+
+
+def be_inside(directory: str, options: Options, words: list[str]) -> int:
+    """Supervise the task as process 1 of the box; return the exit code of the box."""
+    os.set_inheritable(CHANNEL, False)
+    os.closerange(FIRST_INSIDE, 65536)
+    try:
+        task = start(directory, options, words)
+    except Failed as failed:
+        tell(f"error {failed.step} {failed.number}\n")
+        return 1
+    tell("task\n")
+    end = wait_for_end(task, options)
+    kind, _, number = end.partition(" ")
+    if kind == "exit":
+        return int(number)
+    tell(end)
+    return 128 + int(number)
+
+
 def is_agent_gone() -> bool:
     """Return whether the agent has closed the pipe."""
     pipe = poll()
@@ -262,7 +316,8 @@ def is_agent_gone() -> bool:
 
 def main() -> int:
     """Supervise one task."""
-    told = read_options(sys.argv[2:])
+    is_inside = sys.argv[1:2] == [INSIDE]
+    told = read_options(sys.argv[2 + is_inside :])
     if told is None:
         print(PROTOCOL)
         return 0 if len(sys.argv) == 1 else 2
@@ -270,31 +325,43 @@ def main() -> int:
     # Python ignores these, and a program inherits that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    if is_inside:
+        return be_inside(sys.argv[2], *told)
     os.set_inheritable(RUN_FILE, False)
     os.set_inheritable(PIPE, False)
     os.closerange(FIRST_UNKNOWN, 65536)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     own = os.getpid()
     write_line(SHIM_LINE, f"shim {own} {stat_field(own, 22)}\n")
-    options, words = told
+    supervise(sys.argv[1], *told)
+    return 0
+
+
+def supervise(directory: str, options: Options, words: list[str]) -> None:
+    """Start the task, and record how it ends."""
+    channel = -1
     try:
-        task = start(sys.argv[1], options, words)
+        if options.is_boxed:
+            task, channel = start_box(directory, options, words)
+        else:
+            task = start(directory, options, words)
     except Failed as failed:
         line = f"error {failed.step} {failed.number}\n"
         write_line(TASK_LINE, line)
         report(line)
-        return 0
+        return
     line = f"task {task} {stat_field(task, 22)}\n"
     write_line(TASK_LINE, line)
     report(line)
     end = wait_for_end(task, options)
     sweep(task, options)
     os.waitpid(task, 0)
+    if channel >= 0:
+        end = find_signal(channel, end)
     write_line(USAGE_LINE, usage())
     write_line(END_LINE, end)
     if is_agent_gone():
         attempt(os.fdatasync, RUN_FILE)
-    return 0
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ def describe(program: str, error: StartError, *, is_own_user: bool = False) -> s
         return cannot_run(program, error.number) + hint
     if error.step == "user":
         return f"cannot become the task's user: {os.strerror(error.number)}"
+    if error.step == "isolation" and error.option == "boxed":
+        return "cannot isolate the task: bubblewrap failed; stderr of the task tells why"
     if error.step == "isolation":
         return f"cannot isolate the task ({error.option}): {os.strerror(error.number)}"
     return f"cannot enter the sandbox: {os.strerror(error.number)}"

