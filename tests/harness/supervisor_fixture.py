@@ -91,7 +91,8 @@ class TaskRunner:
         launch = launch_of(name, "/bin/sh", "-c", line)
         info = replace(launch.info, resources=Resources.parse(resources), limits=limits)
         with self.sandboxes.create(key(name), None, again=True) as sandbox:
-            self.supervisor.spawn(self.isolation.prepare(replace(launch, info=info)), sandbox)
+            launch = replace(launch, info=info, sandbox=sandbox.path)
+            self.supervisor.spawn(self.isolation.prepare(launch), sandbox)
 
     def shell(self, name: str, line: str, *options: str) -> None:
         """Start a task from a shell line."""

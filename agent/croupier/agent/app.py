@@ -137,7 +137,7 @@ class Agent:
         sandboxes = Sandboxes(work_dir.sandboxes)
         users = prepare_users(config.users, work_dir, sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
-        isolation = await self._isolate(work_dir, total, sandboxes)
+        isolation = await self._isolate(work_dir, total, sandboxes, shim)
         self.state.features |= users.features
         self._default_user = users.default
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)
@@ -320,12 +320,20 @@ class Agent:
             _log.error("isolation_not_cleaned", error=str(error))
         return self._supervisor
 
-    async def _isolate(self, work_dir: WorkDir, total: Resources, sandboxes: Sandboxes) -> Layers:
+    async def _isolate(
+        self, work_dir: WorkDir, total: Resources, sandboxes: Sandboxes, shim: Shim
+    ) -> Layers:
         """Prepare the isolation of tasks."""
-        flags = self._config.isolate
+        flags, secrets = self._config.isolate, self._config.secret_files
         has_own_uids = self._config.users.gives_own
         isolation = await asyncio.to_thread(
-            assemble, flags, total, work_dir.path, has_own_uids=has_own_uids
+            assemble,
+            flags,
+            total,
+            work_dir.path,
+            has_own_uids=has_own_uids,
+            shim=shim,
+            secrets=secrets,
         )
         self._opened.callback(isolation.close)
         if flags.isolation != (NONE,):

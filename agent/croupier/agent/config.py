@@ -129,6 +129,12 @@ class AgentConfig:
     log_level: LogLevel = "info"
     """Lowest level that is logged."""
 
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """The files of its credentials."""
+        files = (self.tls.tls_key, self.join_token_file, self.metrics_token_file)
+        return tuple(path for path in files if path is not None)
+
     def __post_init__(self) -> None:
         if not self.insecure:
             self._check_protected()

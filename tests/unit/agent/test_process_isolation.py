@@ -58,14 +58,9 @@ def test_limits_come_from_the_task_first(setting: ProcessSetting) -> None:
     assert not any(option.startswith("limit=6:") for option in options(setting, shared))
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [Isolation(namespaces=True), Isolation(no_network=True), Isolation(image="dir:/srv/root")],
-)
-def test_what_a_tool_does_inside_is_left_to_it(setting: ProcessSetting, wanted: Isolation) -> None:
-    launch = replace(LAUNCH, info=replace(INFO, isolation=wanted))
+def test_what_a_runtime_does_inside_is_left_to_it(setting: ProcessSetting) -> None:
+    launch = replace(LAUNCH, info=replace(INFO, isolation=Isolation(image="dir:/srv/root")))
     assert options(setting, launch) == ("limit=4:0:0", "limit=7:65536:65536", "umask=27")
-    assert options(replace(setting, all_in_namespaces=True)) == options(setting, launch)
 
 
 def test_dealt_ports_are_named(setting: ProcessSetting) -> None:
@@ -74,7 +69,8 @@ def test_dealt_ports_are_named(setting: ProcessSetting) -> None:
     found = options(refusing, replace(LAUNCH, info=info))
     assert "landlock=0:1:3:31000-31001,31005-31005" in found
     assert "landlock=0:1:3:" in options(refusing)
-    inside = options(replace(refusing, all_in_namespaces=True), replace(LAUNCH, info=info))
+    in_image = replace(info, isolation=Isolation(image="dir:/srv/root"))
+    inside = options(refusing, replace(LAUNCH, info=in_image))
     assert inside[3:] == ("no-new-privs", "landlock=0:1:0:31000-31001,31005-31005")
     info = replace(INFO, resources=Resources.parse("ports:[65530-70000,80000-80001]"))
     assert "landlock=0:1:3:65530-65535" in options(refusing, replace(LAUNCH, info=info))

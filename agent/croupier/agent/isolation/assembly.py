@@ -11,8 +11,10 @@ from croupier.agent.isolation.container_build import build_container
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import AUTO, LEVELS, NONE
+from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import build_process
 from croupier.agent.isolation.setting import Setting
+from croupier.agent.shim.build import Shim, interpreted_shim
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.resources import Resources
 from croupier.process.logging import get_logger
@@ -32,6 +34,7 @@ Builder = Callable[[Setting], Iterator[Isolator]]
 BUILDERS: Final[Mapping[str, Builder]] = {
     "process": build_process,
     "cgroup": build_cgroup,
+    "namespaces": build_namespaces,
     "container": build_container,
 }
 # `auto` warns if the machine lacks one of these. The others need tools that few tasks ask for.
@@ -45,10 +48,19 @@ def assemble(
     builders: Mapping[str, Builder] = BUILDERS,
     *,
     has_own_uids: bool = False,
+    shim: Shim | None = None,
+    secrets: tuple[Path, ...] = (),
 ) -> Layers:
     """Return the isolators of an agent. Blocks; not for the loop.
 
-    `has_own_uids`: whether a task without a user gets a uid of its own.
+    Args:
+        flags: of the agent.
+        total: its resources.
+        work_dir: different for each agent of a machine.
+        builders: by level.
+        has_own_uids: whether a task without a user gets a uid of its own.
+        shim: starts tasks; default: the interpreted one.
+        secrets: files of the agent's credentials, for no task to see.
 
     Raises:
         InvalidRequest: if a level that the operator named is not available, or what a flag asks
@@ -58,7 +70,13 @@ def assemble(
         return Layers()
     is_auto = flags.isolation == (AUTO,)
     setting = Setting(
-        flags, total, work_dir.absolute(), is_asked_for=not is_auto, has_own_uids=has_own_uids
+        flags,
+        total,
+        work_dir.absolute(),
+        is_asked_for=not is_auto,
+        has_own_uids=has_own_uids,
+        shim=shim or interpreted_shim(),
+        secrets=secrets,
     )
     built: list[Isolator] = []
     missing: dict[str, str] = {}

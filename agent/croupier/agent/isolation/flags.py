@@ -52,6 +52,13 @@ class IsolationFlags:
     """Disk space for images that the agent has pulled, such as 10GB. The agent removes those that
     were not used for the longest time."""
 
+    visible_paths: Annotated[
+        tuple[Path, ...], read_by(parse_roots, negative=(), show_default=format_roots)
+    ] = (Path("/opt"), Path("/srv"))
+    """Directories, separated by commas, that tasks in namespaces see, read-only, beside the system
+    (/usr, /etc and the like): those of programs and data, such as /opt,/data. Unix sockets in them
+    can be used."""
+
     cpu_quota: Literal["on", "off"] = "off"
     """Whether a task may never use more cpus than its resources state, even if others are idle.
     A task with a limit of cpus always keeps to that."""

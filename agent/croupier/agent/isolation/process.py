@@ -10,8 +10,9 @@ What it enforces, by options of the shim:
   `--undealt-ports refuse`, it can bind only the TCP ports that were dealt to it.
 - A filter of system calls that change the machine or are seldom needed and often attacked.
 
-A task in namespaces of its own starts through a tool that needs mounts and capabilities to make
-them. It gets the limits and the ports here; the tool does the rest inside.
+For a task in namespaces of its own, the shim inside obeys the options. A task with an image starts
+through a runtime that needs mounts and capabilities. It gets the limits and the ports here; the
+runtime does the rest inside.
 """
 
 from __future__ import annotations
@@ -58,7 +59,6 @@ class ProcessSetting:
         directory: for the filter, which only the agent can write to.
         has_own_uids: whether a task without a user has a uid that no other live task has.
         are_ports_refused: whether only dealt TCP ports can be bound.
-        all_in_namespaces: whether each task gets namespaces of its own.
         landlock: the version of this machine.
     """
 
@@ -66,7 +66,6 @@ class ProcessSetting:
     directory: Path
     has_own_uids: bool = False
     are_ports_refused: bool = False
-    all_in_namespaces: bool = False
     landlock: int = 0
 
 
@@ -95,7 +94,7 @@ class ProcessIsolator:
         """Add the options."""
         limits = limits_of(launch.info, self._setting.defaults)
         options = [*self._limits(launch, limits), f"umask={UMASK:o}"]
-        if self._is_inside(launch):
+        if launch.info.isolation.image:
             options += self._only_ports(launch)
         else:
             options += self._restrictions(launch)
@@ -120,13 +119,6 @@ class ProcessIsolator:
 
     def clean(self, known: Collection[str]) -> None:
         """Do nothing, for the same reason."""
-
-    def _is_inside(self, launch: Launch) -> bool:
-        """Return whether a tool makes namespaces for the task."""
-        wanted = launch.info.isolation
-        return self._setting.all_in_namespaces or bool(
-            wanted.namespaces or wanted.no_network or wanted.image
-        )
 
     def _limits(self, launch: Launch, limits: Limits) -> Iterator[str]:
         yield _limit(resource.RLIMIT_CORE, 0)
@@ -180,7 +172,6 @@ def build_process(setting: Setting) -> Iterator[ProcessIsolator]:
             setting.work_dir,
             has_own_uids=setting.has_own_uids,
             are_ports_refused=setting.flags.undealt_ports == "refuse",
-            all_in_namespaces="namespaces" in setting.flags.isolation,
         )
     )
 

@@ -74,17 +74,30 @@ static const char *hand_over(void) {
     return NULL;
 }
 
+/* Reads one line, without its end: the next one may be there already. */
+static void read_message(char *text) {
+    size_t length = 0;
+    for (;;) {
+        ssize_t count = read(channel.reading, text + length, 1);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0 || text[length] == '\n' || length == MESSAGE - 1) {
+            break;
+        }
+        length++;
+    }
+    text[length] = 0;
+}
+
 /* Waits until the task runs inside. Returns whether it does, or bubblewrap was killed, which is
  * then the end of the task; else `failed_step` is set. */
 static int has_started_inside(pid_t box) {
     static char text[MESSAGE], step[MESSAGE];
-    ssize_t length;
     int number;
     close(channel.writing);
-    while ((length = read(channel.reading, text, sizeof text - 1)) < 0 && errno == EINTR) {
-    }
-    text[length > 0 ? length : 0] = 0;
-    if (strcmp(text, "task\n") == 0) {
+    read_message(text);
+    if (strcmp(text, "task") == 0) {
         return 1;
     }
     siginfo_t end = {0};
@@ -104,8 +117,7 @@ static void find_signal(siginfo_t *end) {
     char text[MESSAGE];
     int number;
     fcntl(channel.reading, F_SETFL, O_NONBLOCK);
-    ssize_t length = read(channel.reading, text, sizeof text - 1);
-    text[length > 0 ? length : 0] = 0;
+    read_message(text);
     if (sscanf(text, "signal %d", &number) == 1 && end->si_code == CLD_EXITED &&
         end->si_status == 128 + number) {
         end->si_code = CLD_KILLED;

@@ -36,7 +36,8 @@ def hand_over(options: Options, channel: int) -> None:
 
 
 def _moved(fd: int) -> int:
-    import fcntl  # noqa: PLC0415 - few tasks need it
+    # Few tasks need it.
+    import fcntl
 
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LEAST)
 
@@ -47,7 +48,7 @@ def await_start(channel: int, box: int) -> None:
     Raises:
         Failed: if the task cannot be started.
     """
-    kind, *words = os.read(channel, MESSAGE).decode(errors="replace").split() or [""]
+    kind, *words = _message(channel).split() or [""]
     if kind == "task":
         return
     end = os.waitid(os.P_PID, box, os.WEXITED | os.WNOWAIT)
@@ -60,13 +61,23 @@ def await_start(channel: int, box: int) -> None:
 def find_signal(channel: int, end: str) -> str:
     """Return how the task ended, from how bubblewrap ended: `exit CODE` or `signal N`."""
     os.set_blocking(channel, False)
-    try:
-        told = os.read(channel, MESSAGE).decode(errors="replace")
-    except OSError:
-        return end
-    kind, _, number = told.strip().partition(" ")
+    kind, _, number = _message(channel).partition(" ")
     is_signal = kind == "signal" and number.isdigit() and end == f"exit {128 + int(number)}\n"
     return f"signal {number}\n" if is_signal else end
+
+
+def _message(channel: int) -> str:
+    """Read one line, without its end: the next one may be there already."""
+    told = b""
+    while len(told) < MESSAGE:
+        try:
+            byte = os.read(channel, 1)
+        except OSError:
+            break
+        if byte in (b"", b"\n"):
+            break
+        told += byte
+    return told.decode(errors="replace")
 
 
 def tell(text: str) -> None:

@@ -1,0 +1,192 @@
+"""The isolator of tasks in namespaces of their own, which bubblewrap makes.
+
+What it enforces, for tasks that ask for namespaces or for no network, and for all tasks with
+`--isolation namespaces`:
+
+- The task sees only its own processes, so it can neither signal nor trace others.
+- It sees a part of the machine's files, read-only, and can write to its sandbox and to a private
+  /tmp and /dev/shm; box_view.py lists all of it. Unix sockets of the machine in /run, /tmp and
+  /var are out of reach. A later start of the task finds nothing of an earlier one.
+- It has shared memory, message queues, host name and control groups of its own.
+- With `no_network`, it has a loopback interface of its own and nothing else. Else it has the
+  machine's network: ports of agents and masters, and abstract Unix sockets, can be reached.
+
+Files in /tmp and /dev/shm are in memory, which counts for the task's memory limit. Each is bounded
+by half of that limit, or by 256 MiB.
+
+An agent that is root runs bubblewrap as root, and the shim inside becomes the task's user. So tasks
+need no user namespaces, and see the true owners of files. Otherwise bubblewrap runs in a user
+namespace, in which the task has no capabilities and can make no further namespaces.
+
+The shim's options that restrict a process are obeyed inside, once bubblewrap has made all mounts.
+Control groups are entered before it starts, so all processes of a box are in them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from croupier.agent.core.ending import NO_ENDING, Ending
+from croupier.agent.isolation.box_view import View
+from croupier.agent.isolation.bubblewrap import Bubblewrap, find_bubblewrap
+from croupier.agent.isolation.capabilities import ROOT_KEPT
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.limits import limits_of
+from croupier.agent.isolation.setting import Setting
+from croupier.agent.secret_files import SecretFiles
+from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.isolation import Feature, Features, Limits, Usage
+from croupier.model.secrets import DIRECTORY_VARIABLE
+
+# Options of the shim that count outside: of the processes of bubblewrap too.
+_OUTSIDE: Final = ("group=", "kill=", "seccomp=", "run=")
+_BOUNDING: Final = "bounding="
+_TRIAL: Final = "box-"
+_MIB: Final = 1 << 20
+_TMP_BYTES: Final = 256 * _MIB
+_LEAST_TMP_BYTES: Final = _MIB
+
+
+class Namespaces:
+    """Runs tasks in boxes."""
+
+    name: Final = "namespaces"
+
+    def __init__(
+        self, tool: Bubblewrap, view: View, defaults: Limits, features: Features, *, are_all: bool
+    ) -> None:
+        """Use `tool`; `are_all`: each task is boxed, not only those that ask for it."""
+        self.features = features
+        self._tool, self._view, self._defaults, self._are_all = tool, view, defaults, are_all
+        self._secrets = SecretFiles(view.work_dir).root
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Put bubblewrap before the task's command, and the options where they belong."""
+        wanted = launch.info.isolation
+        if wanted.image or not (self._are_all or wanted.namespaces or wanted.no_network):
+            return launch
+        outside = tuple(each for each in launch.options if each.startswith(_OUTSIDE))
+        inside = (launch.sandbox, *self._inside(launch), "--", *launch.argv)
+        own = os.geteuid()
+        view = self._view.words(
+            launch.sandbox,
+            self._tmp_bytes(launch),
+            is_own_account=launch.user is None or launch.user.uid == own,
+            further=(*self._tool.needs(), *self._secrets_of(launch)),
+        )
+        return replace(
+            launch,
+            argv=self._tool.command(
+                view,
+                inside,
+                has_network=not wanted.no_network,
+                has_filter=any(each.startswith("seccomp=") for each in outside),
+            ),
+            user=None if self._tool.by_root else launch.user,
+            options=(*outside, "boxed"),
+        )
+
+    def usage(self, run: str) -> Usage | None:
+        """Return None: a box is in the control groups of its task."""
+
+    def is_empty(self, run: str) -> bool:  # noqa: ARG002 - the isolator's interface
+        """Return True: no process outlives process 1 of the box, which the shim knows."""
+        return True
+
+    def kill(self, run: str) -> None:
+        """Do nothing: the shim kills bubblewrap, and with it the box."""
+
+    def end(self, run: str) -> Ending:  # noqa: ARG002 - the isolator's interface
+        """Return nothing: the shim reports what it has measured."""
+        return NO_ENDING
+
+    def forget(self, run: str) -> None:
+        """Do nothing: namespaces and their mounts end with their processes."""
+
+    def clean(self, known: Collection[str]) -> None:
+        """Do nothing, for the same reason."""
+
+    def _inside(self, launch: Launch) -> Iterator[str]:
+        """Return the options for the shim inside."""
+        options = [each for each in launch.options if not each.startswith(_OUTSIDE)]
+        if not self._tool.by_root:
+            # Bubblewrap takes all capabilities away.
+            yield from (each for each in options if not each.startswith(_BOUNDING))
+            return
+        yield from options
+        if not any(each.startswith(_BOUNDING) for each in options):
+            is_root = launch.user is None or launch.user.uid == 0
+            yield f"{_BOUNDING}{ROOT_KEPT if is_root else 0:x}"
+        if launch.user is not None:
+            yield f"user={launch.user}"
+
+    def _tmp_bytes(self, launch: Launch) -> int:
+        mem = limits_of(launch.info, self._defaults).mem
+        return max(mem * _MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES
+
+    def _secrets_of(self, launch: Launch) -> Iterator[str]:
+        # A task may set the variable itself, if it has no secrets.
+        path = str(self._secrets / launch.run)
+        if launch.environment.get(DIRECTORY_VARIABLE) == path and Path(path).is_dir():
+            yield path
+
+
+def build_namespaces(setting: Setting) -> Iterator[Namespaces]:
+    """Yield the isolator. Blocks while it runs trivial programs in boxes for trial.
+
+    Raises:
+        Unavailable: if the tool is missing or does not work here.
+        InvalidRequest: if a visible path is inside the work dir.
+    """
+    flags, work_dir = setting.flags, setting.work_dir
+    for path in flags.visible_paths:
+        if path.resolve().is_relative_to(work_dir.resolve()):
+            raise InvalidRequest(f"--visible-paths: {path} is in the agent's work dir")
+    view = View(flags.visible_paths, work_dir, setting.secrets)
+    for left in work_dir.glob(f"{_TRIAL}*"):
+        # Of an agent that was killed during its trial.
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_TRIAL, dir=work_dir) as directory:
+        trial = Path(directory)
+        # The program of the trial runs as another user.
+        trial.chmod(0o711)
+        tool = _working(setting, view, trial)
+        features = {Feature.NAMESPACES}
+        try:
+            tool.try_out(_trial_view(tool, view, trial), trial, has_network=False)
+            features.add(Feature.NO_NETWORK)
+        except Unavailable:
+            # Tasks in namespaces have the machine's network then.
+            pass
+    are_all = "namespaces" in flags.isolation
+    yield Namespaces(tool, view, flags.default_limits, frozenset(features), are_all=are_all)
+
+
+def _working(setting: Setting, view: View, trial: Path) -> Bubblewrap:
+    """Return the tool in the first way that works.
+
+    Raises:
+        Unavailable: if none does, with the reason of the first.
+    """
+    path = find_bubblewrap()
+    first: Unavailable | None = None
+    for by_root in (True, False) if os.geteuid() == 0 else (False,):
+        tool = Bubblewrap(path, by_root, setting.shim)
+        try:
+            tool.try_out(_trial_view(tool, view, trial), trial)
+        except Unavailable as error:
+            first = first or error
+        else:
+            return tool
+    assert first is not None
+    raise first
+
+
+def _trial_view(tool: Bubblewrap, view: View, trial: Path) -> tuple[str, ...]:
+    return view.words(str(trial), _LEAST_TMP_BYTES, is_own_account=True, further=tool.needs())
