@@ -294,13 +294,12 @@ async def test_escapes_fail(boxes: Boxes, attempt: str) -> None:
     assert text
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="only an agent that is root runs tasks as root")
+@pytest.mark.parametrize("way", ["c-root", "python-root"], indirect=True)
 async def test_root_in_a_box_keeps_few_capabilities_and_sees_no_passwords(
     work: Path, way: tuple[Shim, bool]
 ) -> None:
-    shim, by_root = way
-    if not by_root:
-        pytest.skip("only an agent that is root runs tasks as root")
-    boxes = Boxes(work, shim, by_root=True)
+    boxes = Boxes(work, way[0], by_root=True)
     boxes.user = None
     try:
         attempts = (
@@ -402,6 +401,7 @@ def sleepers(seconds: str) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("way", ["c-root", "python-root"], indirect=True)
 async def test_all_processes_of_a_box_are_held_to_the_limits_of_its_task(
     work: Path, way: tuple[Shim, bool]
 ) -> None:
@@ -428,7 +428,7 @@ async def test_all_processes_of_a_box_are_held_to_the_limits_of_its_task(
         found = dict(each.split(":\t") for each in runner.printed("strict").splitlines())
         assert found["NoNewPrivs"] == "1"
         assert found["Seccomp"] == "2"
-        assert int(found["CapBnd"], 16) == (ROOT_KEPT if IS_ROOT and way[1] else 0)
+        assert int(found["CapBnd"], 16) == (ROOT_KEPT if IS_ROOT else 0)
     finally:
         await close(runner)
         for name in ("hog", "full", "bomb", "strict"):
