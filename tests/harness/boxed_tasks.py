@@ -67,9 +67,11 @@ class Boxes:
             launch = replace(launch, info=info, sandbox=sandbox.path)
             runner.supervisor.spawn(runner.isolation.prepare(launch), sandbox)
 
-    async def printed(self, line: str, *, name: str = "t1", **more: Isolation) -> str:
+    async def printed(
+        self, line: str, *, name: str = "t1", isolation: Isolation = IN_NAMESPACES
+    ) -> str:
         """Run a shell line in a box; return what it has printed."""
-        self.start(name, "/bin/sh", "-c", f"exec 2>&1; {line}", **more)
+        self.start(name, "/bin/sh", "-c", f"exec 2>&1; {line}", isolation=isolation)
         end = await self.runner.ended(name)
         assert isinstance(end, Exited), (end, (self.runner.home(name) / "stderr").read_text())
         return self.runner.printed(name)
