@@ -110,8 +110,7 @@ class CgroupIsolator:
         every = (self._groups, *self._earlier)
         for run in sorted(set().union(*(each.names() for each in every)).difference(known)):
             try:
-                if not self._of(run).is_empty(run):
-                    self._of(run).kill(run)
+                self._of(run).kill(run)
                 self._of(run).remove(run)
             except OSError as error:
                 errors.append(error)
