@@ -4,8 +4,8 @@ What it enforces, by options of the shim:
 
 - umask 027, no core dumps, at most `files` open files, and no file larger than the disk limit. If
   the task has a uid of its own, at most `pids` processes and threads.
-- No program gives the task more rights (`no_new_privs`). The capability bounding set is empty; a
-  task that is root keeps a few capabilities.
+- No program gives the task more rights (`no_new_privs`), so a task that is not root never has a
+  capability. A task that is root keeps a few, as its bounding set.
 - A Landlock domain: the task cannot trace, signal or read processes outside of it. With
   `--undealt-ports refuse`, it can bind only the TCP ports that were dealt to it.
 - A filter of system calls that change the machine or are seldom needed and often attacked.
@@ -130,7 +130,10 @@ class ProcessIsolator:
             yield _limit(resource.RLIMIT_NPROC, limits.pids)
 
     def _restrictions(self, launch: Launch) -> Iterator[str]:
-        yield self._capabilities.option(os.geteuid() if launch.user is None else launch.user.uid)
+        uid = os.geteuid() if launch.user is None else launch.user.uid
+        bounding = self._capabilities.option(uid)
+        if bounding:
+            yield bounding
         yield "no-new-privs"
         ports = _ports(launch) if self._setting.are_ports_refused else None
         domain = domain_option(self._setting.landlock, ports)
