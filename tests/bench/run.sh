@@ -8,6 +8,7 @@ sh deploy/setup.sh dev
 .venv/bin/python -m tests.bench.event_log
 .venv/bin/python -m tests.bench.registry
 .venv/bin/python -m tests.bench.shim
+.venv/bin/python -m tests.bench.isolation
 .venv/bin/python -m tests.bench.master_killed
 .venv/bin/python -m tests.bench.reregister
 .venv/bin/python -m tests.bench.heavy_messages
