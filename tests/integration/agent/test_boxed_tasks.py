@@ -17,7 +17,7 @@ from tests.harness.scripted_master import F, ScriptedMaster, shell
 from tests.integration.agent.conftest import RESOURCES
 
 RUNNING, FAILED, KILLED = TaskState.RUNNING, TaskState.FAILED, TaskState.KILLED
-WAITS = "while ! test -e gate; do sleep 0.05; done; echo /proc/[0-9]* | tr ' ' '\\n'; exit 7"
+WAITS = "while ! test -e gate; do sleep 0.05; done; echo /proc/[0-9]*; exit 7"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_boxed_tasks_keep_running_and_their_true_ends_are_reported(
     home = boxing.work_dir / "sandboxes" / F
     (home / "t1" / "gate").touch()
     assert (await master.state("t1", FAILED)).exit_code == 7
-    assert (home / "t1" / "stdout").read_text() == "/proc/1\n/proc/2\n"
+    assert (home / "t1" / "stdout").read_text() == "/proc/1 /proc/2\n"
     master.kill("t2", grace_ms=5000)
     end = await master.state("t2", KILLED)
     assert (end.pid, end.exit_code) == (pids[1], 9)
