@@ -1,0 +1,181 @@
+"""What each level of isolation costs, beside none.
+
+Rounds of `/bin/true` alternate between the levels, so that the load of the machine hits all of
+them. Each task has a sandbox, a shim and, at the level cgroup, a memory limit. No record is written
+and no message is sent: this is what the levels add to a task, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from croupier.agent.core.events import Exited, LaunchFailed, Started
+from croupier.agent.isolation.assembly import assemble
+from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.shim.build import prepare_shim
+from croupier.agent.supervisor import RunEvent
+from croupier.model.errors import CroupierError
+from croupier.model.isolation import Isolation
+from croupier.model.resources import Resources
+from tests.harness.oci_image import make_root
+from tests.harness.supervisor_fixture import TaskRunner, key, launch_of
+
+LEVELS = ("none", "process", "process,cgroup", "process,cgroup,namespaces", "container")
+TASKS, CONTAINERS = 200, 20
+MOST_AT_ONCE = 32
+TOTAL = Resources.parse("cpus:4;mem:4GB")
+MEM = Resources.parse("cpus:0.1;mem:32MB")
+
+
+@dataclass(slots=True)
+class Level:
+    """A level, the tasks that it starts, and what was measured.
+
+    Attributes:
+        rates: tasks per second of each round, 32 at a time.
+        starts, whole: from an order to the start and to the end of tasks that run alone, in ms.
+        own_cpu, cpu: processor time of this process, and of all processes, for one task, in ms.
+    """
+
+    name: str
+    runner: TaskRunner
+    image: str = ""
+    rates: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    own_cpu: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    _count: int = 0
+    _ends: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    _started_at: float = 0.0
+
+    @property
+    def tasks(self) -> int:
+        """Return the number of tasks of a round."""
+        return CONTAINERS if self.image else TASKS
+
+    def report(self, event: RunEvent) -> None:
+        """Take a report of the supervisor; an end frees what the levels hold."""
+        if isinstance(event, Started):
+            self._started_at = time.perf_counter()
+            return
+        assert not isinstance(event, LaunchFailed), event
+        assert isinstance(event, Exited)
+        assert event.exit_code == 0, event
+        self.runner.isolation.forget(event.key[1])
+        self._ends.release()
+
+    def order(self) -> None:
+        """Start a task."""
+        self._count += 1
+        name = f"t{self._count}"
+        launch = launch_of(name, "/bin/true")
+        info = replace(launch.info, resources=MEM, isolation=Isolation(image=self.image))
+        with self.runner.sandboxes.create(key(name), None, again=True) as sandbox:
+            launch = replace(launch, info=info, sandbox=sandbox.path)
+            self.runner.supervisor.spawn(self._prepared(launch), sandbox)
+
+    async def together(self) -> None:
+        """Measure the rate of many tasks."""
+        began, own, cpu = time.perf_counter(), time.process_time(), _spent()
+        for number in range(self.tasks):
+            # Always yield to the loop, so that ends are processed.
+            await asyncio.sleep(0)
+            if number >= MOST_AT_ONCE:
+                await self._ends.acquire()
+            self.order()
+        for _ in range(min(MOST_AT_ONCE, self.tasks)):
+            await self._ends.acquire()
+        self.rates.append(self.tasks / (time.perf_counter() - began))
+        self.own_cpu.append((time.process_time() - own) / self.tasks * 1e3)
+        self.cpu.append((_spent() - cpu) / self.tasks * 1e3)
+
+    async def alone(self) -> None:
+        """Measure tasks that run one after the other."""
+        for _ in range(self.tasks // 4):
+            began = time.perf_counter()
+            self.order()
+            await self._ends.acquire()
+            self.starts.append((self._started_at - began) * 1e3)
+            self.whole.append((time.perf_counter() - began) * 1e3)
+
+    def _prepared(self, launch: Launch) -> Launch:
+        return self.runner.isolation.prepare(launch)
+
+    def row(self, beside: Level) -> str:
+        """Return a line of the table."""
+        rate, other = median(self.rates), median(beside.rates)
+        whole = median(self.whole)
+        return (
+            f"{self.name:<28} {rate:>8.0f} {rate / other:>6.2f} {1e3 / rate - 1e3 / other:>+9.2f}"
+            f" {median(self.starts):>9.2f} {whole:>9.2f} {whole - median(beside.whole):>+9.2f}"
+            f" {median(self.own_cpu):>9.2f} {median(self.cpu):>9.2f}"
+        )
+
+
+def _spent() -> float:
+    """Return the processor time of this process and its children, in seconds."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+@contextmanager
+def level(name: str, folder: Path) -> Iterator[Level]:
+    """Prepare a level.
+
+    Raises:
+        CroupierError: if the machine lacks it.
+    """
+    work = folder / name.replace(",", "-")
+    work.mkdir()
+    roots = folder / f"roots-{work.name}"
+    is_image = name == "container"
+    image = f"dir:{make_root(roots / 'box')}" if is_image else ""
+    flags = IsolationFlags(
+        isolation=("process", "cgroup", "container") if is_image else tuple(name.split(",")),
+        image_roots=(roots,) if is_image else (),
+    )
+    shim = prepare_shim(work)
+    layers = assemble(flags, TOTAL, work)
+    runner = TaskRunner(work, shim, isolation=layers)
+    built = Level(name, runner, image)
+    runner.supervisor._report = built.report
+    try:
+        yield built
+    finally:
+        runner.supervisor.close()
+        layers.clean(())
+        layers.close()
+
+
+async def cost(folder: Path, rounds: int) -> None:
+    """Measure all levels that this machine has, and print the table."""
+    with ExitStack() as opened:
+        levels = []
+        for name in LEVELS:
+            try:
+                levels.append(opened.enter_context(level(name, folder)))
+            except (CroupierError, OSError) as reason:
+                print(f"no {name}: {reason}")
+        for number in range(rounds):
+            for each in levels if number % 2 else reversed(levels):
+                await each.together()
+                await each.alone()
+        load = os.getloadavg()[0]
+        print(f"{platform.release()}, {os.cpu_count()} cpus, load {load:.1f}, {rounds} rounds")
+        print(
+            f"{'':<28} {'tasks/s':>8} {'ratio':>6} {'added ms':>9} {'start ms':>9}"
+            f" {'whole ms':>9} {'added ms':>9} {'own cpu':>9} {'all cpu':>9}"
+        )
+        for each in levels:
+            print(each.row(levels[0]))
