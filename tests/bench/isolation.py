@@ -1,11 +1,11 @@
-"""What isolation costs, and what it keeps from neighbours.
+"""What isolation costs.
 
     python -m tests.bench.isolation cost [ROUNDS]
-    python -m tests.bench.isolation neighbours
 
-The first runs tasks at each level in turn. `tasks/s` is the rate of `/bin/true`, 32 at a time, with
-its ratio to none and what a task takes longer. `start` and `whole` are the times from an order to
-the start and to the end of a task that runs alone; `own cpu` is the agent's part of it.
+It runs tasks at each level in turn. `tasks/s` is the rate of `/bin/true`, 32 at a time, with its
+ratio to none and what a task takes longer. `start` and `whole` are the times from an order to the
+start and to the end of a task that runs alone. `own cpu` is the processor time of the supervisor's
+process for a task, and `all cpu` that of all processes.
 """
 
 from __future__ import annotations

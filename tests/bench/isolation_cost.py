@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from croupier.agent.core.events import Exited, LaunchFailed, Started
+from croupier.agent.core.events import Exited, Started
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.launch import Launch
@@ -45,6 +45,7 @@ class Level:
         rates: tasks per second of each round, 32 at a time.
         starts, whole: from an order to the start and to the end of tasks that run alone, in ms.
         own_cpu, cpu: processor time of this process, and of all processes, for one task, in ms.
+        failures: ends other than exit code 0.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Level:
     whole: list[float] = field(default_factory=list)
     own_cpu: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    failures: list[RunEvent] = field(default_factory=list)
     _count: int = 0
     _ends: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     _started_at: float = 0.0
@@ -69,9 +71,8 @@ class Level:
         if isinstance(event, Started):
             self._started_at = time.perf_counter()
             return
-        assert not isinstance(event, LaunchFailed), event
-        assert isinstance(event, Exited)
-        assert event.exit_code == 0, event
+        if not isinstance(event, Exited) or event.exit_code:
+            self.failures.append(event)
         self.runner.isolation.forget(event.key[1])
         self._ends.release()
 
@@ -171,6 +172,8 @@ async def cost(folder: Path, rounds: int) -> None:
             for each in levels if number % 2 else reversed(levels):
                 await each.together()
                 await each.alone()
+                if each.failures:
+                    raise RuntimeError(f"{each.name}: {each.failures[0]}")
         load = os.getloadavg()[0]
         print(f"{platform.release()}, {os.cpu_count()} cpus, load {load:.1f}, {rounds} rounds")
         print(
