@@ -147,7 +147,7 @@ def level(name: str, folder: Path) -> Iterator[Level]:
         image_roots=(roots,) if is_image else (),
     )
     shim = prepare_shim(work)
-    layers = assemble(flags, TOTAL, work)
+    layers = assemble(flags, TOTAL, work, shim=shim)
     runner = TaskRunner(work, shim, isolation=layers)
     built = Level(name, runner, image)
     runner.supervisor._report = built.report
