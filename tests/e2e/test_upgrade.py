@@ -28,17 +28,19 @@ class Order:
         steps: the daemons that are stopped and started together, one step after the other.
         stop: the signal that ends a daemon.
         framework: when the framework moves to the new SDK: `never`, `first` or `last`.
+        flags: of the new agent.
     """
 
     steps: tuple[tuple[str, ...], ...]
     stop: signal.Signals
     framework: str
+    flags: tuple[str, ...] = UNISOLATED
 
 
 ORDERS: Final = {
     "master_first": Order(((MASTER,), (AGENT,)), signal.SIGTERM, "never"),
     "agent_first": Order(((AGENT,), (MASTER,)), signal.SIGKILL, "first"),
-    "all_killed": Order(((MASTER, AGENT),), signal.SIGKILL, "last"),
+    "all_killed": Order(((MASTER, AGENT),), signal.SIGKILL, "last", ()),
 }
 
 
@@ -57,7 +59,7 @@ async def test_a_cluster_is_upgraded_in_place(
             upgrade.stop_keeper()
             upgrade.start_keeper(is_old=False)
         upgrade.environment = None
-        upgrade.agent_flags = UNISOLATED
+        upgrade.agent_flags = order.flags
         for step in order.steps:
             for name in step:
                 await upgrade.stop_daemon(name, order.stop)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import grpc.aio
 
+from croupier.agent.isolation.cgroup.build import remove_groups
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources, total_of
 from croupier.net.transport import free_addresses, make_channel
@@ -121,7 +122,7 @@ class Cluster:
         await self.whole(START_S)
 
     async def stop(self) -> None:
-        """End every process and unmount the disks."""
+        """End every process, remove control groups, and unmount the disks."""
         for daemon in reversed(self.daemons().values()):
             if daemon.name in self.agents:
                 daemon.resume()
@@ -133,6 +134,10 @@ class Cluster:
             await proxy.stop()
         for channel in self._channels.values():
             await channel.close()
+        for name in self.agents:
+            # Groups of an agent that was killed; only its work dir tells where they are.
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(remove_groups, self.folder / name)
         for disk in self.disks.values():
             disk.unmount()
 

@@ -13,6 +13,7 @@ import pytest
 
 from croupier.agent.core.events import Exited, LaunchFailed, Started
 from croupier.agent.unix_user import find_user
+from tests.harness.eventually import eventually
 from tests.harness.processes import descriptors
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
@@ -152,8 +153,10 @@ async def test_variables_have_no_effect_on_the_shim(runner: TaskRunner) -> None:
     words = environ.read_bytes().rstrip(b"\0").split(b"\0")
     names = {word.partition(b"=")[0] for word in words}
     assert all(name.startswith(b"T.") or name == b"LC_CTYPE" for name in names)
-    # Only the dynamic loader of the task prints an error.
-    assert (runner.home("t1") / "stderr").read_text().count("ld.so") == 1
+    # Only the dynamic loader of the task prints an error, after the start was reported.
+    stderr = runner.home("t1") / "stderr"
+    await eventually(lambda: "ld.so" in stderr.read_text(), what="the loader's error")
+    assert stderr.read_text().count("ld.so") == 1
 
 
 @AS_ROOT
