@@ -12,8 +12,8 @@ from croupier.agent.isolation.cgroup.bounds import (
     ending_of,
     mib,
 )
-from croupier.model.isolation import Limits, Usage
-from croupier.model.resources import Resources
+from croupier.model.isolation import MAX_AMOUNT, Limits, Usage
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason
 
 USED = Usage(memory_peak=64 * MIB)
@@ -31,6 +31,11 @@ def test_weights_grow_with_cpus(cpus: str, shares: int, weight: int) -> None:
 def test_weights_stay_in_the_range_of_the_kernel() -> None:
     bounds = Bounds(cpus=10**9)
     assert (bounds.shares, bounds.weight) == (262_144, 10_000)
+
+
+def test_quotas_stay_in_the_range_of_the_kernel() -> None:
+    for cpus, quota_us in ((1, 1_000), (MAX_AMOUNT, 2**43)):
+        assert bounds_of(NOTHING, Limits(cpus=cpus)).quota_us == quota_us
 
 
 def test_limits_become_bytes_microseconds_and_numbers() -> None:

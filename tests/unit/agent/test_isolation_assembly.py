@@ -12,7 +12,9 @@ from croupier.agent.isolation.assembly import Builder, assemble
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.setting import Setting
+from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import Feature, Features, Limits, Usage
@@ -124,3 +126,16 @@ def test_a_launch_that_needs_more_is_refused_before_anything_is_made() -> None:
     wanting = replace(LAUNCH, info=replace(INFO, limits=Limits(mem=64_000, pids=10)))
     with pytest.raises(InvalidRequest, match="cannot enforce what it asks for: pids"):
         layers.prepare(wanting)
+
+
+def test_pids_by_uid_are_refused_for_tasks_of_an_account() -> None:
+    own = UnixUser("task", 2_000_007, 2_000_007, (), is_own=True)
+    asking = replace(LAUNCH, info=replace(INFO, limits=Limits(pids=10)))
+    by_uid = Layers([Recorder("process", frozenset({Feature.PIDS}))])
+    assert by_uid.prepare(replace(asking, user=own)).options == ("process",)
+    for user in (None, replace(own, is_own=False)):
+        with pytest.raises(InvalidRequest, match="no control group for pids"):
+            by_uid.prepare(replace(asking, user=user))
+    assert by_uid.prepare(LAUNCH).options == ("process",)
+    by_group = by_uid.extended(Recorder("cgroup", frozenset({Feature.PIDS})))
+    assert by_group.prepare(asking).options == ("process", "cgroup")

@@ -175,6 +175,16 @@ def test_an_ended_sandbox_is_closed_for_its_uid_and_its_output_stays_readable(
         machine.sandboxes.open_output(KEY, "stderr")
 
 
+def test_a_live_run_keeps_its_uid_even_if_its_sandbox_cannot_be_read(machine: Machine) -> None:
+    live = own(machine.users(), "live")
+    again = machine.users()
+    again.recover([(KEY, "live")])
+    assert machine.claimed() == [str(live.uid)]
+    assert own(again, "live") == live
+    again.release("live")
+    assert machine.claimed() == []
+
+
 def test_claims_of_removed_work_dirs_are_released_once_uids_run_out(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
+from typing import Final
 
 from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.levels import PROCESS
 from croupier.model.errors import InvalidRequest
-from croupier.model.isolation import NO_FEATURES, Features, Usage, cannot_enforce
+from croupier.model.isolation import NO_FEATURES, Feature, Features, Usage, cannot_enforce
+
+_PIDS_OF_ACCOUNT: Final = (
+    "the agent has no control group for pids: it can bound the processes of a task only if the"
+    " task names no user, and so gets a uid of its own"
+)
 
 
 class Layers:
@@ -25,6 +32,9 @@ class Layers:
         self.isolators = self._isolators
         self.names = tuple(each.name for each in isolators)
         self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
+        bounding = {each.name for each in isolators if Feature.PIDS in each.features}
+        # The kernel counts the processes of a uid, which tasks with the same account share.
+        self._are_pids_by_uid = bounding == {PROCESS}
 
     def extended(self, isolator: Isolator) -> Layers:
         """Return these isolators and another one, which prepares launches last."""
@@ -41,6 +51,9 @@ class Layers:
         if lacks := launch.info.needs() - self.features:
             # The core refuses such orders. This one is of an earlier life, with other flags.
             raise InvalidRequest(cannot_enforce(lacks))
+        has_own_uid = launch.user is not None and launch.user.is_own
+        if self._are_pids_by_uid and launch.info.limits.pids and not has_own_uid:
+            raise InvalidRequest(_PIDS_OF_ACCOUNT)
         with ExitStack() as made:
             for isolator in self._isolators:
                 made.callback(isolator.forget, launch.run)

@@ -8,8 +8,9 @@ from croupier.model.errors import InvalidRequest
 
 AUTO: Final = "auto"
 NONE: Final = "none"
+PROCESS: Final = "process"
 # In the order in which they prepare a launch.
-LEVELS: Final = ("process", "cgroup", "namespaces", "container")
+LEVELS: Final = (PROCESS, "cgroup", "namespaces", "container")
 
 
 def parse_levels(text: str) -> tuple[str, ...]:

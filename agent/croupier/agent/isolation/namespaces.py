@@ -51,6 +51,7 @@ _TRIAL: Final = "box-"
 _MIB: Final = 1 << 20
 _TMP_BYTES: Final = 256 * _MIB
 _LEAST_TMP_BYTES: Final = _MIB
+LEAST_PIDS: Final = 3
 
 
 class Namespaces:
@@ -71,6 +72,12 @@ class Namespaces:
         wanted = launch.info.isolation
         if wanted.image or not (self._are_all or wanted.namespaces or wanted.no_network):
             return launch
+        pids = limits_of(launch.info, self._defaults).pids
+        if 0 < pids < LEAST_PIDS:
+            raise InvalidRequest(
+                f"a task in namespaces needs a limit of at least {LEAST_PIDS} pids: bubblewrap"
+                " and the first process of the box count too"
+            )
         outside = tuple(each for each in launch.options if each.startswith(_OUTSIDE))
         inside = (launch.sandbox, *self._inside(launch), "--", *launch.argv)
         own = os.geteuid()

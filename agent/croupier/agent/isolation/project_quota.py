@@ -79,7 +79,9 @@ class ProjectQuotas:
         _set_project(directory, project, inherits=True)
         for name in os.listdir(directory):
             with suppress(FileNotFoundError):
-                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                # Another task of the same account may have put a pipe there.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                fd = os.open(name, flags, dir_fd=directory)
                 try:
                     _set_project(fd, project)
                 finally:

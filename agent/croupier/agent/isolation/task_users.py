@@ -78,6 +78,10 @@ class TaskUsers:
         runs = dict(live)
         claimed = {} if self._claims is None else self._claims.own()
         known = set(claimed.values())
+        for key, each in runs.items():
+            # Its processes may live even if its sandbox cannot be read now.
+            if each in claimed:
+                self._own[each] = (key, claimed[each])
         for key, _ in self._sandboxes.existing():
             uid = self._sandboxes.owner_of(key)
             if uid not in self._uids and uid not in known:

@@ -11,9 +11,10 @@ from croupier.model.resources import Resources
 from croupier.model.task import Reason
 
 MIB: Final = 1024**2
-# The period of cpu quotas, the kernel's default; and the smallest quota that it takes.
+# The period of cpu quotas, the kernel's default; and the quotas that it takes: up to 2^44, which is
+# more than any machine has.
 PERIOD_US: Final = 100_000
-_LEAST_QUOTA_US: Final = 1_000
+_QUOTA_RANGE: Final = (1_000, 2**43)
 # Weights of one cpu; and the kernel's bounds.
 _SHARES: Final = 1024
 _SHARES_RANGE: Final = (2, 262_144)
@@ -77,7 +78,7 @@ def bounds_of(resources: Resources, limits: Limits) -> Bounds:
         memory=in_bytes(limits.mem),
         spared=in_bytes(accounted) if limits.mem > accounted else 0,
         cpus=resources["cpus"],
-        quota_us=max(limits.cpus * PERIOD_US // 1000, _LEAST_QUOTA_US) if limits.cpus else 0,
+        quota_us=_within(limits.cpus * PERIOD_US // 1000, _QUOTA_RANGE) if limits.cpus else 0,
         pids=limits.pids,
     )
 
