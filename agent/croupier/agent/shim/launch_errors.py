@@ -54,7 +54,10 @@ def cause_on_agent(error: StartError) -> str:
     """Return the failure of the agent; empty if the task is at fault."""
     # The permissions of the work dir may keep another user than the agent's out.
     is_missing = error.step == "sandbox" and error.number not in (errno.EACCES, errno.EPERM)
-    if is_missing or error.step == "isolation" or error.number in _SHORT:
+    # A program that was cut off; if the disk is at fault, the health check finds that.
+    is_cut_off = error.step == "exec" and error.number == errno.EIO
+    is_short = error.number in _SHORT and not is_cut_off
+    if is_missing or error.step == "isolation" or is_short:
         return f"cannot start a task, at step {error.step}: {os.strerror(error.number)}"
     return ""
 
