@@ -142,6 +142,8 @@ class Agent:
         self._default_user = users.default
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)
         users.recover(self.state.live_runs())
+        if (leftovers := users.leftovers()) is not None:
+            self._own("leftovers", leftovers.run())
         usage = TaskUsage(self.state, isolation)
         metrics.tell_statuses(usage.on_status)
         self._own("usage", usage.run())

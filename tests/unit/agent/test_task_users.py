@@ -219,7 +219,7 @@ def test_a_directory_of_claims_that_others_can_write_is_refused(machine: Machine
 
 
 def test_the_uids_of_processes_are_known() -> None:
-    assert os.geteuid() in uid_claims._uids_of_processes()
+    assert os.geteuid() in uid_claims.uids_of_processes()
 
 
 @needs_root

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.account_rule import AccountRule
+from croupier.agent.isolation.leftovers import Leftovers
 from croupier.agent.isolation.uid_claims import UidClaims
 from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.sandbox import Sandboxes
@@ -72,6 +73,10 @@ class TaskUsers:
         del self._own[run]
         if self._claims is not None:
             self._claims.release(uid)
+
+    def leftovers(self) -> Leftovers | None:
+        """Return what removes the shared memory of ended tasks; None without uids of their own."""
+        return None if self._claims is None else Leftovers(self._uids, self._claims)
 
     def recover(self, live: Iterable[tuple[Key, str]]) -> None:
         """Find the uids of `live` runs of earlier agents, and release all others. O(sandboxes)."""

@@ -69,6 +69,10 @@ class UidClaims:
         with suppress(OSError):
             (self._base / str(uid)).unlink()
 
+    def has(self, uid: int) -> bool:
+        """Return whether a run of any agent has claimed a uid."""
+        return os.path.lexists(self._base / str(uid))
+
     def own(self) -> dict[str, int]:
         """Return the claims for runs of this work dir. Reads all claims of the machine."""
         return {target.name: uid for uid, target in self._all() if target.parent == self._runs}
@@ -96,7 +100,7 @@ class UidClaims:
 
     def _release_stale(self) -> int:
         """Release uids of work dirs that were removed; return how many."""
-        in_use = _uids_of_processes()
+        in_use = uids_of_processes()
         before = time.time() - _NEW_S
         stale = [
             uid
@@ -143,7 +147,7 @@ class UidClaims:
             self._position = -1
 
 
-def _uids_of_processes() -> set[int]:
+def uids_of_processes() -> set[int]:
     """Return the real, effective, saved and file system uids of all processes."""
     found: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/status"):
