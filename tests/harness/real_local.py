@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from croupier.agent.isolation.cgroup.build import remove_groups
 from croupier.net.address import Address
 from croupier.net.credential_search import CredentialFlags, find_credentials
 from croupier.net.credentials import ClientSecurity
@@ -84,6 +85,9 @@ def running_local(work_dir: Path, *flags: str, bin_dir: Path = BIN) -> Iterator[
         local.end()
         assert process.stdout is not None
         process.stdout.close()
+        for agent in (work_dir / "cluster").glob("agent-*/"):
+            # Groups of an agent that was killed.
+            remove_groups(agent)
 
 
 def wait_until_ready(process: subprocess.Popen[str]) -> None:

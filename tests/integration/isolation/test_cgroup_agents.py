@@ -115,6 +115,23 @@ async def test_limits_and_usage_survive_kill_9_of_the_agent(
     )
 
 
+async def test_an_agent_that_ends_its_tasks_leaves_no_groups(
+    prepared: Start, master: ScriptedMaster
+) -> None:
+    """Not even those of ends that the master has not acknowledged."""
+    agent = prepared("cgroup")
+    master.acknowledges = False
+    agent.start("--on-stop", "end")
+    await master.agent()
+    master.launch(shell("t1", "exit 5", tasks.MEM), shell("t2", "sleep 60", tasks.MEM))
+    await master.state("t1", FAILED)
+    await master.state("t2", RUNNING)
+    assert left_groups(agent.work_dir)
+    agent.signal(signal.SIGTERM)
+    assert await agent.ended() == 0
+    assert not left_groups(agent.work_dir)
+
+
 async def test_groups_that_no_record_names_are_emptied_and_removed(
     prepared: Start, master: ScriptedMaster
 ) -> None:
