@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from croupier.agent.isolation import leftovers
 from croupier.agent.isolation.leftovers import Leftovers
 from croupier.agent.isolation.uid_claims import UidClaims
 from croupier.agent.isolation.uid_range import UidRange
@@ -15,6 +16,11 @@ from croupier.agent.isolation.uid_range import UidRange
 # Not used by agents of other tests.
 UIDS = UidRange(2_061_000, 2_061_001)
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+
+
+@pytest.fixture(autouse=True)
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "is_in_memory", lambda path: path.name != "disk")
 
 
 @pytest.fixture
@@ -35,15 +41,15 @@ async def test_files_of_ended_tasks_are_removed(tmp_path: Path, claims: UidClaim
     for name, uid in (("tree", ended), ("link", ended), ("-rf", ended), ("live", live)):
         os.chown(shared / name, uid, uid, follow_symlinks=False)
     os.chown(shared / "other", UIDS.last + 1, UIDS.last + 1)
-    leftovers = Leftovers(UIDS, claims, shared)
-    await leftovers.sweep()
+    found = Leftovers(UIDS, claims, [shared])
+    await found.sweep()
     assert sorted(path.name for path in shared.iterdir()) == ["live", "other", "root"]
     claims.release(live)
     with subprocess.Popen(["sleep", "60"], user=live) as process:
-        await leftovers.sweep()
+        await found.sweep()
         assert (shared / "live").exists(), "a process has the uid"
         process.kill()
-    await leftovers.sweep()
+    await found.sweep()
     assert not (shared / "live").exists()
     assert tmp_path.exists()
 
@@ -54,9 +60,18 @@ async def test_system_v_objects_of_ended_tasks_are_removed(
     uid = claims.take("r1")
     made = subprocess.run(["ipcmk", "-M", "4096", "-Q", "-S", "1"], user=uid, check=True)
     assert made.returncode == 0
-    leftovers = Leftovers(UIDS, claims, tmp_path)
-    await leftovers.sweep()
-    assert len(list(leftovers._objects())) == 3
+    found = Leftovers(UIDS, claims, [tmp_path])
+    await found.sweep()
+    assert len(list(found._objects())) == 3
     claims.release(uid)
-    await leftovers.sweep()
-    assert not list(leftovers._objects())
+    await found.sweep()
+    assert not list(found._objects())
+
+
+async def test_files_on_a_disk_stay(tmp_path: Path, claims: UidClaims) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (disk / "file").touch()
+    os.chown(disk / "file", UIDS.first, UIDS.first)
+    await Leftovers(UIDS, claims, [disk]).sweep()
+    assert (disk / "file").exists()

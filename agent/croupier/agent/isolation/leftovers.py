@@ -1,8 +1,8 @@
 """Removes the shared memory that tasks with uids of their own have left.
 
-Files in /dev/shm and System V objects outlive their task, and their memory stays charged to the
-group of all tasks. So a few tasks could use it up for all later ones. Other files that tasks leave,
-such as in /tmp, take disk and stay.
+Files in /dev/shm, and in /tmp if that is in memory, and System V objects outlive their task, and
+their memory stays charged to the group of all tasks. So a few tasks could use it up for all later
+ones. Files that tasks leave on a disk stay.
 
 Rule: only what belongs to a uid for tasks that no run has claimed and no process has is removed.
 """
@@ -13,7 +13,7 @@ import asyncio
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,9 @@ from typing import Final
 from croupier.agent.isolation.uid_claims import UidClaims, uids_of_processes
 from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.remove_tree import remove_trees
+from croupier.agent.secret_files import is_in_memory
 
-SHARED: Final = Path("/dev/shm")  # noqa: S108 - of tasks
+SHARED: Final = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - of tasks
 # Seconds between two sweeps.
 SWEEP_S: Final = 5.0
 # A sweep takes at most this part of the time.
@@ -36,9 +37,13 @@ _IPC_RMID: Final = 0
 class Leftovers:
     """The shared memory of ended tasks."""
 
-    def __init__(self, uids: UidRange, claims: UidClaims, shared: Path = SHARED) -> None:
-        """Remove what belongs to free ones of `uids`, in `shared` and of System V."""
-        self._uids, self._claims, self._shared = uids, claims, shared
+    def __init__(self, uids: UidRange, claims: UidClaims, shared: Sequence[Path] = SHARED) -> None:
+        """Remove what belongs to free ones of `uids`, in `shared` directories and of System V.
+
+        Directories that are not in memory are left out.
+        """
+        self._uids, self._claims = uids, claims
+        self._shared = [path for path in shared if is_in_memory(path)]
 
     async def run(self) -> None:
         """Sweep for ever."""
@@ -52,8 +57,10 @@ class Leftovers:
         began = time.monotonic()
         left = await asyncio.to_thread(self._find)
         took_s = time.monotonic() - began
-        for at in range(0, len(left), _AT_ONCE):
-            await remove_trees(left[at : at + _AT_ONCE])
+        for shared in self._shared:
+            here = [path for path in left if path.parent == shared]
+            for at in range(0, len(here), _AT_ONCE):
+                await remove_trees(here[at : at + _AT_ONCE])
         return took_s
 
     def _find(self) -> list[Path]:
@@ -74,12 +81,13 @@ class Leftovers:
         return lambda uid: uid not in in_use and not self._claims.has(uid)
 
     def _files(self) -> Iterator[tuple[Path, int]]:
-        with suppress(OSError), os.scandir(self._shared) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    uid = entry.stat(follow_symlinks=False).st_uid
-                    if uid in self._uids:
-                        yield self._shared / entry.name, uid
+        for shared in self._shared:
+            with suppress(OSError), os.scandir(shared) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        uid = entry.stat(follow_symlinks=False).st_uid
+                        if uid in self._uids:
+                            yield shared / entry.name, uid
 
     def _objects(self) -> Iterator[tuple[str, int, int]]:
         """Yield the kind, the number and the creator of System V objects of these uids."""
