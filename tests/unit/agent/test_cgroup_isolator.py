@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import resource
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
@@ -67,6 +69,19 @@ def test_a_run_gets_a_group_with_its_bounds_and_the_shim_its_path() -> None:
     isolator = CgroupIsolator(lambda: groups, Limits(pids=100))
     assert isolator.prepare(LAUNCH).options == ("x", "group=/g/r-1/tasks")
     assert groups.bounds["r-1"] == Bounds(64 * MIB, 0, 1000, 0, 100)
+
+
+def test_a_limit_of_processes_by_user_is_not_met_before_that_of_the_group() -> None:
+    """The group tells that its limit was met; the other one cannot."""
+    launch = replace(LAUNCH, options=(f"limit={resource.RLIMIT_NPROC}:100:100", "limit=7:9:9"))
+    for feature, kept in ((Feature.PIDS, launch.options[1:]), (Feature.MEMORY, launch.options)):
+        groups = MemoryGroups(frozenset({feature}))
+        isolator = CgroupIsolator(partial(_same, groups), Limits(pids=100))
+        assert isolator.prepare(launch).options == (*kept, "group=/g/r-1/tasks")
+
+
+def _same(groups: MemoryGroups) -> MemoryGroups:
+    return groups
 
 
 def test_quotas_hold_tasks_to_their_cpus() -> None:

@@ -17,9 +17,11 @@ It also measures the usage of all processes of a task, and finds and kills those
 
 from __future__ import annotations
 
+import resource
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
 from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.isolation.cgroup.bounds import bounds_of, ending_of
@@ -27,7 +29,10 @@ from croupier.agent.isolation.cgroup.directory import GONE
 from croupier.agent.isolation.cgroup.groups import Groups
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.limits import limits_of
-from croupier.model.isolation import Features, Limits, Usage
+from croupier.model.isolation import Feature, Features, Limits, Usage
+
+# The shim's option for a limit of processes by user.
+_PROCESSES: Final = f"limit={resource.RLIMIT_NPROC}:"
 
 
 class CgroupIsolator:
@@ -74,7 +79,11 @@ class CgroupIsolator:
             self._groups.close()
             self._groups = self._open()
             options = self._groups.make(launch.run, bounds)
-        return replace(launch, options=(*launch.options, *options))
+        kept = launch.options
+        if Feature.PIDS in self.features:
+            # A limit by user would be met first, and could not be told.
+            kept = tuple(each for each in kept if not each.startswith(_PROCESSES))
+        return replace(launch, options=(*kept, *options))
 
     def usage(self, run: str) -> Usage | None:
         """Return what a run has used until now; None if it has no group."""
