@@ -31,7 +31,10 @@ HAS: Final = "cpus:2;mem:512MB;disk:2GB"
 # Counts for ever, and tells each thousand in a line of 8 bytes.
 HONEST: Final = "$| = 1; while (1) { $i++ for 1..1000; syswrite STDOUT, 'counted' . chr(10) }"
 _LINE: Final = 8
-_OWN = "use Time::HiRes 'time'; exit 9 if $< < 100000; my $end = time + 1.5; sub nap { select undef, undef, undef, $_[0] } "
+_OWN = (
+    "use Time::HiRes 'time'; exit 9 if $< < 100000; my $end = time + 1.5; "
+    "sub nap { select undef, undef, undef, $_[0] } "
+)
 
 
 @dataclass(frozen=True, slots=True)
