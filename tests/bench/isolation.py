@@ -4,9 +4,9 @@
     python -m tests.bench.isolation neighbours
 
 The first runs tasks at each level in turn. `tasks/s` is the rate of `/bin/true`, 32 at a time, with
-its ratio to none and what a task takes longer. `start` and `whole` are the times from an order to the
-start and to the end of a task that runs alone. `own cpu` is the processor time of the supervisor's
-process for a task, and `all cpu` that of all processes.
+its ratio to none and what a task takes longer. `start` and `whole` are the times from an order to
+the start and to the end of a task that runs alone. `own cpu` is the processor time of the
+supervisor's process for a task, and `all cpu` that of all processes.
 
 The second needs root. It runs offenders one after the other beside an honest task, on an agent with
 default isolation, and prints the honest task's rate as a part of its rate alone, and how each
