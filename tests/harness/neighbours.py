@@ -27,7 +27,7 @@ from tests.harness.limited_tasks import left_groups
 from tests.harness.scripted_master import F, ScriptedMaster, program
 
 SECONDS: Final = 1.5
-HAS: Final = "cpus:2;mem:512MB;disk:2GB"
+HAS: Final = "cpus:2;mem:2GB;disk:2GB"
 # Counts for ever, and tells each thousand in a line of 8 bytes.
 HONEST: Final = "$| = 1; while (1) { $i++ for 1..1000; syswrite STDOUT, 'counted' . chr(10) }"
 _LINE: Final = 8
