@@ -88,7 +88,7 @@ OFFENDERS: Final = (
         "for (1..5) { syswrite $f, 'a' x 1000000; nap(0.02) } } exit 3",
         parse_limits("disk:20MB"),
         reason=Reason.DISK_LIMIT,
-        told="more than its limit of 20.0 MiB",
+        told="disk limit of 20.0 MiB exceeded",
     ),
     Offender(
         "descriptor hog",

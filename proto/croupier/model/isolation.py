@@ -6,6 +6,7 @@ accounted for it, such as its memory, is enforced wherever the agent can, withou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.tags import recorded
 
 MAX_IMAGE = 1024
+_IMAGE: Final = re.compile(r"docker://[^/].*|oci:/.*[^:]|dir:/.*")
 # Bounds of what a task may ask for.
 MAX_AMOUNT: Final = 2**53
 MAX_PIDS: Final = 4_194_304
@@ -158,9 +160,10 @@ class Isolation:
             return
         if len(self.image) > MAX_IMAGE or not self.image.isprintable() or " " in self.image:
             raise InvalidRequest(f"an image is named by at most {MAX_IMAGE} printable characters")
-        if not self.image.startswith(("docker://", "oci:", "dir:")) or self.image.endswith(":"):
+        if not _IMAGE.fullmatch(self.image):
             raise InvalidRequest(
-                f"image {self.image[:80]!r}: give docker://NAME, oci:PATH:TAG or dir:PATH"
+                f"image {self.image[:80]!r}: give docker://NAME, oci:PATH:TAG or dir:PATH, where"
+                " PATH begins with /"
             )
 
     def needs(self) -> Features:

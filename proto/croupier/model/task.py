@@ -27,6 +27,7 @@ from croupier.model.isolation import (
     Usage,
 )
 from croupier.model.resources import Resources
+from croupier.model.scalar import format_scalar
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
 from croupier.model.tags import recorded
 
@@ -316,7 +317,10 @@ class TaskInfo:
         for name in ("cpus", "mem", "disk"):
             limit: int = getattr(self.limits, name)
             if limit and limit < self.resources[name]:
-                raise InvalidRequest(f"the limit of {name} is below the task's {name}")
+                raise InvalidRequest(
+                    f"the limit of {name} ({format_scalar(name, limit)}) is below the task's {name}"
+                    f" ({format_scalar(name, self.resources[name])}): lower that too"
+                )
 
 
 def check_grace(grace_ms: int) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits
 from croupier.model.resources import Resources
-from croupier.model.scalar import format_scalar
+from croupier.model.scalar import format_scalar, parse_pairs
 
 _COUNTED: Final = ("pids", "files")
 
@@ -20,6 +20,9 @@ def parse_limits(text: str) -> Limits:
         InvalidRequest: if a name is unknown, or an amount is not a number in its range.
     """
     given = Resources.parse(text)
+    for name, amount in parse_pairs(text, "NAME:AMOUNT").items() if text else ():
+        if name not in given.scalars and name in Limits.__slots__:
+            raise InvalidRequest(f"the limit of {name} must be above 0, not {amount}")
     names = [each.name for each in fields(Limits)]
     unknown = [*given.ranges, *given.sets, *(name for name in given.scalars if name not in names)]
     if unknown:

@@ -32,7 +32,7 @@ async def test_a_task_that_fills_its_sandbox_is_ended(start: Start, master: Scri
     master.launch(shell("filler", FILL, small), shell("honest", "sleep 600", small))
     end = await master.state("filler", FAILED)
     assert Reason(end.reason) is Reason.DISK_LIMIT
-    assert "its sandbox took 3.1 MiB, more than its limit of 1.0 MiB" in end.message
+    assert "disk limit of 1.0 MiB exceeded; peak 3.1 MiB" in end.message
     assert end.usage.disk_bytes >= 3 * MIB
     assert master.states("honest")[-1] is RUNNING
 

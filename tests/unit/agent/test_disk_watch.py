@@ -78,7 +78,7 @@ async def test_a_sandbox_above_its_limit_is_told_with_limit_and_peak(world: Watc
     await world.after(1)
     (told,) = world.told
     assert (told.key, told.run, told.exceeded.reason) == (key(), "r-t", Reason.DISK_LIMIT)
-    assert told.exceeded.message == "its sandbox took 2.0 MiB, more than its limit of 1.0 MiB"
+    assert told.exceeded.message == "disk limit of 1.0 MiB exceeded; peak 2.0 MiB"
 
 
 async def test_it_is_told_again_until_the_run_is_removed(world: Watch) -> None:

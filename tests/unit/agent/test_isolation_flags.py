@@ -43,7 +43,6 @@ def test_a_level_is_given_once() -> None:
     ("text", "limits"),
     [
         ("", NO_LIMITS),
-        ("pids:0", NO_LIMITS),
         ("pids:4096;files:65536", Limits(pids=4096, files=65536)),
         ("cpus:1.5;mem:1GB;disk:64MB", Limits(cpus=1500, mem=1_024_000, disk=64_000)),
     ],
@@ -58,6 +57,7 @@ def test_limits_are_read_and_written(text: str, limits: Limits) -> None:
     [
         ("gpus:1", "there is no limit of gpus; give some of cpus, mem, disk, pids, files"),
         ("ports:[1-2]", "there is no limit of ports"),
+        ("pids:0", "the limit of pids must be above 0, not 0"),
         ("pids:1.5", "the limit of pids is a whole number"),
         ("pids:5000000", "the limit of pids is out of range"),
         ("files:many", "'many' is not an amount"),

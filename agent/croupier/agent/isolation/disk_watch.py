@@ -63,7 +63,7 @@ class Watched:
         """The limit with the peak, if it was exceeded."""
         if not self.is_over:
             return None
-        message = f"its sandbox took {_mib(self.peak)}, more than its limit of {_mib(self.limit)}"
+        message = f"disk limit of {_mib(self.limit)} exceeded; peak {_mib(self.peak)}"
         return Exceeded(Reason.DISK_LIMIT, message)
 
 
