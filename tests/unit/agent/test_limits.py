@@ -275,6 +275,14 @@ class TestATaskThatExceedsALimitNow:
         told = f"{DISK.message}; ended by signal 9 (SIGKILL)"
         assert ended(world) == (TaskState.FAILED, Reason.DISK_LIMIT, told)
 
+    def test_tells_only_the_last_peak(self) -> None:
+        world = World().running()
+        world.do(ev.LimitExceeded(KEY, "0-1", DISK))
+        last = Exceeded(Reason.DISK_LIMIT, "its sandbox took 14 MiB, its limit is 10 MiB")
+        world.do(ev.Exited(KEY, signal=9, ending=Ending(USED, last)))
+        told = f"{last.message}; ended by signal 9 (SIGKILL)"
+        assert ended(world) == (TaskState.FAILED, Reason.DISK_LIMIT, told)
+
     def test_is_killed_once(self) -> None:
         world = World().running()
         world.do(ev.LimitExceeded(KEY, "0-1", DISK))

@@ -51,7 +51,9 @@ def cause_of_end(task: Task, event: Exited) -> tuple[TaskState, Cause]:
         # The limit is in the status that reported the kill.
         is_told = task.state is TaskState.KILLING and task.status.reason is reason
         text = task.status.message if is_told else ""
-        notes.insert(0, text or limit_text(task.info, reason))
+        # What is known at the end has the last peak.
+        if ending.exceeded is None or ending.exceeded.reason is not reason:
+            notes.insert(0, text or limit_text(task.info, reason))
     elif kill is not None:
         new, reason = TaskState.KILLED, kill.reason
     elif event.exit_code == 0:
