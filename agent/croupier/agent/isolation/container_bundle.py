@@ -56,7 +56,7 @@ class Contents:
         sandbox: its directory, writable; empty: none.
         mark: the variable that marks processes of the run.
         uid: as in the container; 0 is the agent's own account if that is not root.
-        options: of the shim, of which umask and limits count here.
+        options: of the shim; only umask and limits count here.
         has_network: whether it shares the network of the machine.
         read_only: further directories to show at the same path.
     """

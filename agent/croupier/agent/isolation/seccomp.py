@@ -156,7 +156,7 @@ def _conditional(number: int, rules: Iterable[Denied]) -> list[bytes]:
 
 
 def _oci_conditions(argument: Argument | None) -> Iterable[dict[str, object]]:
-    """Return the conditions of rules, each of which refuses the call."""
+    """Return the conditions of rules; each refuses the call."""
     if argument is None:
         return [{}]
     bits = [1 << at for at in range(32) if argument.any_of >> at & 1]

@@ -65,7 +65,7 @@ class UidClaims:
             self._claim(uid, run)
 
     def release(self, uid: int) -> None:
-        """Release a uid of which no process is left."""
+        """Release a uid that no process has any more."""
         with suppress(OSError):
             (self._base / str(uid)).unlink()
 
