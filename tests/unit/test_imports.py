@@ -29,7 +29,10 @@ def loaded_by(statement: str) -> set[str]:
         ("import croupier.master.app", {"re2", "structlog", "croupier.etcd", *TERMINAL, *WEB}),
         ("import croupier.agent.__main__", {"grpc", "structlog", "rich", *WEB}),
         ("import croupier.agent.app", {"re2", "structlog", *TERMINAL, *WEB}),
-        ("import croupier.ctl.__main__", {"grpc", "google.protobuf", "structlog", "rich", *WEB}),
+        (
+            "import croupier.ctl.__main__",
+            {"grpc", "google.protobuf", "structlog", "rich", "yaml", *WEB},
+        ),
     ],
 )
 def test_import_loads_no_heavy_module(statement: str, absent: set[str]) -> None:

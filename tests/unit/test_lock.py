@@ -27,7 +27,8 @@ ENVIRONMENTS = [
 
 def wanted() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = [*project["dependencies"], *project["optional-dependencies"]["oidc"]]
+    extras = project["optional-dependencies"]
+    named = [*project["dependencies"], *extras["oidc"], *extras["yaml"]]
     return [Requirement(each) for each in named]
 
 
