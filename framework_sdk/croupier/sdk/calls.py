@@ -25,6 +25,8 @@ from croupier.v1 import framework_pb2 as pb
 
 # Ids may be long: a thousand acknowledgements stay well under the size of one call.
 ACKNOWLEDGED_AT_ONCE = 1000
+# Acknowledgements wait so long for another call, to share its message.
+ACKNOWLEDGE_WITHIN_S = 0.02
 # The most bytes that its number adds to a call.
 _SEQ_BYTES = 11
 
@@ -57,7 +59,7 @@ class Calls:
         self._ledger = CallLedger[_Pending](settings.unanswered_limit)
         self._backlog: dict[bool, deque[_Pending]] = {False: deque(), True: deque()}
         self._acks: dict[str, tuple[str, int]] = {}
-        self._flush_asked = False
+        self._flush_timer: asyncio.TimerHandle | None = None
         self._awaited = 0
         self._send: Callable[[pb.Call], None] | None = None
         self._stream = 0
@@ -133,12 +135,17 @@ class Calls:
             self._pump()
 
     def acknowledge(self, status: TaskStatus) -> None:
-        """Acknowledge an update; those of one turn of the loop are sent as one call."""
+        """Acknowledge an update, with the next call or within 20 ms.
+
+        All acknowledgements that wait are one call, and a task's latest covers its earlier ones.
+        """
         _, sequence = self._acks.get(status.task_id, ("", 0))
         self._acks[status.task_id] = (status.agent_id, max(status.sequence, sequence))
-        if not self._flush_asked:
-            self._flush_asked = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        if len(self._acks) >= ACKNOWLEDGED_AT_ONCE:
+            self._flush()
+        elif self._flush_timer is None:
+            loop = asyncio.get_running_loop()
+            self._flush_timer = loop.call_later(ACKNOWLEDGE_WITHIN_S, self._flush)
 
     def on_verdict(self, wire: pb.Verdict) -> None:
         """End the call that a verdict answers; ignore a repeated verdict."""
@@ -170,6 +177,7 @@ class Calls:
 
     async def drained(self) -> None:
         """Wait until every call is answered, or there is no stream."""
+        self._flush()
         while self._send is not None and (self._acks or any(True for _ in self._pending())):
             self._changed.clear()
             await self._changed.wait()
@@ -186,12 +194,16 @@ class Calls:
 
     def _pump(self) -> None:
         """Open waiting calls while there is room, and send them if there is a stream."""
+        has_opened = False
         for internal, backlog in self._backlog.items():
             while backlog and self._ledger.has_room(internal):
                 pending = backlog.popleft()
                 if pending.waiter is None or not pending.waiter.done():
                     self._open(pending, internal)
-        self._flush()
+                    has_opened = True
+        # Without a timer, they were due when there was no room.
+        if has_opened or self._flush_timer is None:
+            self._flush()
         self._changed.set()
 
     def _open(self, pending: _Pending, internal: bool) -> None:
@@ -205,7 +217,9 @@ class Calls:
 
     def _flush(self) -> None:
         """Send the collected acknowledgements."""
-        self._flush_asked = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         while self._acks and self._failed is None and self._ledger.has_room(internal=True):
             tasks = list(islice(self._acks, ACKNOWLEDGED_AT_ONCE))
             updates = [(task_id, *self._acks.pop(task_id)) for task_id in tasks]
