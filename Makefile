@@ -1,6 +1,6 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator clean
+.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator bench-tasks clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
@@ -32,6 +32,10 @@ bench:  ## latency of a re-offer, and what a pass costs
 bench-allocator:  ## the allocator alone: a table on standard error, JSON lines on standard output
 	@sh deploy/setup.sh dev >&2
 	@.venv/bin/python tests/bench/allocator.py
+
+bench-tasks:  ## short tasks beside xargs, JSON lines: SLOTS=2,64 SCENARIOS=offers,latency PEERS=1
+	@sh deploy/setup.sh dev >&2
+	@.venv/bin/python -m tests.bench.tasks
 
 fuzz:  ## hostile messages and files against real daemons: SECS=n SEED=n
 	@sh tests/fuzz/run.sh

@@ -1,0 +1,1 @@
+"""Short tasks, beside `xargs -P` and other systems: `make bench-tasks`. See `__main__`."""

@@ -1,0 +1,104 @@
+"""The client that runs tasks on Croupier: by offers, or submitted.
+
+python -m tests.bench.tasks.client_croupier MASTER offers|submit
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
+from tests.bench.tasks.client import serve
+
+UNIT = Resources.parse("cpus:1;mem:64MB")
+TRUE = "/bin/true"
+RUN_S = 600.0
+
+
+class Client(Framework):
+    """Stays connected, and runs as many tasks as it is told."""
+
+    def __init__(self, master: str) -> None:
+        super().__init__(name="bench", master=master, demand=UNIT, demand_count=0)
+        self._left = 0
+        self.subscribed = threading.Event()
+        self.over = threading.Event()
+
+    async def begin(self, count: int) -> None:
+        """Run `count` tasks; `over` is set when all have ended."""
+        self._left = count
+        self.over.clear()
+        await self._begin(count)
+
+    async def _begin(self, count: int) -> None:
+        raise NotImplementedError
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        self.subscribed.set()
+
+    async def on_update(self, status: TaskStatus) -> None:
+        if status.state.is_terminal:
+            assert status.state is TaskState.FINISHED, status
+            self._left -= 1
+            if not self._left:
+                self.over.set()
+
+
+class ByOffers(Client):
+    """Declares its demand, and accepts what it is offered."""
+
+    _todo = 0
+
+    async def _begin(self, count: int) -> None:
+        self._todo = count
+        await self.demand(UNIT, count=count)
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        for offer in offers:
+            free, tasks = offer.resources, []
+            while self._todo and free >= UNIT:
+                tasks.append(Task([TRUE], resources=UNIT))
+                free -= UNIT
+                self._todo -= 1
+            verdicts = await self.accept(offer, tasks)
+            self._todo += sum(not verdict.ok for verdict in verdicts)
+
+
+class Submitted(Client):
+    """Hands all tasks to the master."""
+
+    async def _begin(self, count: int) -> None:
+        tasks = [Task([TRUE], resources=UNIT) for _ in range(count)]
+        verdicts = await self.submit(tasks)  # type: ignore[attr-defined, unused-ignore]
+        assert all(verdict.ok for verdict in verdicts), verdicts
+
+
+def main(master: str, way: str) -> None:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    def ask(work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(RUN_S)
+
+    async def connected() -> Client:
+        client = (Submitted if way == "submit" else ByOffers)(master)
+        running.append(asyncio.create_task(client.run()))
+        return client
+
+    def run(count: int) -> None:
+        ask(client.begin(count))
+        assert client.over.wait(RUN_S)
+
+    running: list[asyncio.Task[None]] = []
+    client = asyncio.run_coroutine_threadsafe(connected(), loop).result()
+    assert client.subscribed.wait(RUN_S)
+    serve(run)
+    ask(client.stop(teardown=True))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
