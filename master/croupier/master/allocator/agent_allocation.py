@@ -17,12 +17,12 @@ A party that backs off (see `back_off`) is dealt only what no other framework ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.back_off import Party
-from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit
+from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queued
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.node import Leaf
@@ -110,7 +110,11 @@ class AgentAllocation:
             if eligibility.waits_for_round:
                 eligibility.waits_for_round = False
                 again = self._deal_all(set())
-        grants = [self._grant(leaf, dealt) for leaf, dealt in eligibility.dealt.items()]
+        grants = [
+            grant
+            for leaf, dealt in eligibility.dealt.items()
+            for grant in self._grants(leaf, dealt)
+        ]
         self._follow_up()
         agent.is_dealt = agent.is_dealt or bool(grants)
         agent.is_waited_for = eligibility.waits_for_round
@@ -230,8 +234,13 @@ class AgentAllocation:
         number = self._tree.deal(leaf, resources.scalars, slots)
         if dealt is None:
             dealt = eligibility.dealt[leaf] = Dealt()
-        dealt.numbers.append(number)
         dealt.resources = dealt.resources + resources
+        if pending is None or pending.shape is None:
+            dealt.numbers.append(number)
+        else:
+            queued = dealt.queued.setdefault(pending, Queued())
+            queued.numbers.append(number)
+            queued.resources = queued.resources + resources
         if pending is not None:
             dealt.least.setdefault(pending, pending.least)
             pending.outstanding += units
@@ -249,7 +258,8 @@ class AgentAllocation:
         if before is None or before[0] is not leaf:
             self._tree.takers.append(taker)
 
-    def _grant(self, leaf: Leaf, dealt: Dealt) -> Grant:
+    def _grants(self, leaf: Leaf, dealt: Dealt) -> Iterator[Grant]:
+        """Note what a framework was dealt; yield what is offered, and each shape to launch."""
         agent, agents = self._agent, self._pass.agents
         agents.set_free(agent, self._eligibility.left)
         mark = agent.earmark
@@ -268,11 +278,12 @@ class AgentAllocation:
             agents.mark_withheld_dirty()
         leaf.reservations.discard(agent.agent_id)
         agents.release_reservations(leaf)
-        return Grant(
-            leaf.framework_id,
-            leaf.role,
-            agent.agent_id,
-            dealt.resources,
-            tuple([(pending.demand.unit, number) for pending, number in dealt.units.items()]),
-            tuple(dealt.numbers),
-        )
+        place = (leaf.framework_id, leaf.role, agent.agent_id)
+        offered = dealt.resources
+        for pending, part in dealt.queued.items():
+            offered = offered - part.resources
+            queued = ((pending.demand.unit, dealt.units.pop(pending)),)
+            yield Grant(*place, part.resources, queued, tuple(part.numbers), pending.shape)
+        if dealt.numbers:
+            units = tuple([(each.demand.unit, number) for each, number in dealt.units.items()])
+            yield Grant(*place, offered, units, tuple(dealt.numbers))

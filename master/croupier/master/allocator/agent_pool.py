@@ -13,7 +13,7 @@ from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.queue import make_queue
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources
 
 
@@ -51,6 +51,7 @@ class PooledAgent:
         facts: its attributes and hostname as text, for constraints.
         is_active: whether it may be dealt.
         filters: the filters that frameworks have on it.
+        tasks: how many tasks of each framework use it.
         earmark: resources for one framework alone; set by `AgentPool.earmark`.
         is_dealt: whether it was dealt since the last launch or release on it; while so, its round
             goes on.
@@ -63,12 +64,21 @@ class PooledAgent:
     free: Resources = field(init=False)
     is_active: bool = True
     filters: Filters = field(default_factory=Filters)
+    tasks: dict[FrameworkId, int] = field(default_factory=dict)
     earmark: Earmark | None = None
     is_dealt: bool = False
     is_waited_for: bool = False
 
     def __post_init__(self) -> None:
         self.free = self.total
+
+    def count_tasks(self, framework_id: FrameworkId, number: int) -> None:
+        """Add tasks of a framework; a negative number takes them away."""
+        left = self.tasks.get(framework_id, 0) + number
+        if left > 0:
+            self.tasks[framework_id] = left
+        else:
+            self.tasks.pop(framework_id, None)
 
 
 class AgentPool:

@@ -9,6 +9,7 @@ of the tree. Those of an agent that has not returned to this master are either c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from croupier.master.allocator import limits
@@ -21,7 +22,14 @@ from croupier.master.allocator.grant import Grant, Units, merged
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
-from croupier.master.allocator.pending_demand import carried, count_down, return_units, shapes
+from croupier.master.allocator.pending_demand import (
+    Shape,
+    carried,
+    count_down,
+    queue_of,
+    return_units,
+    shapes,
+)
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.allocator.queries import Queries
@@ -216,7 +224,7 @@ class Allocator:
         """Deal the framework nothing, in these roles or in all, until it revives."""
         for leaf in self._members.subscribed(framework_id, roles):
             leaf.is_suppressed = True
-            self._relist(leaf)
+            self._renew(leaf)
 
     def revive(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
         """Drop the framework's filters and visit every agent for it. O(agents)."""
@@ -224,9 +232,45 @@ class Allocator:
             leaf.is_suppressed = False
             self._agents.forget_filters(leaf)
             leaf.reasons.clear()
-            self._relist(leaf)
+            self._renew(leaf)
             if leaf.is_listed:
                 self._agents.mark_all_dirty(leaf)
+
+    # Submitted tasks.
+
+    def queue(self, framework_id: FrameworkId, role: Role, shape: Shape, number: int) -> None:
+        """Add `number` submitted tasks of one shape; a negative number withdraws as many.
+
+        O(log n), and O(agents) for the first task of a shape.
+        """
+        leaf = self._members.leaf(framework_id, role)
+        self._count_queued(leaf, shape, number)
+
+    def launched(self, grant: Grant) -> None:
+        """Count down submitted tasks that were launched on a grant; they are charged before."""
+        assert grant.shape is not None
+        leaf = self._members.leaf(grant.framework_id, grant.role)
+        number = sum(number for _, number in grant.units)
+        leaf.queued[grant.shape].outstanding -= number
+        self._count_queued(leaf, grant.shape, -number)
+        self.back_off.answered(self._party(grant.framework_id), grant.agent_id)
+
+    def _count_queued(self, leaf: Leaf, shape: Shape, number: int) -> None:
+        before = leaf.queued.get(shape)
+        pending = before or queue_of(shape)
+        count = (pending.demand.count or 0) + number
+        assert count >= pending.outstanding, (leaf, shape)
+        pending.demand = replace(pending.demand, count=count)
+        if before is None:
+            leaf.queued[shape] = pending
+            self._renew(leaf)
+        elif not count:
+            del leaf.queued[shape]
+            self._renew(leaf)
+        else:
+            self._waiters.update_surplus(leaf)
+            self._visit_for(leaf, is_new=False)
+            self._agents.recheck_scarce(leaf)
 
     # Offers.
 
@@ -267,7 +311,7 @@ class Allocator:
             self._waiters.make_room(leaf)
         slots = sum(number for _, number in units) if units else offers
         self._tree.count_slots(leaf, len(launched) - slots)
-        if leaf.pending is not None:
+        if leaf.declared is not None:
             self._count_down(leaf, units, launched, agent.facts)
         self._members.drop_if_left(leaf)
 
@@ -397,7 +441,12 @@ class Allocator:
             self._set_pending(leaf, demands)
 
     def _set_pending(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
-        pending = None if demands is None else carried(leaf.pending or (), demands)
+        leaf.declared = None if demands is None else carried(leaf.declared or (), demands)
+        self._renew(leaf)
+
+    def _renew(self, leaf: Leaf) -> None:
+        """Deal to the leaf what it wants now."""
+        pending = leaf.wanted()
         # All demand of a leaf that waits at a limit is new: visits decide again what waits.
         is_new = bool(leaf.waits_at) or shapes(pending) != shapes(leaf.pending)
         self._tree.unpark(leaf)
@@ -412,12 +461,12 @@ class Allocator:
     def _count_down(
         self, leaf: Leaf, units: Units, launched: Sequence[Resources], facts: Mapping[str, str]
     ) -> None:
-        assert leaf.pending is not None
+        assert leaf.declared is not None
         before = shapes(leaf.pending)
         for unit, number in units:
-            return_units(leaf.pending, unit, number, facts)
+            return_units(leaf.declared, unit, number, facts)
         for task in launched:
-            count_down(leaf.pending, task, facts)
+            count_down(leaf.declared, task, facts)
         self._waiters.update_surplus(leaf)
         self._visit_for(leaf, is_new=shapes(leaf.pending) != before)
         self._agents.recheck_scarce(leaf)
@@ -440,7 +489,9 @@ class Allocator:
 
     def _is_one_offer(self, grant: Grant) -> bool:
         """Return whether one offer may have all units of the grant."""
-        pending = self._members.leaf(grant.framework_id, grant.role).pending
+        pending = self._members.leaf(grant.framework_id, grant.role).declared
+        if grant.shape is not None:
+            return True
         if pending is None:
             return False
         most = {each.demand.unit: each.demand.max_per_offer for each in pending}

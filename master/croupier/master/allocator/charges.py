@@ -56,8 +56,9 @@ class Charges:
         agent = self._agents.agents[agent_id]
         held = sum_of(each for amounts in by_leaf.values() for each in amounts)
         self._agents.set_free(agent, agent.free - held)
-        for place, amounts in by_leaf.items():
-            self._charge(*place, total_of(amounts).scalars, len(amounts))
+        for (framework_id, role), amounts in by_leaf.items():
+            agent.count_tasks(framework_id, len(amounts))
+            self._charge(framework_id, role, total_of(amounts).scalars, len(amounts))
 
     def charge_absent(
         self, framework_id: FrameworkId, role: Role, held: Sequence[tuple[AgentId, Resources]]
@@ -69,7 +70,9 @@ class Charges:
             add_amounts(scalars, amount.scalars, 1)
         self._charge(framework_id, role, scalars, len(held))
 
-    def charge_returned(self, agent_id: AgentId, amounts: Sequence[Resources]) -> None:
+    def charge_returned(
+        self, agent_id: AgentId, tasks: Sequence[tuple[FrameworkId, Resources]]
+    ) -> None:
         """Move charges of tasks from the absent agent to the agent that returned. O(tasks).
 
         Their roles and frameworks hold as much as before.
@@ -78,8 +81,9 @@ class Charges:
             ValueError: if that much is not free on the agent.
         """
         agent = self._agents.agents[agent_id]
-        self._agents.set_free(agent, agent.free - sum_of(amounts))
-        for amount in amounts:
+        self._agents.set_free(agent, agent.free - sum_of(amount for _, amount in tasks))
+        for framework_id, amount in tasks:
+            agent.count_tasks(framework_id, 1)
             self._absent.release(agent_id, amount.scalars)
 
     def release_absent(
@@ -109,6 +113,7 @@ class Charges:
         leaf = self._members.leaf(framework_id, role)
         agent = self._agents.agents[agent_id]
         self._tree.launch(leaf, amount.scalars)
+        agent.count_tasks(framework_id, 1)
         agent.is_dealt = False
         if agent.is_waited_for or any(
             pending.demand.max_per_offer is not None for pending in leaf.pending or ()
@@ -120,6 +125,7 @@ class Charges:
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
     ) -> None:
         """Release the resources of a task; the agent is dirty. O(log n)."""
+        self._agents.agents[agent_id].count_tasks(framework_id, -1)
         self._agents.give_back(agent_id, amount)
         self._release(self._members.leaf(framework_id, role), amount.scalars)
 
@@ -131,6 +137,7 @@ class Charges:
         freed = sum_of(each for amounts in by_leaf.values() for each in amounts)
         self._agents.give_back(agent_id, freed)
         for place, amounts in by_leaf.items():
+            self._agents.agents[agent_id].count_tasks(place[0], -len(amounts))
             self._release(self._members.leaf(*place), total_of(amounts).scalars, len(amounts))
 
     def _charge(

@@ -27,6 +27,7 @@ from croupier.model.resources import NOTHING, Resources
 STEPS_PER_WORK = 5_000
 
 _TOO_FEW = "an offer needs {} units of <{}>, but only {} fit"
+_AT_MOST = "already runs {} of its tasks, the most that it wants on one agent"
 _FULL = "its offer has {} units, the most that one offer may have"
 _FREED = "{} was freed for {}, which was starving"
 _SCARCE = "has {}, which is withheld for frameworks that demand it"
@@ -54,16 +55,27 @@ class Rejection(NamedTuple):
 
 
 @dataclass(slots=True)
+class Queued:
+    """The part of `Dealt` that is for submitted tasks of one shape."""
+
+    resources: Resources = NOTHING
+    numbers: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Dealt:
     """Resources that one framework is dealt in a visit.
 
     Attributes:
-        numbers: the numbers of the deals.
+        resources: all of them.
+        numbers: the numbers of the deals that are to be offered.
+        queued: the parts for submitted tasks.
         least: the minimum units of an offer, for each demand, before the first deal.
     """
 
     resources: Resources = NOTHING
     numbers: list[int] = field(default_factory=list)
+    queued: dict[PendingDemand, Queued] = field(default_factory=dict)
     units: dict[PendingDemand, int] = field(default_factory=dict)
     least: dict[PendingDemand, int] = field(default_factory=dict)
 
@@ -185,6 +197,12 @@ class Eligibility:
             most = demand.max_per_offer - has
             if most <= 0:
                 return Rejection(Cause.OFFER_FULL, Text(_FULL, demand.max_per_offer))
+        if pending.shape is not None and pending.shape.placement.max_per_agent is not None:
+            most = pending.shape.placement.max_per_agent - has
+            most -= self._agent.tasks.get(leaf.framework_id, 0)
+            if most <= 0:
+                at_most = Text(_AT_MOST, pending.shape.placement.max_per_agent)
+                return Rejection(Cause.CONSTRAINT, at_most)
         least = 1 if has else pending.least
         room = self._room_for(leaf)
         units = unit.units_within(room, min(pending.left, most))

@@ -71,7 +71,7 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
     if not leaf.is_connected:
         detail = "the framework is not connected"
         return PassedOver(Cause.DISCONNECTED, 0, detail, leaf.role)
-    if leaf.is_suppressed:
+    if leaf.is_suppressed and not leaf.queued:
         detail = "the framework suppressed offers"
         return PassedOver(Cause.SUPPRESSED, 0, detail, leaf.role)
     if not leaf.has_pending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from croupier.master.allocator.pending_demand import Shape
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 
@@ -18,6 +19,7 @@ class Grant(NamedTuple):
         role: the framework's role that they are charged to.
         units: the number of units of each shape; empty without declared demand.
         deals: the numbers of its deals; see `Tree.deal`.
+        shape: of the submitted tasks that it is for; None if it is to be offered.
     """
 
     framework_id: FrameworkId
@@ -26,6 +28,7 @@ class Grant(NamedTuple):
     resources: Resources
     units: Units
     deals: tuple[int, ...]
+    shape: Shape | None = None
 
     @property
     def place(self) -> tuple[FrameworkId, Role, AgentId]:
@@ -44,19 +47,21 @@ class Grant(NamedTuple):
             self.resources + other.resources,
             tuple(units.items()),
             self.deals + other.deals,
+            self.shape,
         )
 
 
 def merged(grants: Iterable[Grant], is_one: Callable[[Grant], bool]) -> list[Grant]:
-    """Join grants of one framework, role and agent, as far as the result may be one offer."""
+    """Join grants of one place and shape, as far as the result may be one offer."""
     found: list[Grant] = []
-    places: dict[tuple[FrameworkId, Role, AgentId], int] = {}
+    places: dict[tuple[object, ...], int] = {}
     for grant in grants:
-        place = places.get(grant.place)
+        key = (*grant.place, grant.shape)
+        place = places.get(key)
         joined = None if place is None else found[place].joined(grant)
         if place is not None and joined is not None and is_one(joined):
             found[place] = joined
         else:
-            places[grant.place] = len(found)
+            places[key] = len(found)
             found.append(grant)
     return found

@@ -95,7 +95,7 @@ class Memberships:
     def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
         """Return the declared demand less the launched tasks."""
         pending = {
-            leaf.role: iter(leaf.pending or ()) for leaf in self._leaves[framework_id].values()
+            leaf.role: iter(leaf.declared or ()) for leaf in self._leaves[framework_id].values()
         }
         first = next(iter(pending))
         return tuple(

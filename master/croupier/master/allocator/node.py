@@ -14,7 +14,7 @@ from typing import Any
 from sortedcontainers import SortedList
 
 from croupier.master.allocator.back_off import Party, party_of
-from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.master.allocator.pending_demand import PendingDemand, Shape
 from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.soft_reservations import SharedReservations, SoftReservations
 from croupier.model.ids import FrameworkId, Role
@@ -185,10 +185,12 @@ class Leaf(Node):
     """A framework in one of its roles.
 
     Attributes:
-        pending: the demand in this role; None is whole remainders.
+        pending: the demand in this role that can be dealt; None is whole remainders.
+        declared: the part of it that the framework declared, also while it is suppressed.
+        queued: the part of it that stands for submitted tasks.
         is_member: whether the framework still subscribes to the role.
         is_connected: whether its framework has a session.
-        is_suppressed: whether it suppressed offers.
+        is_suppressed: whether it suppressed offers; submitted tasks are placed nevertheless.
         is_listed: whether it is in the order of its role.
         parked_by: the role whose limit it waits for, when limits block all its demand.
         blocked: the demand that waits for headroom under limits; None is whole remainders.
@@ -202,6 +204,8 @@ class Leaf(Node):
     framework_id: FrameworkId = field(init=False)
     role_node: RoleNode = field(init=False)
     pending: list[PendingDemand] | None = None
+    declared: list[PendingDemand] | None = None
+    queued: dict[Shape, PendingDemand] = field(default_factory=dict)
     is_member: bool = True
     is_connected: bool = False
     is_suppressed: bool = False
@@ -258,10 +262,21 @@ class Leaf(Node):
         return (
             self.is_connected
             and self.is_member
-            and not self.is_suppressed
+            and (not self.is_suppressed or bool(self.queued))
             and self.parked_by is None
             and self.has_pending
         )
+
+    def wanted(self) -> list[PendingDemand] | None:
+        """Return what can be dealt now: submitted tasks first; None is whole remainders.
+
+        A framework without declared demand gets no whole remainders while tasks are queued.
+        """
+        if not self.queued:
+            return self.declared
+        if self.is_suppressed:
+            return list(self.queued.values())
+        return [*self.queued.values(), *(self.declared or ())]
 
     def wait_at(self, roles: Iterable[RoleNode], blocked: Iterable[PendingDemand | None]) -> None:
         """Wait at these roles, and at no others, for headroom for the demand in `blocked`."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from croupier.model.attributes import Constraint
 from croupier.model.demand import Demand, counted_for
 from croupier.model.ids import AgentId
+from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 
 # Number of units of a demand without a count.
 MANY = 10**9
+
+
+class Shape(NamedTuple):
+    """What the allocator has to know of a submitted task; equal tasks stand in one queue."""
+
+    unit: Resources
+    placement: Placement
 
 
 class PendingDemand:
@@ -18,15 +27,17 @@ class PendingDemand:
 
     Attributes:
         demand: the demand; launches reduce its count.
+        shape: of the submitted tasks that it counts; None if the framework declared it.
         outstanding: units of it in offers that were not answered yet.
         unmet: the first constraint that each checked agent does not pass; None if it passes all.
     """
 
-    __slots__ = ("demand", "outstanding", "unmet")
+    __slots__ = ("demand", "outstanding", "shape", "unmet")
 
-    def __init__(self, demand: Demand, outstanding: int = 0) -> None:
+    def __init__(self, demand: Demand, outstanding: int = 0, shape: Shape | None = None) -> None:
         self.demand = demand
         self.outstanding = outstanding
+        self.shape = shape
         self.unmet: dict[AgentId, Constraint | None] = {}
 
     @property
@@ -45,6 +56,12 @@ class PendingDemand:
     def needed(self) -> dict[str, int]:
         """Thousandths of each scalar that the least offer of it takes."""
         return {name: milli * self.least for name, milli in self.demand.unit.scalars.items()}
+
+
+def queue_of(shape: Shape) -> PendingDemand:
+    """Return the pending demand of submitted tasks, of which there are none yet."""
+    demand = Demand(shape.unit, 0, shape.placement.constraints)
+    return PendingDemand(demand, shape=shape)
 
 
 def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[PendingDemand]:

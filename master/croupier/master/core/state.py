@@ -198,7 +198,7 @@ class State:
             ValueError: if their resources are not free.
         """
         listed = list(tasks)
-        absent = [task.info.resources for task in listed if task.is_absent]
+        absent = [(task.framework_id, task.info.resources) for task in listed if task.is_absent]
         found = [task for task in listed if not task.is_absent]
         if absent:
             self.allocator.charges.charge_returned(agent_id, absent)
