@@ -38,6 +38,7 @@ from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict, Verdict
+from croupier.sdk.agent import Agent
 from croupier.sdk.credentials import Credentials
 from croupier.sdk.failure import Failure
 from croupier.sdk.framework import Framework
@@ -47,6 +48,7 @@ from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
 
 __all__ = [
+    "Agent",
     "Conflict",
     "Constraint",
     "Credentials",

@@ -74,6 +74,11 @@ class Calls:
         return self._ledger.seen
 
     @property
+    def max_bytes(self) -> int:
+        """The size of the largest call that the master takes, without its number."""
+        return self._max_bytes - _SEQ_BYTES
+
+    @property
     def awaited(self) -> int:
         """The number of callers that wait for a verdict."""
         return self._awaited

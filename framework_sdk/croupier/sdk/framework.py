@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from croupier.model.attributes import Constraint, facts_of
+from croupier.model.attributes import Constraint, check_constraints, facts_of
 from croupier.model.demand import Demand, check_demands
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import Role, check_id
@@ -21,6 +21,7 @@ from croupier.model.task import TaskStatus
 from croupier.model.verdict import TaskVerdict
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
+from croupier.sdk.agent import Agent
 from croupier.sdk.core.subscription import Launch, Subscription
 from croupier.sdk.credentials import Credentials, security_for
 from croupier.sdk.demand_args import demands_of, one_demand, roles_of
@@ -33,7 +34,15 @@ from croupier.sdk.program import run_until_signalled
 from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.sdk.task import Task
-from croupier.sdk.wire import Identity, accept_call, decline_calls, demand_call, kill_call
+from croupier.sdk.wire import (
+    Identity,
+    accept_call,
+    decline_calls,
+    demand_call,
+    kill_call,
+    submit_calls,
+    withdraw_calls,
+)
 from croupier.v1 import framework_pb2 as pb
 
 
@@ -99,6 +108,8 @@ class Framework:
         self._subscription = Subscription(
             check_id("framework", framework_id) if framework_id else "", wanted, own
         )
+        if type(self).on_offers is Framework.on_offers:
+            self._subscription.suppress(())
         address = (
             os.environ.get("CROUPIER_MASTER", str(DEFAULT_MASTER)) if master is None else master
         )
@@ -149,7 +160,8 @@ class Framework:
     async def on_offers(self, offers: list[Offer]) -> None:
         """Handle offers: answer each by `accept` or `decline`, now or while its lease runs.
 
-        The default declines all. If the handler raises, the SDK declines the offers that it did
+        A framework that does not override this gets no offers, until it calls `revive`; the
+        default declines all. If the handler raises, the SDK declines the offers that it did
         not answer.
         """
         await self.decline(offers)
@@ -243,6 +255,66 @@ class Framework:
         offer_ids = _offer_ids(offers)
         for call in decline_calls(offer_ids, refuse_s, reason):
             await self._call(call, answers=offer_ids)
+
+    async def submit(
+        self,
+        tasks: Iterable[Task],
+        role: str | None = None,
+        constraints: Iterable[Constraint] | None = None,
+        max_per_agent: int | None = None,
+    ) -> list[TaskVerdict]:
+        """Hand tasks to the master, which places them; no offers are needed.
+
+        The master deals to them in the same order and within the same limits as to declared demand.
+        A task without an error in its verdict is QUEUED, and survives a restart of the master. Then
+        `on_update` tells STAGING, with its agent, and all later states. Queued tasks wait while the
+        framework is disconnected, and end with it. `withdraw` and `kill` end one.
+
+        A framework that only submits need not override `on_offers`; it gets no offers then. Others
+        get none of whole remainders in a role while they have tasks queued there.
+
+        Args:
+            tasks: their resources are scalars: `ports:2` is any two ports.
+            role: one of the framework's; None is its first.
+            constraints: all must hold on the agent.
+            max_per_agent: place a task only on agents that run fewer tasks of this framework.
+
+        Returns:
+            One verdict per task, in order.
+
+        Raises:
+            InvalidRequest: if a task is larger than the master takes, secrets would be sent
+                unencrypted to another machine, or the master is of an older release.
+            Unavailable: if there is no answer within 30 s of connected time. The tasks may have
+                been queued: updates or `reconcile` show it.
+        """
+        listed = list(tasks)
+        if any(task.secrets for task in listed):
+            self._session.check_secrets(is_insecure=self._is_insecure)
+        own = self._subscription.own(() if role is None else (role,))
+        asked = check_constraints(constraints or ())
+        most_bytes = self._session.max_bytes
+        calls = submit_calls(listed, own[0] if own else "", asked, max_per_agent, most_bytes)
+        verdicts = await self._session.call_each(calls)
+        if [task.task_id for task in verdicts] != [task.task_id for task in listed]:
+            raise ProtocolViolation("the verdicts are not about the call's tasks")
+        return verdicts
+
+    async def withdraw(self, task_ids: Iterable[str]) -> list[TaskVerdict]:
+        """End tasks that are still queued; an update tells that each is KILLED.
+
+        Returns:
+            One verdict per task, in order. Its error is NotFound for an unknown task, and Conflict
+            for a task that was placed already and may run.
+
+        Raises:
+            Unavailable: if there is no answer within 30 s of connected time.
+        """
+        return await self._session.call_each(withdraw_calls(list(task_ids)))
+
+    def agent(self, agent_id: str) -> Agent | None:
+        """Return what is known of an agent; None if it made no offer and runs no submitted task."""
+        return self._session.agents.find(agent_id)
 
     async def demand(
         self,

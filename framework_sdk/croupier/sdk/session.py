@@ -28,7 +28,7 @@ from croupier.model.errors import (
     TooSlow,
     Unavailable,
 )
-from croupier.model.verdict import Verdict
+from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection
 from croupier.net.credentials import ClientSecurity
@@ -64,7 +64,11 @@ _handling: ContextVar[Session | None] = ContextVar("handling", default=None)
 
 
 class Session:
-    """Owns the connection, the open calls and the handlers' task of one framework."""
+    """Owns the connection, the open calls and the handlers' task of one framework.
+
+    Attributes:
+        agents: those that the master has described.
+    """
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class Session:
         self._book = OfferBook()
         self._calls = Calls(subscription, settings, clock)
         self._dispatcher = Dispatcher(framework, self._inbox, self._book, self._calls, clock)
-        self._agents = AgentDirectory(clock)
+        self.agents = AgentDirectory(clock)
         # The outbox has room for every unanswered call, the SUBSCRIBE and a heartbeat, however
         # large: calls are kept until their verdict anyway.
         self._connection: ClientSession[
@@ -100,8 +104,8 @@ class Session:
             security=security,
         )
         self._is_local = all(address.is_loopback for address in masters)
-        # Whether the master of the latest stream knows secrets of tasks.
-        self._takes_secrets = False
+        # What the master of the latest stream knows: secrets of tasks, SUBMIT and WITHDRAW.
+        self._takes_secrets = self._takes_submissions = False
         self._has_begun = self._is_tearing_down = False
         self._stop_asked = asyncio.Event()
         self._ended = asyncio.Event()
@@ -121,6 +125,27 @@ class Session:
                 "secrets are not sent unencrypted to another machine: connect with TLS, or make"
                 " the framework with insecure=True"
             )
+
+    async def call_each(self, calls: Sequence[pb.Call]) -> list[TaskVerdict]:
+        """Make SUBMITs or WITHDRAWs, which are sent together; return the verdicts on their tasks.
+
+        Raises:
+            InvalidRequest: if the master does not know these calls.
+            Unavailable: if one has no verdict within 30 s of connected time.
+            CroupierError: the error that ended the framework, if it has ended.
+        """
+        if self._connection.is_joined and not self._takes_submissions:
+            raise InvalidRequest("this master is of a release that takes no submitted tasks")
+        verdicts = await asyncio.gather(*map(self.call, calls))
+        for verdict in verdicts:
+            if verdict.error is not None and not verdict.tasks:
+                raise verdict.error
+        return [task for verdict in verdicts for task in verdict.tasks]
+
+    @property
+    def max_bytes(self) -> int:
+        """The size of the largest call that the master takes."""
+        return self._calls.max_bytes
 
     async def call(
         self,
@@ -235,7 +260,6 @@ class Session:
 
     def on_open(self) -> None:
         """Subscribe as the first call of the stream."""
-        self._agents = AgentDirectory(self._clock)
         self._send(subscribe_call(self._identity, self._subscription))
 
     async def on_message(self, message: pb.FrameworkServiceConnectResponse) -> None:
@@ -296,6 +320,7 @@ class Session:
                     rescinded = partial(framework.on_rescind, offer_id)
                     put(HandlerCall("on_rescind", rescinded, {"offer_id": offer_id}))
             case "update":
+                self.agents.learn(event.update.agents)
                 for status in event.update.statuses:
                     put(UpdateArrived(status_from_wire(status)))
             case "failure":
@@ -319,6 +344,7 @@ class Session:
         handler = partial(self._framework.on_subscribed, framework_id)
         self._inbox.put(HandlerCall("on_subscribed", handler))
         self._takes_secrets = subscribed.takes_secrets
+        self._takes_submissions = subscribed.takes_submissions
         self._calls.attach(self._send, subscribed.max_message_bytes)
         log_event(
             logging.INFO,
@@ -328,8 +354,8 @@ class Session:
         )
 
     def _on_offers(self, wire: pb.Offers) -> None:
-        self._agents.learn(wire.agents)
-        offers = tuple(self._agents.offer_from_wire(offer) for offer in wire.offers)
+        self.agents.learn(wire.agents)
+        offers = tuple(self.agents.offer_from_wire(offer) for offer in wire.offers)
         now = self._clock.now()
         for offer in offers:
             self._book.add(offer, now)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from croupier.model.attributes import attribute_text
+from croupier.model.attributes import Constraint, attribute_text
 from croupier.model.clock import Clock
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
-from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON
+from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON, MAX_TASKS_PER_SUBMIT
 from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.errors import error_from_wire
+from croupier.sdk.agent import Agent
 from croupier.sdk.core.subscription import Subscription
 from croupier.sdk.duration import from_milliseconds, to_milliseconds
 from croupier.sdk.offer import Offer
@@ -19,7 +20,7 @@ from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.resources import attributes_from_wire, resources_from_wire
+from croupier.wire.resources import attributes_from_wire, constraint_to_wire, resources_from_wire
 from croupier.wire.task import demand_to_wire, task_to_wire
 
 
@@ -68,6 +69,45 @@ def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float
     operations = [launch] if tasks else []
     accept = pb.Accept(offer_ids=offer_ids, operations=operations, filters=_filters(refuse_s))
     return pb.Call(accept=accept)
+
+
+def submit_calls(
+    tasks: Sequence[Task],
+    role: str,
+    constraints: Iterable[Constraint],
+    max_per_agent: int | None,
+    most_bytes: int,
+) -> list[pb.Call]:
+    """Return the SUBMITs of these tasks: a call has at most 1,000, and `most_bytes` of them."""
+    placement = pb.Submit(
+        role=role,
+        constraints=[constraint_to_wire(each) for each in constraints],
+        max_per_agent=max_per_agent,
+    )
+    found: list[pb.Call] = []
+    size = 0
+    for task in tasks:
+        message = task_to_wire(task.info, task.secrets)
+        # A field of a message takes a few bytes more than its content.
+        taken = message.ByteSize() + 8
+        last = found[-1].submit if found else None
+        if last is None or len(last.tasks) == MAX_TASKS_PER_SUBMIT or size + taken > most_bytes:
+            last, size = pb.Submit(), placement.ByteSize() + 64
+            last.CopyFrom(placement)
+            found.append(pb.Call(submit=last))
+            last = found[-1].submit
+        last.tasks.append(message)
+        size += taken
+    return found
+
+
+def withdraw_calls(task_ids: Sequence[str]) -> list[pb.Call]:
+    """Return the WITHDRAWs of these tasks; a call names at most 1,000."""
+    parts = [
+        task_ids[i : i + MAX_TASKS_PER_SUBMIT]
+        for i in range(0, len(task_ids), MAX_TASKS_PER_SUBMIT)
+    ]
+    return [pb.Call(withdraw=pb.Withdraw(task_ids=part)) for part in parts]
 
 
 def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> list[pb.Call]:
@@ -133,7 +173,7 @@ def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
 
 
 class AgentDirectory:
-    """Descriptions of agents in one stream: an offer names its agent by id only."""
+    """Descriptions of agents: the master sends each once in a stream, and then its id only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -152,6 +192,14 @@ class AgentDirectory:
             self._attributes[agent.agent_id] = {
                 name: attribute_text(value) for name, value in attributes.items()
             }
+
+    def find(self, agent_id: str) -> Agent | None:
+        """Return the latest description of an agent; None if none was sent."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            return None
+        attributes, isolation = self._attributes[agent_id], frozenset(agent.isolation)
+        return Agent(agent_id, agent.hostname, agent.http_address, attributes, isolation)
 
     def offer_from_wire(self, wire: pb.Offer) -> Offer:
         """Return the offer in `wire`, which has just arrived.

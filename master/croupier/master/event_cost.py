@@ -34,6 +34,10 @@ def _call_cost(call: calls.Call) -> int:
     match call:
         case calls.Accept():
             return len(call.offer_ids) + 4 * len(call.tasks)
+        case calls.Submit():
+            return 4 * len(call.tasks)
+        case calls.Withdraw():
+            return 3 * len(call.task_ids)
         case calls.Decline():
             return len(call.offer_ids)
         case calls.Acknowledge():

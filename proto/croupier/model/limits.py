@@ -9,6 +9,7 @@ from typing import Final
 
 MAX_OFFERS_PER_CALL: Final = 1_000
 MAX_TASKS_PER_ACCEPT: Final = 1_000
+MAX_TASKS_PER_SUBMIT: Final = 1_000
 # Characters of a DECLINE's reason.
 MAX_REASON: Final = 256
 # Status updates, or refused launches, in one report.

@@ -3,7 +3,8 @@
 Rule: `TRANSITIONS` lists every state that a task can move to; any other move is an error and
 changes nothing. States and reasons have Mesos' names.
 
-UNREACHABLE, which the master sets for a silent agent, is not final: an agent that returns may
+QUEUED is the state of a submitted task until the master places it on an agent. UNREACHABLE, which
+the master sets for a silent agent, is not final: an agent that returns may
 report that the task runs. FINISHED, FAILED, KILLED, ERROR, LOST, DROPPED, GONE and
 GONE_BY_OPERATOR are final.
 """
@@ -61,7 +62,7 @@ class _Named(IntEnum):
 @recorded(
     "TaskState",
     "STARTING RUNNING FINISHED FAILED KILLED LOST STAGING ERROR KILLING DROPPED UNREACHABLE "
-    "GONE GONE_BY_OPERATOR UNKNOWN",
+    "GONE GONE_BY_OPERATOR UNKNOWN QUEUED",
 )
 class TaskState(_Named):
     """The state of a task; the numbers are those of the wire."""
@@ -80,6 +81,7 @@ class TaskState(_Named):
     GONE = 12
     GONE_BY_OPERATOR = 13
     UNKNOWN = 14
+    QUEUED = 15
 
     @property
     def is_terminal(self) -> bool:
@@ -153,11 +155,12 @@ REPORTABLE = frozenset(
 )
 
 # Like Mesos, this enforces no order among the live states, except that no task returns to STAGING.
-# ERROR is for a task that was never launched.
+# ERROR is for a task that was never launched. QUEUED is the first state of a submitted task.
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     **{state: (_LIVE - {_S.STAGING}) | _ENDS for state in _LIVE},
     **{state: frozenset() for state in TERMINAL},
     _S.UNKNOWN: frozenset(),
+    _S.QUEUED: frozenset({_S.STAGING, _S.KILLED, _S.ERROR, _S.DROPPED, _S.LOST}),
 }
 
 

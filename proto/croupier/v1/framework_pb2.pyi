@@ -151,6 +151,8 @@ class Call(_message.Message):
     RECONCILE_FIELD_NUMBER: _builtins.int
     TEARDOWN_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    SUBMIT_FIELD_NUMBER: _builtins.int
+    WITHDRAW_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
@@ -174,6 +176,10 @@ class Call(_message.Message):
     def teardown(self) -> Global___Teardown: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def submit(self) -> Global___Submit: ...
+    @_builtins.property
+    def withdraw(self) -> Global___Withdraw: ...
     def __init__(
         self,
         *,
@@ -189,12 +195,14 @@ class Call(_message.Message):
         reconcile: Global___Reconcile | None = ...,
         teardown: Global___Teardown | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        submit: Global___Submit | None = ...,
+        withdraw: Global___Withdraw | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "revive", b"revive", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "revive", b"revive", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "revive", b"revive", "seq", b"seq", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "revive", b"revive", "seq", b"seq", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["subscribe", "accept", "decline", "update_demand", "suppress", "revive", "kill", "acknowledge", "reconcile", "teardown", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["subscribe", "accept", "decline", "update_demand", "suppress", "revive", "kill", "acknowledge", "reconcile", "teardown", "heartbeat", "submit", "withdraw"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
@@ -566,6 +574,73 @@ class Revive(_message.Message):
 Global___Revive: _TypeAlias = Revive  # noqa: Y015
 
 @_typing.final
+class Submit(_message.Message):
+    """Queues tasks, which the master places as it would deal the same demand: no offer is made.
+    The verdict has an entry for each task; a task without an error is QUEUED and durable. Its
+    first update is STAGING, with its agent. KILL ends it as well.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    MAX_PER_AGENT_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """One of the framework's roles. Empty: its first."""
+    max_per_agent: _builtins.int
+    """The agent runs fewer tasks of the framework than this. Absent: no bound."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskInfo]:
+        """Their resources are scalars: `ports:2` is any two ports."""
+
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Constraint]:
+        """All must hold on an agent; at most 100."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[_task_pb2.TaskInfo] | None = ...,
+        role: _builtins.str = ...,
+        constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
+        max_per_agent: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "max_per_agent", b"max_per_agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "constraints", b"constraints", "max_per_agent", b"max_per_agent", "role", b"role", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_per_agent: _TypeAlias = _typing.Literal["max_per_agent"]  # noqa: Y015
+    _WhichOneofArgType__max_per_agent: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_per_agent) -> _WhichOneofReturnType__max_per_agent | None: ...
+
+Global___Submit: _TypeAlias = Submit  # noqa: Y015
+
+@_typing.final
+class Withdraw(_message.Message):
+    """Ends tasks that are QUEUED: they never run, and an update tells that they are KILLED. The verdict
+    has an entry for each; a task that was placed already has an error.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Withdraw: _TypeAlias = Withdraw  # noqa: Y015
+
+@_typing.final
 class Kill(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -739,6 +814,7 @@ class Subscribed(_message.Message):
     MASTER_ID_FIELD_NUMBER: _builtins.int
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     TAKES_SECRETS_FIELD_NUMBER: _builtins.int
+    TAKES_SUBMISSIONS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     heartbeat_ms: _builtins.int
     master_id: _builtins.str
@@ -746,6 +822,8 @@ class Subscribed(_message.Message):
     """Largest message that the master accepts, in bytes."""
     takes_secrets: _builtins.bool
     """The master knows secrets of tasks; one that does not would launch a task without them."""
+    takes_submissions: _builtins.bool
+    """The master knows SUBMIT and WITHDRAW."""
     def __init__(
         self,
         *,
@@ -754,10 +832,11 @@ class Subscribed(_message.Message):
         master_id: _builtins.str = ...,
         max_message_bytes: _builtins.int = ...,
         takes_secrets: _builtins.bool = ...,
+        takes_submissions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "heartbeat_ms", b"heartbeat_ms", "master_id", b"master_id", "max_message_bytes", b"max_message_bytes", "takes_secrets", b"takes_secrets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "heartbeat_ms", b"heartbeat_ms", "master_id", b"master_id", "max_message_bytes", b"max_message_bytes", "takes_secrets", b"takes_secrets", "takes_submissions", b"takes_submissions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -924,7 +1003,7 @@ class Verdict(_message.Message):
 
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskVerdict]:
-        """For ACCEPT, one per task, in order."""
+        """For ACCEPT, SUBMIT and WITHDRAW, one per task, in order."""
 
     def __init__(
         self,
@@ -950,7 +1029,7 @@ class TaskVerdict(_message.Message):
     task_id: _builtins.str
     @_builtins.property
     def error(self) -> Global___Error:
-        """Absent: the task is launched."""
+        """Absent: the task is launched, queued or withdrawn."""
 
     def __init__(
         self,
@@ -971,16 +1050,22 @@ class Update(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUSES_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskStatus]: ...
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentDescription]:
+        """With STAGING of a submitted task: its agent, if it is new to this session or has changed."""
+
     def __init__(
         self,
         *,
         statuses: _abc.Iterable[_task_pb2.TaskStatus] | None = ...,
+        agents: _abc.Iterable[Global___AgentDescription] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

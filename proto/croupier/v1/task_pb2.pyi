@@ -41,6 +41,8 @@ class _TaskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskState.V
     TASK_GONE: _TaskState.ValueType  # 12
     TASK_GONE_BY_OPERATOR: _TaskState.ValueType  # 13
     TASK_UNKNOWN: _TaskState.ValueType  # 14
+    TASK_QUEUED: _TaskState.ValueType  # 15
+    """Submitted, and not placed on an agent yet."""
 
 class TaskState(_TaskState, metaclass=_TaskStateEnumTypeWrapper):
     """States keep Mesos' names and numbers (one higher, since 0 is unspecified)."""
@@ -60,6 +62,8 @@ TASK_UNREACHABLE: TaskState.ValueType  # 11
 TASK_GONE: TaskState.ValueType  # 12
 TASK_GONE_BY_OPERATOR: TaskState.ValueType  # 13
 TASK_UNKNOWN: TaskState.ValueType  # 14
+TASK_QUEUED: TaskState.ValueType  # 15
+"""Submitted, and not placed on an agent yet."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
 class _Source:

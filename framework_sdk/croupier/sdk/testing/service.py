@@ -176,5 +176,5 @@ class _Stream(Inbox[Event]):
 
 def _refused(call: calls.Call, error: CroupierError) -> calls.Malformed:
     """Return a call that the core refuses with `error`."""
-    tasks = call.all_tasks if isinstance(call, calls.Accept) else ()
+    tasks = call.all_tasks if isinstance(call, calls.Accept | calls.Submit) else ()
     return calls.Malformed(calls.call_name(call), error, tuple(task.task_id for task in tasks))

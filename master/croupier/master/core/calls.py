@@ -8,12 +8,13 @@ from typing import Final
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
+from croupier.model.placement import ANYWHERE, Placement
 from croupier.model.task import TaskInfo
 
 
 @dataclass(frozen=True, slots=True)
 class MalformedTask:
-    """A task of an ACCEPT that could not be parsed.
+    """A task of an ACCEPT or a SUBMIT that could not be parsed.
 
     Attributes:
         place: its position among all tasks of the call, from 0.
@@ -41,10 +42,35 @@ class Accept:
     @property
     def all_tasks(self) -> list[TaskInfo | MalformedTask]:
         """The tasks in the framework's order, which is that of their verdicts."""
-        listed: list[TaskInfo | MalformedTask] = list(self.tasks)
-        for each in self.malformed:
-            listed.insert(each.place, each)
-        return listed
+        return _in_order(self.tasks, self.malformed)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Queue tasks, which the master places.
+
+    Attributes:
+        role: one of the framework's; None: its first.
+        placement: the agents on which they may run.
+        malformed: tasks that could not be parsed, in order; each is refused.
+    """
+
+    tasks: tuple[TaskInfo, ...]
+    role: Role | None = None
+    placement: Placement = ANYWHERE
+    malformed: tuple[MalformedTask, ...] = ()
+
+    @property
+    def all_tasks(self) -> list[TaskInfo | MalformedTask]:
+        """The tasks in the framework's order, which is that of their verdicts."""
+        return _in_order(self.tasks, self.malformed)
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """End tasks that are still queued."""
+
+    task_ids: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +147,7 @@ class Malformed:
 
     Attributes:
         call: its name.
-        task_ids: the tasks of an ACCEPT.
+        task_ids: the tasks of an ACCEPT, a SUBMIT or a WITHDRAW.
     """
 
     call: str
@@ -131,6 +157,8 @@ class Malformed:
 
 Call = (
     Accept
+    | Submit
+    | Withdraw
     | Decline
     | UpdateDemand
     | Suppress
@@ -146,6 +174,8 @@ Call = (
 # Names in metrics and logs; the digests of event logs cover them, so they never change.
 _NAMES: Final[dict[type, str]] = {
     Accept: "accept",
+    Submit: "submit",
+    Withdraw: "withdraw",
     Decline: "decline",
     UpdateDemand: "update_demand",
     Suppress: "suppress",
@@ -155,6 +185,15 @@ _NAMES: Final[dict[type, str]] = {
     Reconcile: "reconcile",
     Teardown: "teardown",
 }
+
+
+def _in_order(
+    tasks: tuple[TaskInfo, ...], malformed: tuple[MalformedTask, ...]
+) -> list[TaskInfo | MalformedTask]:
+    listed: list[TaskInfo | MalformedTask] = list(tasks)
+    for each in malformed:
+        listed.insert(each.place, each)
+    return listed
 
 
 def call_name(call: Call) -> str:

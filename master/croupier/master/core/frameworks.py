@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 from croupier.master.core.effects import SessionId
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import NO_OWNER, FrameworkRecord
+from croupier.master.core.task_queues import TaskQueues
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
@@ -73,6 +74,7 @@ class Framework:
             that are not in the ledger either.
         takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         ended: the number of ended tasks that were not acknowledged.
+        queues: its submitted tasks that have no agent yet; they are in `tasks` too.
         owner: the only principal that may subscribe it; empty without authentication.
         principal: the caller of its present or latest session.
     """
@@ -99,6 +101,7 @@ class Framework:
     is_unrecorded: bool = False
     takes_reconciled: bool = True
     ended: int = 0
+    queues: TaskQueues = field(default_factory=TaskQueues)
     owner: PrincipalName = NO_OWNER
     principal: Principal = ANONYMOUS
 

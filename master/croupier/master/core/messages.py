@@ -72,6 +72,14 @@ class Updated:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """Submitted tasks were placed on an agent; the statuses are STAGING."""
+
+    agent: AgentDescription
+    statuses: tuple[TaskStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AgentFailed:
     """Reports the loss of an agent."""
 
@@ -115,6 +123,7 @@ ToFramework = (
     | Rescinded
     | Verdict
     | Updated
+    | Placed
     | AgentFailed
     | PreemptRequested
     | Heartbeat

@@ -172,6 +172,21 @@ def _check(
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
     if not task.resources <= left:
         raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
+    check_counts(state, framework)
+    # Raises no Conflict: the same offer would come again at once.
+    check_suitable(agent, task)
+    # The limits may have been lowered after the offer was made.
+    over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
+    if over:
+        raise Conflict(f"task {task.task_id} would go over a limit: {over}")
+
+
+def check_counts(state: State, framework: Framework) -> None:
+    """Check that the framework and its owner may have one more task.
+
+    Raises:
+        Conflict: if some of their tasks have to end first.
+    """
     if framework.ended >= state.settings.unacknowledged:
         raise Conflict(
             f"{framework.ended} tasks of the framework have ended and wait for its"
@@ -183,12 +198,6 @@ def _check(
         raise Conflict("the framework's tasks have too much text together; wait until some end")
     if state.descriptions.is_over:
         raise Conflict("all tasks of the cluster have too much text together; try again later")
-    # Raises no Conflict: the same offer would come again at once.
-    check_suitable(agent, task)
-    # The limits may have been lowered after the offer was made.
-    over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
-    if over:
-        raise Conflict(f"task {task.task_id} would go over a limit: {over}")
 
 
 def _launch(

@@ -14,12 +14,6 @@ from croupier.master.core.state import State
 from croupier.model.ids import FrameworkId, OfferId
 
 
-def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:
-    """Run a slice of an allocation pass, and offer what it grants."""
-    for grant in state.allocator.run(now, budget):
-        yield from offer(state, grant, state.frameworks[grant.framework_id].offer_lease_s, now)
-
-
 def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Effect]:
     """Offer a grant for `lease_s` seconds. The framework and the agent must be connected."""
     framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]

@@ -19,6 +19,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_accept import accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
+from croupier.master.core.on_submit import submit, withdraw
 from croupier.master.core.on_task import (
     acknowledge,
     drop,
@@ -78,7 +79,7 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
     tasks: tuple[TaskVerdict, ...] = ()
     try:
         before = framework.accepted.get(event.seq)
-        if before is not None and isinstance(event.call, calls.Accept):
+        if before is not None and isinstance(event.call, calls.Accept | calls.Submit):
             tasks = _repeated(event.call, before)
         else:
             tasks = yield from _decide(state, framework, event, now)
@@ -106,7 +107,9 @@ def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator
     yield from forget_all(framework, state.mark_verdicts_seen(framework, framework.last_seq))
 
 
-def _repeated(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVerdict, ...]:
+def _repeated(
+    call: calls.Accept | calls.Submit, launched: Container[TaskId]
+) -> tuple[TaskVerdict, ...]:
     """Return the verdicts of an earlier master, from the ledger."""
     refused = Conflict("an earlier master has refused it")
     return tuple(
@@ -117,8 +120,8 @@ def _repeated(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVerd
 
 def _decide(state: State, framework: Framework, event: FrameworkCalled, now: float) -> Handling:
     match call := event.call:
-        case calls.Accept():
-            return (yield from accept(state, framework, call, event.seq, now))
+        case calls.Accept() | calls.Submit() | calls.Withdraw():
+            return (yield from _decide_tasks(state, framework, call, event.seq, now))
         case calls.Acknowledge(updates, _):
             _check_number(len(updates))
             for agent_id, task_id, sequence in updates:
@@ -148,6 +151,22 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
     return ()
 
 
+def _decide_tasks(
+    state: State,
+    framework: Framework,
+    call: calls.Accept | calls.Submit | calls.Withdraw,
+    seq: int,
+    now: float,
+) -> Handling:
+    match call:
+        case calls.Accept():
+            return (yield from accept(state, framework, call, seq, now))
+        case calls.Submit():
+            return (yield from submit(state, framework, call, seq, now))
+        case calls.Withdraw():
+            return (yield from withdraw(state, framework, call, now))
+
+
 def _check_number(number: int) -> None:
     if number > MAX_NAMED:
         raise InvalidRequest(f"more than {MAX_NAMED} tasks are named in one call")
@@ -155,9 +174,9 @@ def _check_number(number: int) -> None:
 
 def _refused_tasks(call: calls.Call, error: CroupierError) -> tuple[TaskVerdict, ...]:
     ids: Sequence[TaskId] = ()
-    if isinstance(call, calls.Accept):
+    if isinstance(call, calls.Accept | calls.Submit):
         ids = [task.task_id for task in call.all_tasks]
-    elif isinstance(call, calls.Malformed):
+    elif isinstance(call, calls.Withdraw | calls.Malformed):
         ids = call.task_ids
     return tuple(TaskVerdict(task_id, error) for task_id in ids[:MAX_TASKS_PER_ACCEPT])
 

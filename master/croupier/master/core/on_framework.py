@@ -16,6 +16,7 @@ from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_task import (
     acknowledge,
     drop,
+    end_queued,
     forget_all,
     forget_removed,
     kill,
@@ -107,7 +108,10 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
         is_unreachable = task.state is TaskState.UNREACHABLE and not task.is_absent
-        if task.state.is_terminal or is_unreachable:
+        if task.is_queued:
+            reason, message = Reason.FRAMEWORK_REMOVED, "its framework was removed"
+            yield from end_queued(state, task, TaskState.KILLED, reason, message, now)
+        elif task.state.is_terminal or is_unreachable:
             yield from acknowledge(state, task.status)
             yield from drop(state, task)
         else:
@@ -233,6 +237,9 @@ def _check_levels(state: State, event: Subscribe) -> None:
 def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:
     before = framework.record()
     if framework.roles != event.roles:
+        for task in [each for each in framework.queues if each.role not in event.roles]:
+            message = f"its framework has left role {task.role}"
+            yield from end_queued(state, task, TaskState.DROPPED, Reason.TASK_INVALID, message, now)
         # Tasks keep the roles that they were launched in; demand is declared again.
         framework.roles = event.roles
         state.allocator.set_demand(framework.framework_id, ())

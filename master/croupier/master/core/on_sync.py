@@ -17,6 +17,7 @@ from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_task import (
     end,
+    end_queued,
     forget_removed,
     on_status,
     order_kill,
@@ -125,6 +126,10 @@ def _on_listed(
         task = _add_found(state, agent, framework, report, is_complete, now)
         if task is not None:
             yield Save(task.record())
+    if task is not None and task.is_queued:
+        # Only a store that lost records can hold it as queued.
+        message = f"agent {agent.agent_id} has run it already"
+        yield from end_queued(state, task, TaskState.LOST, Reason.TASK_UNKNOWN, message, now)
     if task is not None:
         _note_acknowledged(task, agent, report)
         if not report.latest.state.is_terminal:

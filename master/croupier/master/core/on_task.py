@@ -71,10 +71,21 @@ def end(
     yield from orphan(state, task, now)
 
 
+def end_queued(
+    state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
+) -> Iterator[Effect]:
+    """End a task that has not been placed, and never will be."""
+    state.dequeue(task)
+    yield from end(state, task, new, reason, message, now)
+
+
 def kill(
     state: State, task: Task, grace_ms: int | None, reason: Reason, now: float
 ) -> Iterator[Effect]:
-    """Kill a task: now if its agent is connected, else when it returns."""
+    """Kill a task: now if it is queued or its agent is connected, else when the agent returns."""
+    if task.is_queued:
+        yield from end_queued(state, task, TaskState.KILLED, reason, "killed while queued", now)
+        return
     yield from request_kill(task, grace_ms, reason)
     yield from order_kill(state, task, now)
 

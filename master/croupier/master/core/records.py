@@ -19,6 +19,7 @@ from croupier.master.core.access_records import (
     TokenRecord,
 )
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.placement import Placement
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
@@ -135,22 +136,41 @@ class FrameworkRecord:
     owner: PrincipalName = NO_OWNER
 
 
+@recorded("QueuePlace", "placement number generation")
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """The place of a submitted task in the queue of its framework.
+
+    Attributes:
+        placement: the agents on which it may run.
+        number: of its submission; tasks of one shape are placed in this order.
+        generation: of the store at that time. A store of a later one may have lost the launch.
+    """
+
+    placement: Placement
+    number: int
+    generation: int = 0
+
+
 @recorded(
     "TaskRecord",
-    "framework_id info agent_id role client_id seq kill master_status=told is_acknowledged=done",
+    "framework_id info agent_id role client_id seq kill master_status=told is_acknowledged=done"
+    " queued",
 )
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """A task from its launch until its terminal status is acknowledged.
+    """A task from its launch or submission until its terminal status is acknowledged.
 
     Attributes:
         client_id: the run of the framework's program that launched it; empty if an agent
             reported it.
-        seq: the number of the ACCEPT in that run.
+        agent_id: empty as long as it is queued.
+        seq: the number of the ACCEPT or SUBMIT in that run.
         kill: grace in milliseconds and reason of a requested kill.
         master_status: the latest status made by the master itself: UNREACHABLE or terminal.
         is_acknowledged: its terminal status was acknowledged; the record only answers an ACCEPT
             that is sent again.
+        queued: its place in the queue; None once it was placed on an agent, or accepted there.
     """
 
     framework_id: FrameworkId
@@ -162,6 +182,7 @@ class TaskRecord:
     kill: tuple[int | None, Reason] | None = None
     master_status: TaskStatus | None = None
     is_acknowledged: bool = False
+    queued: QueuePlace | None = None
 
     @property
     def task_id(self) -> TaskId:

@@ -31,6 +31,7 @@ class Settings:
         unreachable_agents: unreachable agents without tasks or settings that are remembered.
         unacknowledged: ended tasks that a framework may leave unacknowledged before its launches
             are refused.
+        queued_tasks: submitted tasks of one framework that wait for an agent.
         verdict_bytes, all_verdict_bytes: verdicts that one framework has not marked as seen, and
             all frameworks. Above them the framework with the most is disconnected.
         description_bytes, all_description_bytes: text of the tasks of one framework, and of all.
@@ -62,6 +63,7 @@ class Settings:
     gone_agents: int = 100_000
     unreachable_agents: int = 10_000
     unacknowledged: int = 10_000
+    queued_tasks: int = 100_000
     verdict_bytes: int = 16 * MIB
     all_verdict_bytes: int = 128 * MIB
     description_bytes: int = 256 * MIB

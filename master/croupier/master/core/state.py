@@ -27,6 +27,7 @@ from croupier.master.core.owned_counts import OwnedCounts
 from croupier.master.core.records import NO_OWNER
 from croupier.master.core.removed_ids import RemovedIds
 from croupier.master.core.settings import Settings
+from croupier.master.core.task_queues import shape_of
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import AccessPolicy, Permissions
@@ -34,6 +35,7 @@ from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.resources import Resources, total_of
+from croupier.model.task import Reason, TaskState
 from croupier.model.verdict import Verdict
 
 # Most principals whose permissions are kept ready.
@@ -57,6 +59,7 @@ class State:
         access: the groups and rules; replaced by `set_access`.
         tokens: all tokens.
         owned: frameworks and tasks of each owner.
+        generation: how often an operator has continued with an older copy of the store.
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
@@ -82,6 +85,7 @@ class State:
         self.access = AccessPolicy(settings.auth)
         self.tokens = Tokens()
         self.owned = OwnedCounts()
+        self.generation = 0
         self._permissions: dict[Principal, Permissions] = {}
         self._counts = {"A": 0, "F": 0, "O": 0}
 
@@ -188,6 +192,28 @@ class State:
         agent = self.agents.get(task.agent_id)
         if agent is not None and not task.is_orphan:
             agent.tasks[task.framework_id, task.task_id] = task
+
+    def enqueue(self, task: Task) -> None:
+        """Let the allocator deal to a queued task, which has been added. O(log n)."""
+        assert task.is_queued
+        assert task.queued is not None
+        framework = self.frameworks[task.framework_id]
+        key = framework.queues.add(task, shape_of(task.info, task.queued.placement))
+        self.allocator.queue(task.framework_id, *key, 1)
+
+    def place_task(self, task: Task, agent_id: AgentId, now: float) -> None:
+        """Put a task that was taken out of its queue on an agent, where it is charged already."""
+        task.agent_id, task.since = agent_id, now
+        task.hold_as(TaskHold.ACTIVE)
+        task.move(task.master_made(TaskState.STAGING, Reason.NONE, ""))
+        self.agents[agent_id].tasks[task.framework_id, task.task_id] = task
+
+    def dequeue(self, task: Task) -> None:
+        """Take a task out of its queue without placing it. O(log n)."""
+        assert task.is_queued
+        key = self.frameworks[task.framework_id].queues.remove(task)
+        self.allocator.queue(task.framework_id, *key, -1)
+        task.queued = None
 
     def charge_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
         """Charge tasks that are active on one agent. O(tasks).

@@ -11,7 +11,7 @@ from dataclasses import replace
 from croupier.master.allocator import Allocator
 from croupier.master.core.agents import Absent, Agent, Unreachable
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout
-from croupier.master.core.frameworks import Removed
+from croupier.master.core.frameworks import Framework, Removed
 from croupier.master.core.records import (
     NO_OWNER,
     AgentRecord,
@@ -40,6 +40,7 @@ def recover_state(
     """
     _check(registry)
     state = State(master_id, settings, allocator)
+    state.generation = registry.master.generation if registry.master else 0
     _recover_access(state, registry)
     for agent in registry.agents.values():
         _recover_agent(state, agent, now)
@@ -51,6 +52,8 @@ def recover_state(
         framework_record = registry.frameworks.get(task.framework_id)
         recover_task(state, task, now, framework_record.owner if framework_record else NO_OWNER)
     charge_absent(state)
+    for known in state.frameworks.values():
+        _recover_queue(state, known)
     return state
 
 
@@ -134,7 +137,7 @@ def recover_task(
         framework.retained.setdefault(record.seq, []).append(record.task_id)
         return
     agent = state.agents.get(record.agent_id)
-    status = _recovered_status(record, agent)
+    status = _recovered_status(state, record, agent)
     is_orphan = status.state.is_terminal
     kill = KillRequest(*record.kill) if record.kill is not None else None
     if framework.is_removed:
@@ -150,6 +153,8 @@ def recover_task(
             now,
             TaskHold.ORPHANED
             if is_orphan
+            else TaskHold.QUEUED
+            if record.queued is not None
             else TaskHold.RELEASED
             if is_unreachable
             else TaskHold.ABSENT,
@@ -160,12 +165,34 @@ def recover_task(
             master_status=record.master_status,
             # UNREACHABLE is never acknowledged, so the framework may have missed it.
             is_unsent=is_unreachable,
+            queued=None if is_orphan else record.queued,
         )
     )
 
 
-def _recovered_status(record: TaskRecord, agent: Agent | None) -> TaskStatus:
-    """Return the last durable status; GONE if the task's agent is unknown."""
+def _recover_queue(state: State, framework: Framework) -> None:
+    """Queue the submitted tasks of a framework, in the order of their submission."""
+    queued = [task for task in framework.tasks.values() if task.queued is not None]
+    for task in sorted(queued, key=lambda each: each.queued.number if each.queued else 0):
+        state.enqueue(task)
+
+
+def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> TaskStatus:
+    """Return the last durable status; GONE if the task's agent is unknown.
+
+    A queued task is LOST if the store is an older copy by now: it may have been launched since.
+    """
+    if record.queued is not None and record.master_status is None:
+        is_lost = record.queued.generation != state.generation
+        return TaskStatus(
+            record.framework_id,
+            record.task_id,
+            record.agent_id,
+            TaskState.LOST if is_lost else TaskState.QUEUED,
+            reason=Reason.TASK_UNKNOWN if is_lost else Reason.NONE,
+            message="the master's store is an older copy; the task may have run" if is_lost else "",
+            sequence=MASTER_SEQUENCE if is_lost else 0,
+        )
     status = record.master_status or TaskStatus(
         record.framework_id, record.task_id, record.agent_id, TaskState.STAGING
     )

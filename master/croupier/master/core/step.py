@@ -8,9 +8,9 @@ from typing import assert_never
 from croupier.master.core import (
     on_agent,
     on_agent_health,
-    on_allocation,
     on_call,
     on_framework,
+    on_pass,
     on_preemption,
     on_time,
 )
@@ -65,7 +65,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
         case Received():
             yield from _on_received(state, event, now)
         case AllocationDue(budget):
-            yield from on_allocation.on_allocation_due(state, budget, now)
+            yield from on_pass.on_allocation_due(state, budget, now)
             on_preemption.schedule_check(state, now)
         case TimePassed():
             yield from on_time.on_time_passed(state, now)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.records import NO_OWNER, TaskRecord
+from croupier.master.core.records import NO_OWNER, QueuePlace, TaskRecord
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
@@ -22,12 +22,14 @@ MAX_SLIM_MESSAGE = 256
 class TaskHold(Enum):
     """The kind of claim that a task has on resources; it decides who sends the terminal update.
 
-    An ABSENT task is known from the ledger only, until its agent returns: it counts for its role
-    and framework. An ACTIVE task holds resources of its agent. A RELEASED task holds nothing: it
-    has ended, or its agent is unreachable. An ORPHANED task has ended and its agent has no record
-    of it, so the master itself sends the terminal update.
+    A QUEUED task was submitted and has no agent yet. An ABSENT task is known from the ledger only,
+    until its agent returns: it counts for its role and framework. An ACTIVE task holds resources
+    of its agent. A RELEASED task holds nothing: it has ended, or its agent is unreachable. An
+    ORPHANED task has ended and its agent has no record of it, so the master itself sends the
+    terminal update.
     """
 
+    QUEUED = "queued"
     ABSENT = "absent"
     ACTIVE = "active"
     RELEASED = "released"
@@ -35,6 +37,7 @@ class TaskHold(Enum):
 
 
 TRANSITIONS: dict[TaskHold, frozenset[TaskHold]] = {
+    TaskHold.QUEUED: frozenset({TaskHold.ACTIVE, TaskHold.ORPHANED}),
     TaskHold.ABSENT: frozenset({TaskHold.ACTIVE, TaskHold.RELEASED}),
     TaskHold.ACTIVE: frozenset({TaskHold.RELEASED}),
     TaskHold.RELEASED: frozenset({TaskHold.ACTIVE, TaskHold.ORPHANED}),
@@ -73,9 +76,10 @@ class Delivery:
 
 @dataclass(slots=True)
 class Task:
-    """A task that was launched, until its last update is acknowledged.
+    """A task that was launched or submitted, until its last update is acknowledged.
 
     Attributes:
+        agent_id: empty as long as it is queued.
         role: the role it was launched in, whatever roles its framework has now.
         status: the latest status, from the agent or from the master.
         since: when it was launched, or found on its agent; seconds on the master's clock.
@@ -85,10 +89,11 @@ class Task:
         delivery: None before the first update is sent.
         client_id: the run of its framework's program that launched it; empty if the task was
             found on its agent.
-        seq: the number of the ACCEPT, of that run.
+        seq: the number of the ACCEPT or SUBMIT, of that run.
         master_status: the durable status of the master's own: a terminal one, or UNREACHABLE
             though its agent may have returned since.
         is_unsent: whether its framework may have missed a status of the master's own.
+        queued: its place in the queue of its framework, as long as it is queued.
     """
 
     info: TaskInfo
@@ -106,6 +111,7 @@ class Task:
     seq: int = 0
     master_status: TaskStatus | None = None
     is_unsent: bool = False
+    queued: QueuePlace | None = None
 
     @property
     def task_id(self) -> TaskId:
@@ -121,6 +127,11 @@ class Task:
     def is_orphan(self) -> bool:
         """Whether the master itself sends its terminal update."""
         return self.hold is TaskHold.ORPHANED
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for the master to place it."""
+        return self.hold is TaskHold.QUEUED
 
     @property
     def is_absent(self) -> bool:
@@ -153,6 +164,7 @@ class Task:
             None if self.kill is None else (self.kill.grace_ms, self.kill.reason),
             self.master_status,
             is_acknowledged,
+            self.queued,
         )
 
     def hold_as(self, hold: TaskHold) -> None:

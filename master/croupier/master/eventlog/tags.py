@@ -54,9 +54,10 @@ _KINDS: Final = (
         "heartbeat_s agent_timeout_s suspect_beats removals removal_window_s return_timeout_s "
         "offer_lease_s max_offer_lease_s refuse_s completed_tasks "
         "used_task_ids=spent_ids removed_frameworks=spent_frameworks "
-        "gone_agents unreachable_agents unacknowledged verdict_bytes all_verdict_bytes "
-        "description_bytes all_description_bytes frameworks role_levels resend_s preemption "
-        "auth groups group_members rules tokens agent_tokens owner_frameworks owner_tasks",
+        "gone_agents unreachable_agents unacknowledged queued_tasks verdict_bytes "
+        "all_verdict_bytes description_bytes all_description_bytes frameworks role_levels "
+        "resend_s preemption auth groups group_members rules tokens agent_tokens "
+        "owner_frameworks owner_tasks",
     ),
     Kind(
         "PreemptionRules",
@@ -83,8 +84,8 @@ _KINDS: Final = (
     Kind("ForgetRule", access_records.ForgetRule, "name"),
     Kind("ForgetToken", access_records.ForgetToken, "token_id"),
     Kind("Demand", Demand, "unit count constraints min_per_offer max_per_offer role"),
-    Kind("Constraint", Constraint, "attribute operator value"),
-    Kind("Operator", Operator, "EXISTS NOT_EXISTS EQUALS NOT_EQUALS MATCHES NOT_MATCHES"),
+    Kind("Constraint", Constraint),
+    Kind("Operator", Operator),
     Kind(
         "Subscribe",
         events.Subscribe,
@@ -122,6 +123,8 @@ _KINDS: Final = (
     Kind("Acknowledge", calls.Acknowledge, "updates more"),
     Kind("Reconcile", calls.Reconcile, "task_ids more"),
     Kind("Teardown", calls.Teardown, ""),
+    Kind("Submit", calls.Submit, "tasks role placement malformed"),
+    Kind("Withdraw", calls.Withdraw, "task_ids"),
     Kind("Malformed", calls.Malformed, "call error task_ids"),
     Kind("Problem", Problem, "part message"),
     *declared(get_args(agent_commands.AgentAction)),
@@ -144,6 +147,7 @@ _KINDS: Final = (
     Kind("Verdict", verdict.Verdict, "seq error tasks"),
     Kind("TaskVerdict", verdict.TaskVerdict, "task_id error"),
     Kind("Updated", messages.Updated, "statuses"),
+    Kind("Placed", messages.Placed, "agent statuses"),
     Kind("AgentFailed", messages.AgentFailed, "agent_id hostname message"),
     Kind("PreemptRequested", messages.PreemptRequested, "task_ids agent_id grace_s role reason"),
     Kind("Heartbeat", messages.Heartbeat, ""),

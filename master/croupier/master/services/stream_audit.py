@@ -100,6 +100,10 @@ class StreamAudit:
                     about += f",task:{call.tasks[0].task_id}"
                 if not call.all_tasks:
                     return
+            case calls.Submit():
+                name, about = "SUBMIT", f"{len(call.all_tasks)} tasks"
+                if call.tasks:
+                    about += f",task:{call.tasks[0].task_id}"
             case calls.Kill():
                 name, about = "KILL", f"task:{call.task_id}"
             case calls.Teardown():

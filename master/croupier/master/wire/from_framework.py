@@ -11,6 +11,7 @@ from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
 from croupier.master.core.on_call import MAX_NAMED
+from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, shortened
 from croupier.model.ids import (
     MAX_ID_BYTES,
@@ -19,9 +20,11 @@ from croupier.model.ids import (
     OfferId,
     Role,
     TaskId,
+    check_role,
     check_roles,
 )
-from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT
+from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_TASKS_PER_SUBMIT
+from croupier.model.placement import Placement
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo
 from croupier.net.transport import MAX_MESSAGE_BYTES
@@ -29,6 +32,7 @@ from croupier.process.time_slice import TimeSlice, sliced
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.wire.limits import check_count
+from croupier.wire.resources import constraint_from_wire
 from croupier.wire.task import demands_from_wire, secrets_from_wire, task_from_wire
 
 # Tasks of one call that the core decides in one event: about 10 ms of work.
@@ -84,7 +88,7 @@ async def call_from_wire(session: SessionId, wire: pb.Call, seal: Seal) -> Frame
         call = await _call(name, wire, seal)
     except CroupierError as error:
         task_ids = tuple(
-            TaskId(each.task_id[:255]) for each in islice(_tasks(wire), MAX_TASKS_PER_ACCEPT)
+            TaskId(each[:255]) for each in islice(_named_tasks(wire), MAX_TASKS_PER_ACCEPT)
         )
         call = calls.Malformed(name, error, task_ids)
     return FrameworkCalled(session, wire.seq, call)
@@ -119,6 +123,9 @@ def _check_counts(wire: pb.Call) -> None:
     check_count(len(wire.accept.operations), MAX_TASKS_PER_ACCEPT, "operations in one ACCEPT")
     tasks = sum(len(operation.launch.tasks) for operation in wire.accept.operations)
     check_count(tasks, MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
+    check_count(len(wire.submit.tasks), MAX_TASKS_PER_SUBMIT, "tasks in one SUBMIT")
+    check_count(len(wire.submit.constraints), MAX_CONSTRAINTS, "constraints")
+    check_count(len(wire.withdraw.task_ids), MAX_TASKS_PER_SUBMIT, "tasks in one WITHDRAW")
     check_count(len(wire.decline.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
     check_count(len(wire.acknowledge.updates), MAX_NAMED, "tasks are named in one call")
     check_count(len(wire.reconcile.task_ids), MAX_NAMED, "tasks are named in one call")
@@ -134,6 +141,10 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
     match name:
         case "accept":
             return await _accept(wire, seal)
+        case "submit":
+            return await _submit(wire.submit, seal)
+        case "withdraw":
+            return calls.Withdraw(_task_ids(wire.withdraw.task_ids))
         case "decline":
             decline = wire.decline
             return calls.Decline(
@@ -158,10 +169,7 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
             )
             return calls.Acknowledge(tuple(updates))
         case "reconcile":
-            task_ids = tuple(map(TaskId, wire.reconcile.task_ids))
-            if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
-                raise InvalidRequest("a task id is too long")
-            return calls.Reconcile(task_ids)
+            return calls.Reconcile(_task_ids(wire.reconcile.task_ids))
         case "teardown":
             return calls.Teardown()
         case _:
@@ -169,14 +177,32 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
 
 
 async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
-    """Convert an ACCEPT; a malformed task is refused without the others."""
     for operation in wire.accept.operations:
         if operation.WhichOneof("operation") != "launch":
             raise InvalidRequest("unknown operation; this master knows LAUNCH")
+    tasks, malformed = await _parsed(_tasks(wire), seal)
+    refuse_s = _refuse_s(wire.accept.filters)
+    return calls.Accept(_offer_ids(wire.accept.offer_ids), tasks, refuse_s, malformed)
+
+
+async def _submit(wire: pb.Submit, seal: Seal) -> calls.Submit:
+    role = check_role(wire.role) if wire.role else None
+    placement = Placement(
+        check_constraints(map(constraint_from_wire, wire.constraints)),
+        wire.max_per_agent if wire.HasField("max_per_agent") else None,
+    )
+    tasks, malformed = await _parsed(wire.tasks, seal)
+    return calls.Submit(tasks, role, placement, malformed)
+
+
+async def _parsed(
+    wire: Iterable[task_pb2.TaskInfo], seal: Seal
+) -> tuple[tuple[TaskInfo, ...], tuple[calls.MalformedTask, ...]]:
+    """Convert tasks in slices; a malformed one is refused without the others."""
     tasks: list[TaskInfo] = []
     malformed: list[calls.MalformedTask] = []
     held = TimeSlice()
-    for place, task in enumerate(_tasks(wire)):
+    for place, task in enumerate(wire):
         if held.is_over:
             await held.give_way()
         try:
@@ -184,12 +210,7 @@ async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
         except InvalidRequest as error:
             task_id = TaskId(task.task_id[:MAX_ID_BYTES])
             malformed.append(calls.MalformedTask(place, task_id, str(shortened(error))))
-    return calls.Accept(
-        _offer_ids(wire.accept.offer_ids),
-        tuple(tasks),
-        _refuse_s(wire.accept.filters),
-        tuple(malformed),
-    )
+    return tuple(tasks), tuple(malformed)
 
 
 def _task(wire: task_pb2.TaskInfo, seal: Seal) -> TaskInfo:
@@ -201,6 +222,20 @@ def _task(wire: task_pb2.TaskInfo, seal: Seal) -> TaskInfo:
 def _tasks(wire: pb.Call) -> Iterable[task_pb2.TaskInfo]:
     for operation in wire.accept.operations:
         yield from operation.launch.tasks
+
+
+def _named_tasks(wire: pb.Call) -> Iterable[str]:
+    """Return the ids of the tasks of an ACCEPT, a SUBMIT or a WITHDRAW."""
+    yield from (task.task_id for task in _tasks(wire))
+    yield from (task.task_id for task in wire.submit.tasks)
+    yield from wire.withdraw.task_ids
+
+
+def _task_ids(named: Iterable[str]) -> tuple[TaskId, ...]:
+    task_ids = tuple(map(TaskId, named))
+    if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
+        raise InvalidRequest("a task id is too long")
+    return task_ids
 
 
 def _roles(named: Sequence[str]) -> tuple[Role, ...]:

@@ -9,6 +9,7 @@ from croupier.master.core.messages import (
     AgentFailed,
     Heartbeat,
     Offered,
+    Placed,
     PreemptRequested,
     Rescinded,
     Subscribed,
@@ -38,6 +39,10 @@ def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
         case Updated(statuses):
             update = pb.Update(statuses=[status_to_wire(status) for status in statuses])
             return pb.Event(update=update)
+        case Placed(agent, statuses):
+            update = pb.Update(statuses=[status_to_wire(status) for status in statuses])
+            update.agents.extend(_new(agent, known))
+            return pb.Event(update=update)
         case Rescinded(offer_id, reason):
             return pb.Event(rescind=pb.Rescind(offer_id=offer_id, reason=reason))
         case AgentFailed(agent_id, hostname, text):
@@ -60,6 +65,7 @@ def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
                     master_id=master_id,
                     max_message_bytes=MAX_MESSAGE_BYTES,
                     takes_secrets=True,
+                    takes_submissions=True,
                 )
             )
         case Heartbeat():
@@ -103,8 +109,12 @@ def offer_to_wire(offer: Offered) -> pb.Offer:
 
 
 def _offers(offer: Offered, known: KnownAgents) -> pb.Offers:
-    agents = []
-    if known.get(offer.agent.agent_id) is not offer.agent:
-        known[offer.agent.agent_id] = offer.agent
-        agents.append(agent_to_wire(offer.agent))
-    return pb.Offers(offers=[offer_to_wire(offer)], agents=agents)
+    return pb.Offers(offers=[offer_to_wire(offer)], agents=_new(offer.agent, known))
+
+
+def _new(agent: AgentDescription, known: KnownAgents) -> list[pb.AgentDescription]:
+    """Return the agent's description, unless the session has carried it."""
+    if known.get(agent.agent_id) is agent:
+        return []
+    known[agent.agent_id] = agent
+    return [agent_to_wire(agent)]

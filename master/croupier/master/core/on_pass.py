@@ -1,0 +1,19 @@
+"""Passes of the allocator: each grant is an offer, or launches submitted tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.master.core.effects import Effect
+from croupier.master.core.on_allocation import offer
+from croupier.master.core.on_submit import launch_queued
+from croupier.master.core.state import State
+
+
+def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:
+    """Run a slice of an allocation pass, and do what it grants."""
+    for grant in state.allocator.run(now, budget):
+        if grant.shape is not None:
+            yield from launch_queued(state, grant, now)
+        else:
+            yield from offer(state, grant, state.frameworks[grant.framework_id].offer_lease_s, now)

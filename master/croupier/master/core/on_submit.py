@@ -1,0 +1,205 @@
+"""SUBMIT and WITHDRAW: tasks that the master places itself.
+
+A queued task is a unit of demand. The allocator deals to it as to declared demand, in the same
+order and within the same limits; where it would make an offer, the task is launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+
+from croupier.master.allocator.grant import Grant
+from croupier.master.allocator.pending_demand import Shape
+from croupier.master.core import calls
+from croupier.master.core.authorisation import require, require_registered
+from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.messages import Placed
+from croupier.master.core.on_accept import check_counts, order_launch
+from croupier.master.core.on_task import end, end_queued, moved_fact
+from croupier.master.core.records import QueuePlace
+from croupier.master.core.state import State
+from croupier.master.core.suitability import check_suitable, require_image, require_user
+from croupier.master.core.task_queues import MAX_QUEUES, shape_of
+from croupier.master.core.tasks import Task, TaskHold
+from croupier.model.access import Action, user_object
+from croupier.model.demand import Demand
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
+from croupier.model.ids import MAX_ID_BYTES, AgentId, Role, TaskId
+from croupier.model.limits import MAX_TASKS_PER_SUBMIT
+from croupier.model.resources import Resources
+from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
+from croupier.model.verdict import TaskVerdict
+
+Verdicts = Generator[Step, None, tuple[TaskVerdict, ...]]
+
+
+@dataclass(slots=True)
+class _Submission:
+    """One SUBMIT; `checked` are the shapes that can be dealt."""
+
+    framework: Framework
+    role: Role
+    place: QueuePlace
+    seq: int
+    checked: set[Shape]
+
+
+def submit(
+    state: State, framework: Framework, call: calls.Submit, seq: int, now: float
+) -> Verdicts:
+    """Queue the call's tasks and return their verdicts; `seq` numbers the call.
+
+    Raises:
+        InvalidRequest: if the call as a whole is bad.
+        PermissionDenied: if the framework may no longer be in the role.
+    """
+    if len(call.all_tasks) > MAX_TASKS_PER_SUBMIT:
+        raise InvalidRequest(f"more than {MAX_TASKS_PER_SUBMIT} tasks in one SUBMIT")
+    role = framework.roles[0] if call.role is None else call.role
+    if role not in framework.roles:
+        raise InvalidRequest(f"role {role[:80]!r} is not one of the framework's")
+    require_registered(state.permissions(framework.principal), (role,))
+    call.placement.check()
+    place = QueuePlace(call.placement, framework.queues.last + 1, state.generation)
+    submission = _Submission(framework, role, place, seq, set())
+    verdicts: list[TaskVerdict] = []
+    shared: dict[tuple[type, str], CroupierError] = {}
+    for task in call.all_tasks:
+        yield PAUSE
+        try:
+            if isinstance(task, calls.MalformedTask):
+                raise InvalidRequest(task.message)
+            shape = _check(state, submission, task)
+        except CroupierError as error:
+            # Equal errors are shared, since verdicts stay in memory.
+            kept = shared.setdefault((type(error), str(error)), shortened(error))
+            verdicts.append(TaskVerdict(task.task_id, kept))
+            continue
+        submission.checked.add(shape)
+        yield from _enqueue(state, submission, task, now)
+        verdicts.append(TaskVerdict(task.task_id))
+    return tuple(verdicts)
+
+
+def withdraw(state: State, framework: Framework, call: calls.Withdraw, now: float) -> Verdicts:
+    """End those of the named tasks that are queued; return a verdict for each.
+
+    Raises:
+        InvalidRequest: if too many are named, or an id is too long.
+    """
+    if len(call.task_ids) > MAX_TASKS_PER_SUBMIT:
+        raise InvalidRequest(f"more than {MAX_TASKS_PER_SUBMIT} tasks are named in one WITHDRAW")
+    if any(len(task_id) > MAX_ID_BYTES for task_id in call.task_ids):
+        raise InvalidRequest("a task id is too long")
+    verdicts: list[TaskVerdict] = []
+    for task_id in call.task_ids:
+        yield PAUSE
+        error: CroupierError | None = None
+        task = framework.tasks.get(task_id)
+        if task is None and not framework.has_used(task_id):
+            error = NotFound(f"no task {task_id!r}")
+        elif task is not None and task.is_queued:
+            reason, message = Reason.KILLED_BY_FRAMEWORK, "withdrawn while queued"
+            yield from end_queued(state, task, TaskState.KILLED, reason, message, now)
+        elif task is not None and not task.state.is_terminal:
+            error = Conflict(f"task {task_id} was placed already; kill it instead")
+        verdicts.append(TaskVerdict(task_id, error))
+    return tuple(verdicts)
+
+
+def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
+    """Launch the first queued tasks of the shape that was dealt."""
+    assert grant.shape is not None
+    framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
+    number = sum(units for _, units in grant.units)
+    tasks = framework.queues.first((grant.role, grant.shape), number)
+    state.allocator.launched(grant)
+    left, unused, launched = grant.resources, 0, []
+    for task in tasks:
+        framework.queues.remove(task)
+        task.queued = None
+        amount = grant.shape.unit.carve(left, 1)
+        try:
+            # The constraints of the shape cannot state these.
+            permissions = state.permissions(framework.principal)
+            require_user(permissions, agent, task.info)
+            check_suitable(agent, task.info)
+        except CroupierError as error:
+            unused += 1
+            yield from end(
+                state, task, TaskState.ERROR, Reason.TASK_INVALID, str(shortened(error)), now
+            )
+            continue
+        left = left - amount
+        yield from _launch(state, task, grant, amount, now)
+        launched.append(task.status)
+    if unused:
+        state.allocator.settle_offers(*grant.place, (), unused=left, offers=unused)
+    if launched and framework.session is not None:
+        yield Send(framework.session, Placed(agent.describe(), tuple(launched)))
+
+
+def _check(state: State, submission: _Submission, task: TaskInfo) -> Shape:
+    """Check that a task can be queued; return its shape."""
+    framework, permissions = submission.framework, state.permissions(submission.framework.principal)
+    task.check()
+    if task.resources.ranges or task.resources.sets:
+        certain = ", ".join(sorted({*task.resources.ranges, *task.resources.sets}))
+        raise InvalidRequest(
+            f"task {task.task_id} asks for certain {certain}; a submitted task asks for a number of"
+            " them, as in ports:2"
+        )
+    require_image(permissions, task)
+    if task.command.user:
+        require(permissions, Action.RUN_AS, user_object(task.command.user))
+    if framework.has_used(task.task_id):
+        raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
+    if len(framework.queues) >= state.settings.queued_tasks:
+        raise Conflict(f"{len(framework.queues)} tasks of the framework are queued; no more are")
+    check_counts(state, framework)
+    shape = shape_of(task, submission.place.placement)
+    if shape not in submission.checked:
+        Demand(shape.unit, 1, shape.placement.constraints).check()
+        if not framework.queues.has_room((submission.role, shape)):
+            raise Conflict(
+                f"the queued tasks of the framework have {MAX_QUEUES} different resources,"
+                " constraints or roles; try again when all tasks of one kind were placed"
+            )
+    return shape
+
+
+def _enqueue(state: State, submission: _Submission, info: TaskInfo, now: float) -> Iterator[Effect]:
+    framework = submission.framework
+    status = TaskStatus(framework.framework_id, TaskId(info.task_id), AgentId(""), TaskState.QUEUED)
+    task = Task(
+        info,
+        framework.framework_id,
+        AgentId(""),
+        submission.role,
+        status,
+        now,
+        TaskHold.QUEUED,
+        client_id=framework.client_id,
+        seq=submission.seq,
+        queued=submission.place,
+    )
+    state.add_task(task)
+    state.enqueue(task)
+    yield Save(task.record())
+    yield Happened(moved_fact(status))
+
+
+def _launch(
+    state: State, task: Task, grant: Grant, amount: Resources, now: float
+) -> Iterator[Effect]:
+    """Launch a task that was taken out of its queue, with `amount` of the grant."""
+    if amount != task.info.resources:
+        # Such as ports:2, which are certain ports now.
+        task.info = replace(task.info, resources=amount)
+    state.allocator.charges.launch(*grant.place, amount)
+    state.place_task(task, grant.agent_id, now)
+    yield Save(task.record())
+    yield from order_launch(state, task)
+    yield Happened(moved_fact(task.status))

@@ -1,0 +1,80 @@
+"""The submitted tasks of a framework that have no agent yet, by role and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from croupier.master.allocator.pending_demand import Shape
+from croupier.master.core.tasks import Task
+from croupier.model.attributes import enforces
+from croupier.model.ids import Role, TaskId
+from croupier.model.isolation import feature_names
+from croupier.model.placement import Placement
+from croupier.model.task import TaskInfo
+
+# Each visit of an agent checks the shapes of a framework one by one.
+MAX_QUEUES = 64
+Key = tuple[Role, Shape]
+
+
+def shape_of(info: TaskInfo, placement: Placement) -> Shape:
+    """Return the shape of a task: agents that cannot enforce what it needs are excluded."""
+    needs = info.needs()
+    if needs:
+        enforced = enforces(*feature_names(needs))
+        placement = replace(placement, constraints=(*placement.constraints, enforced))
+    return Shape(info.resources, placement)
+
+
+class TaskQueues:
+    """Queued tasks; those of one role and shape are placed in the order of their submission.
+
+    Attributes:
+        last: the number of the last submission.
+    """
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._queues: dict[Key, dict[TaskId, Task]] = {}
+        self._keys: dict[TaskId, Key] = {}
+
+    def __len__(self) -> int:
+        """Return how many tasks are queued."""
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Task]:
+        """Yield all tasks, those of one role and shape in order."""
+        for queue in self._queues.values():
+            yield from queue.values()
+
+    def has_room(self, key: Key) -> bool:
+        """Return whether a task of this role and shape can be added."""
+        return key in self._queues or len(self._queues) < MAX_QUEUES
+
+    def add(self, task: Task, shape: Shape) -> Key:
+        """Add a task at the end of its queue, which it returns. O(1)."""
+        assert task.queued is not None
+        key = task.role, shape
+        self.last = max(self.last, task.queued.number)
+        self._queues.setdefault(key, {})[task.task_id] = task
+        self._keys[task.task_id] = key
+        return key
+
+    def remove(self, task: Task) -> Key:
+        """Remove a task; return the queue that it was in. O(1)."""
+        key = self._keys.pop(task.task_id)
+        queue = self._queues[key]
+        del queue[task.task_id]
+        if not queue:
+            del self._queues[key]
+        return key
+
+    def first(self, key: Key, number: int) -> list[Task]:
+        """Return the first tasks of a queue; they stay in it."""
+        return list(islice(self._queues[key].values(), number))
+
+    def counts(self) -> dict[Key, int]:
+        """Return the length of each queue."""
+        return {key: len(queue) for key, queue in self._queues.items()}
