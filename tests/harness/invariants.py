@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
@@ -9,6 +11,7 @@ from croupier.master.core.state import State
 from croupier.model.access import ADMIN
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import sum_of
+from croupier.model.task import TaskState
 
 
 def check_state(state: State) -> None:
@@ -74,6 +77,8 @@ def _check_agent(state: State, agent: Agent) -> None:
             )
         )
         assert held == agent.total, f"{agent.agent_id}: {held} is not {agent.total}"
+        running = Counter(task.framework_id for task in agent.tasks.values() if task.is_active)
+        assert state.allocator.queries.tasks_on(agent.agent_id) == running
 
 
 def _check_framework(state: State, framework: Framework) -> None:
@@ -92,8 +97,17 @@ def _check_framework(state: State, framework: Framework) -> None:
         if task.is_orphan:
             assert task.state.is_terminal
             assert agent is None or (framework_id, task_id) not in agent.tasks
+        elif task.is_queued:
+            assert task.state is TaskState.QUEUED
+            assert not task.agent_id
+            assert task.queued is not None
         else:
             assert agent is not None
             assert agent.tasks[framework_id, task_id] is task
+    queued = {task.task_id for task in framework.tasks.values() if task.is_queued}
+    assert {task.task_id for task in framework.queues} == queued
+    assert len(framework.queues) == len(queued)
+    assert state.allocator.queries.queued(framework_id) == framework.queues.counts()
     if framework.is_removed:
+        assert not queued
         assert framework.tasks

@@ -23,7 +23,14 @@ from croupier.master.core.events import (
     Subscribe,
     TimePassed,
 )
-from croupier.master.core.messages import Offered, Subscribed, ToAgent, ToFramework, Updated
+from croupier.master.core.messages import (
+    Offered,
+    Placed,
+    Subscribed,
+    ToAgent,
+    ToFramework,
+    Updated,
+)
 from croupier.master.core.records import (
     ForgetTask,
     MasterRecord,
@@ -304,7 +311,8 @@ class World:
 
     def updates(self, session: SessionId) -> list[TaskStatus]:
         """Return the updates that were sent on this session."""
-        batches = [m.statuses for m in self.sent.get(session, ()) if isinstance(m, Updated)]
+        messages = self.sent.get(session, ())
+        batches = [m.statuses for m in messages if isinstance(m, Updated | Placed)]
         return [status for statuses in batches for status in statuses]
 
     def launches(self, session: SessionId) -> list[TaskInfo]:

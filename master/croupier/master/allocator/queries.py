@@ -11,6 +11,7 @@ from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
@@ -116,6 +117,18 @@ class Queries:
     def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
         """Return the framework's declared demand less its launched tasks."""
         return self._members.demands(framework_id)
+
+    def queued(self, framework_id: FrameworkId) -> dict[tuple[Role, Shape], int]:
+        """Return how many submitted tasks of each role and shape wait for an agent."""
+        return {
+            (leaf.role, shape): pending.demand.count or 0
+            for leaf in self._members.leaves(framework_id)
+            for shape, pending in leaf.queued.items()
+        }
+
+    def tasks_on(self, agent_id: AgentId) -> Mapping[FrameworkId, int]:
+        """Return how many tasks each framework runs on the agent."""
+        return self._agents.agents[agent_id].tasks
 
     def roles_of(self, framework_id: FrameworkId) -> list[Role]:
         """Return the roles that it subscribes to, and roles that it left but holds resources in."""

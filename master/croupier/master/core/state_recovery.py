@@ -165,14 +165,14 @@ def recover_task(
             master_status=record.master_status,
             # UNREACHABLE is never acknowledged, so the framework may have missed it.
             is_unsent=is_unreachable,
-            queued=None if is_orphan else record.queued,
+            queued=record.queued,
         )
     )
 
 
 def _recover_queue(state: State, framework: Framework) -> None:
     """Queue the submitted tasks of a framework, in the order of their submission."""
-    queued = [task for task in framework.tasks.values() if task.queued is not None]
+    queued = [task for task in framework.tasks.values() if task.is_queued]
     for task in sorted(queued, key=lambda each: each.queued.number if each.queued else 0):
         state.enqueue(task)
 
