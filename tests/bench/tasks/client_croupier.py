@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Coroutine
-from typing import Any
 
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
 from tests.bench.tasks.client import serve
@@ -25,7 +23,7 @@ class Client(Framework):
     def __init__(self, master: str) -> None:
         super().__init__(name="bench", master=master, demand=UNIT, demand_count=0)
         self._left = 0
-        self.subscribed = threading.Event()
+        self.subscribed = asyncio.Event()
         self.over = threading.Event()
 
     async def begin(self, count: int) -> None:
@@ -77,28 +75,21 @@ class Submitted(Client):
         assert all(verdict.ok for verdict in verdicts), verdicts
 
 
-def main(master: str, way: str) -> None:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-
-    def ask(work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, loop).result(RUN_S)
-
-    async def connected() -> Client:
-        client = (Submitted if way == "submit" else ByOffers)(master)
-        running.append(asyncio.create_task(client.run()))
-        return client
+async def live(master: str, way: str) -> None:
+    """Serve orders, which a thread reads, until they end."""
+    loop = asyncio.get_running_loop()
+    client = (Submitted if way == "submit" else ByOffers)(master)
+    running = asyncio.create_task(client.run())
 
     def run(count: int) -> None:
-        ask(client.begin(count))
+        asyncio.run_coroutine_threadsafe(client.begin(count), loop).result(RUN_S)
         assert client.over.wait(RUN_S)
 
-    running: list[asyncio.Task[None]] = []
-    client = asyncio.run_coroutine_threadsafe(connected(), loop).result()
-    assert client.subscribed.wait(RUN_S)
-    serve(run)
-    ask(client.stop(teardown=True))
+    await client.subscribed.wait()
+    await loop.run_in_executor(None, serve, run)
+    await client.stop(teardown=True)
+    await running
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    asyncio.run(live(*sys.argv[1:]))

@@ -197,7 +197,9 @@ def _peer_python(name: str) -> Path:
 
 def _daemon(log: Path, *words: str) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
-        return subprocess.Popen([sys.executable, *words], stdout=output, stderr=output)
+        return subprocess.Popen(
+            [sys.executable, *words], stdout=output, stderr=output, cwd=REPOSITORY
+        )
 
 
 def _end(daemons: Iterator[subprocess.Popen[bytes]]) -> None:
