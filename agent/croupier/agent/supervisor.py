@@ -34,6 +34,7 @@ from croupier.agent.shim.orphan_sweep import OPTION, RunMarks, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import Channels, move_up, start_shim
+from croupier.agent.shim.waiting import WaitingShim, WaitingShims, kill, message_of
 from croupier.model.errors import InvalidRequest
 from croupier.process.logging import get_logger
 
@@ -88,6 +89,9 @@ class Supervisor:
         os.set_blocking(self._pipe, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pipe, self._on_pipe)
+        self._waiting = WaitingShims(
+            shim, self._runs, self._null, self._pipe_end, self._on_waiting_ended
+        )
         self._sweeper = ThreadPoolExecutor(1, "sweeper")
         # Shims that have ended and whose tasks' ends are not reported yet.
         self._ending = 0
@@ -113,8 +117,14 @@ class Supervisor:
         user = () if launch.user is None else (f"user={launch.user}",)
         words = [sandbox.path, f"{OPTION}{path}", *launch.options, *user, "--", *launch.argv]
         channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._pipe_end)
-        pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
-        running = ShimProcess(launch.run, pid, pidfd, launch.program)
+        message = message_of(words, launch.environment, path) if self._shim.waits else None
+        if message is None:
+            pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
+            running = ShimProcess(launch.run, pid, pidfd, launch.program)
+        else:
+            waiting = self._waiting.launch(path, message, channels)
+            pid, pidfd = waiting.process.pid, waiting.pidfd
+            running = ShimProcess(launch.run, pid, pidfd, launch.program, waiting=waiting)
         running.is_own_user = launch.user is not None and launch.user.is_own
         self._watch(launch.key, running)
 
@@ -142,6 +152,8 @@ class Supervisor:
             if not record.is_whole or (record.end is None and record.error is None):
                 # This may be a shim that was stopped as it began. It must not continue later.
                 self._kill_rest(run, self._marks(key, run))
+                if record.given is not None and not run_file.try_lock(fd):
+                    kill(record.given)
                 if not run_file.try_lock(fd):
                     raise OSError(errno.EBUSY, f"{path} is locked by a process that does not end")
                 record = run_file.read(fd)
@@ -198,6 +210,7 @@ class Supervisor:
             self._release(key)
         for timer in (self._next_check, *self._retries.values()):
             timer.cancel()
+        self._waiting.close()
         self._loop.remove_reader(self._pipe)
         for fd in (self._pipe, self._pipe_end, self._null):
             os.close(fd)
@@ -246,6 +259,7 @@ class Supervisor:
     def _check(self) -> None:
         """Continue shims that may have been stopped, and kill those that do not end."""
         self._next_check = self._loop.call_later(CHECK_S, self._check)
+        self._waiting.expire()
         self._checks += 1
         is_for_all = self._checks % _CHECKS_OF_ALL == 0
         now = self._loop.time()
@@ -260,33 +274,58 @@ class Supervisor:
         self._running[key] = running
         self._keys[running.shim] = key
         self._all_ended.clear()
-        self._loop.add_reader(running.pidfd, self._on_shim_ended, key)
+        if running.waiting is None:
+            self._loop.add_reader(running.pidfd, self._on_shim_ended, running.shim)
 
-    def _release(self, key: Key) -> None:
+    def _release(self, key: Key) -> ShimProcess:
         running = self._running.pop(key)
         del self._keys[running.shim]
-        self._loop.remove_reader(running.pidfd)
-        os.close(running.pidfd)
+        if running.waiting is None:
+            self._loop.remove_reader(running.pidfd)
+            os.close(running.pidfd)
+        return running
 
     def _on_pipe(self) -> None:
-        """Read what shims report of starts: `SHIM task PID START` or `SHIM error STEP ERRNO`."""
+        """Read what shims report: their pids, with lines of the run file."""
         with suppress(BlockingIOError):
             while chunk := os.read(self._pipe, _REPORT_BYTES):
                 *lines, self._rest = (self._rest + chunk).split(b"\n")
                 for line in lines:
-                    shim, _, start = line.partition(b" ")
+                    shim, _, told = line.partition(b" ")
                     key = self._keys.get(int(shim))
                     if key is not None:
-                        self._on_start(key, run_file.parse_start(start + b"\n"))
+                        self._on_report(key, told + b"\n")
                 if len(chunk) < _REPORT_BYTES:
                     return
+
+    def _on_report(self, key: Key, told: bytes) -> None:
+        """Note a start, or what only a waiting shim reports: an end, with the usage."""
+        end = run_file.parse_end(told)
+        if end is None:
+            self._on_start(key, run_file.parse_start(told))
+            running = self._running[key]
+            if running.waiting is not None and running.failed:
+                self._put_back(key, running.waiting, None)
+            return
+        running = self._running[key]
+        if running.waiting is not None and running.pid:
+            task = run_file.Process(running.pid, 0)
+            record = RunRecord(True, running.waiting.process, task, None, *end)
+            self._put_back(key, running.waiting, record)
+
+    def _put_back(self, key: Key, waiting: WaitingShim, record: RunRecord | None) -> None:
+        """Use a shim again whose run has ended, or has failed to start."""
+        running = self._release(key)
+        self._waiting.put_back(waiting)
+        self._ending += 1
+        self._decide_end(key, running, record or RunRecord())
 
     def _on_start(self, key: Key, start: run_file.Process | run_file.StartError | None) -> None:
         running = self._running[key]
         if running.pid or running.failed or start is None:
             return
         if isinstance(start, run_file.Process):
-            running.pid = start.pid
+            running.started(start.pid)
             self._report(Started(key, start.pid))
             return
         running.failed = True
@@ -294,16 +333,27 @@ class Supervisor:
         message = describe(running.program, start, is_own_user=running.is_own_user)
         self._report(LaunchFailed(key, message, exit_code_of(start), cause_on_agent(start)))
 
-    def _on_shim_ended(self, key: Key) -> None:
-        # The report of its start comes first.
+    def _on_shim_ended(self, pid: int) -> None:
+        # Its reports come first.
         self._on_pipe()
-        running = self._running[key]
-        self._release(key)
+        key = self._keys[pid]
+        running = self._release(key)
         if running.is_child:
             with suppress(ChildProcessError):
                 os.waitpid(running.shim, 0)
         self._ending += 1
         self._report_end(key, running, self._loop.time() + READ_S)
+
+    def _on_waiting_ended(self, pid: int) -> None:
+        # Its reports come first.
+        self._on_pipe()
+        key = self._keys.get(pid)
+        self._waiting.discard(pid)
+        if key is not None:
+            # Before its task, or with it.
+            running = self._release(key)
+            self._ending += 1
+            self._report_end(key, running, self._loop.time() + READ_S)
 
     def _report_end(self, key: Key, running: ShimProcess, until: float) -> None:
         """Report the end that the shim has written; retry if the file cannot be read."""
@@ -317,6 +367,10 @@ class Supervisor:
                 self._retries[running.run] = timer
                 return
             record = RunRecord()
+        self._decide_end(key, running, record)
+
+    def _decide_end(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
+        """Report the end that a record tells, once nothing is left of the run."""
         if not (running.pid or running.failed) and record.task is not None:
             # The shim was killed before it could report the start over the pipe.
             running.pid = record.task.pid

@@ -137,6 +137,7 @@ async def test_a_task_with_a_sandbox_that_never_started_is_started(
     await master.agent()
     with monkeypatch.context() as patched:
         patched.setattr("croupier.agent.supervisor.start_shim", kill)
+        patched.setattr("croupier.agent.supervisor.WaitingShims.launch", kill)
         master.launch(shell("t1", "echo ran"))
         with pytest.raises(KilledError):
             await serving.task

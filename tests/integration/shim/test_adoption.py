@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
@@ -17,7 +18,6 @@ import pytest
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.shim import run_file
-from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.model.errors import InvalidRequest
 from tests.harness.eventually import eventually
@@ -226,7 +226,7 @@ async def test_a_live_task_with_a_damaged_file_is_ended(
 async def test_a_shim_stopped_as_it_began_is_killed(runner: TaskRunner, impatient: None) -> None:
     """If the shim continued later, the task would start a second time."""
     script = 'kill -STOP $$; exec "$@"'
-    slow = Shim(runner.shim.kind, ("/bin/sh", "-c", script, "sh", *runner.shim.argv))
+    slow = replace(runner.shim, argv=("/bin/sh", "-c", script, "sh", *runner.shim.argv))
     first, second = TaskRunner(runner.work, slow), runner
     first.shell("t0", "touch ran")
     stat = Path(f"/proc/{first.only_shim()}/stat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
@@ -61,12 +62,15 @@ async def test_an_end_that_cannot_be_read_at_once_is_read_later(
             raise OSError(number, os.strerror(number))
         return really_open(path, flags, mode, dir_fd=dir_fd)
 
-    runner.shell("t1", "sleep 0.1; exit 7")
-    await runner.started("t1")
+    # A waiting shim reports its end.
+    once = TaskRunner(runner.work, replace(runner.shim, waits=False))
+    once.shell("t1", "sleep 0.1; exit 7")
+    await once.started("t1")
     monkeypatch.setattr("croupier.agent.supervisor.READ_AGAIN_S", 0.01)
     monkeypatch.setattr(os, "open", scarce)
-    assert await runner.ended("t1") == Exited(key("t1"), exit_code=7)
+    assert await once.ended("t1") == Exited(key("t1"), exit_code=7)
     assert next(errors, None) is None
+    once.supervisor.close()
 
 
 async def test_a_run_file_is_removed_on_request(runner: TaskRunner) -> None:

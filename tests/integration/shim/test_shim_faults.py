@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP, SIGTERM
 
@@ -17,7 +18,6 @@ import pytest
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started
 from croupier.agent.shim import orphan_sweep, run_file, shim_process
-from croupier.agent.shim.build import Shim
 from tests.harness.supervisor_fixture import TaskRunner, key
 from tests.integration.shim.conftest import KilledSupervisor
 
@@ -105,7 +105,7 @@ async def test_a_shim_killed_before_its_start_is_swept_twice(
 
     monkeypatch.setattr(orphan_sweep, "_scan", count)
     words = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *runner.shim.argv)
-    stopped = TaskRunner(runner.work, Shim(runner.shim.kind, words))
+    stopped = TaskRunner(runner.work, replace(runner.shim, argv=words))
     stopped.shell("t1", "sleep 60")
     os.kill(stopped.only_shim(), SIGKILL)
     assert isinstance(await stopped.ended("t1"), LaunchFailed)
@@ -122,7 +122,7 @@ class TestATaskThatStopsItsShim:
     async def test_is_reported_as_running_and_can_be_killed(self, runner: TaskRunner) -> None:
         # The shim is stopped from its beginning, as a quick task can do.
         words = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *runner.shim.argv)
-        stopped = TaskRunner(runner.work, Shim(runner.shim.kind, words))
+        stopped = TaskRunner(runner.work, replace(runner.shim, argv=words))
         for name in ("t1", "t2"):
             stopped.shell(name, "sleep 60")
         stopped.supervisor.signal(key("t2"), SIGKILL)

@@ -31,7 +31,7 @@ COMPILE_S = 20.0
 _CHECK_S = 5.0
 _VERSION = b"croupier-shim 2\n"
 _SOURCE = Path(__file__).with_name("shim.c")
-_HEADERS = tuple(Path(__file__).with_name(name) for name in ("restrictions.h", "box.h"))
+_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 _FALLBACK = Path(__file__).with_name("fallback.py")
 # A static program starts faster, but not every machine has a static C library.
 _FLAGS = (("-O2", "-s", "-static"), ("-O2", "-s"), ())
@@ -44,10 +44,12 @@ class Shim:
     Attributes:
         kind: compiled or interpreted.
         argv: its command line, before the arguments of the run.
+        waits: whether it can start one task after the other.
     """
 
     kind: Literal["c", "python"]
     argv: tuple[str, ...]
+    waits: bool = False
 
     def print_version(self, timeout_s: float) -> bytes:
         """Start the shim without arguments; return its version.
@@ -85,7 +87,7 @@ def prepare_shim(directory: Path) -> Shim:
     for other in directory.glob("shim-*"):
         if other != path and other.is_file():
             other.unlink(missing_ok=True)
-    return Shim("c", (str(path),))
+    return Shim("c", (str(path),), waits=True)
 
 
 def compile_program(

@@ -69,7 +69,7 @@ static struct {
     int landlock_fd;
     const char *seccomp;
     struct program filter;
-} restrictions;
+} restrictions = {.landlock_fd = -1};
 
 static struct instruction filter_space[MAX_FILTER];
 
@@ -85,6 +85,13 @@ static struct {
     int fd;
     char before[16];
 } oom_score = {-1, ""};
+
+static void forget_restrictions(void) {
+    memset(&restrictions, 0, sizeof restrictions);
+    restrictions.landlock_fd = -1;
+    user.is_other = 0;
+    user.count = 0;
+}
 
 /* Reads a number of at most `most` and the delimiter after it; returns whether both are there. */
 static int read_number(const char **at, int base, unsigned long long most, const char *delimiters,
@@ -229,29 +236,30 @@ static void kill_groups(void) {
     }
 }
 
-/* Makes the kernel kill the task before the agent when memory is short: the child inherits the
- * score. Any process may raise its score, and lower it to where it was. The file is opened before
- * this process becomes undumpable and the file root's. */
-static void raise_oom_score(void) {
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    if (fd < 0) {
-        return;
+/* Any process may raise its score, and lower it to where it was. The file is opened before this
+ * process becomes undumpable and the file root's. */
+static void open_oom_score(void) {
+    oom_score.fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    if (oom_score.fd >= 0 && (read(oom_score.fd, oom_score.before, sizeof oom_score.before - 1) <= 0 ||
+                              atoi(oom_score.before) >= OOM_SCORE_ADJ)) {
+        close(oom_score.fd);
+        oom_score.fd = -1;
     }
-    ssize_t length = read(fd, oom_score.before, sizeof oom_score.before - 1);
+}
+
+/* Makes the kernel kill the task before the agent when memory is short: the child inherits the
+ * score. */
+static void raise_oom_score(void) {
     char text[16];
     snprintf(text, sizeof text, "%d", OOM_SCORE_ADJ);
-    if (length > 0 && atoi(oom_score.before) < OOM_SCORE_ADJ &&
-        pwrite(fd, text, strlen(text), 0) > 0) {
-        oom_score.fd = fd;
-    } else {
-        close(fd);
+    if (oom_score.fd >= 0) {
+        (void)!pwrite(oom_score.fd, text, strlen(text), 0);
     }
 }
 
 static void restore_oom_score(void) {
     if (oom_score.fd >= 0) {
         (void)!pwrite(oom_score.fd, oom_score.before, strlen(oom_score.before), 0);
-        close(oom_score.fd);
     }
 }
 

@@ -4,7 +4,9 @@ Rule: the file has its full size before a process is started, and each line is w
 place and in one write. So a full disk fails the start and never loses an end, and a line is either
 whole or absent. Functions that take a path or descriptor raise OSError if the system refuses.
 
-It has five lines of 64 bytes, padded with blanks. The agent writes the first, the shim the others:
+It has five lines of 64 bytes, padded with blanks. The agent writes the first, the shim the others.
+The padding of the first names the shim that is given the run, if that lived before; so earlier
+releases read such files, too.
 
     croupier-run 2
     shim PID START
@@ -39,6 +41,7 @@ _BLANK = HEADING.ljust(LINE) + b" " * (SIZE - LINE)
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOENT)
 _PROCESS = re.compile(rb"(shim|task) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _ERROR = re.compile(rb"error (user|sandbox|exec|isolation)(?::([a-z-]+))? ([0-9]{1,4})\n")
+_GIVEN = re.compile(rb"given ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _END = re.compile(rb"(exit|signal) ([0-9]{1,3})\n")
 _USAGE = re.compile(rb"usage" + rb" ([0-9]{1,12})" * 4 + rb"\n")
 
@@ -94,6 +97,7 @@ class RunRecord:
     Attributes:
         is_whole: whether the file was created completely, and no line is damaged.
         usage: of the task's processes that were waited for; it is written before the end.
+        given: the shim that the run was given to, if that lived before.
     """
 
     is_whole: bool = False
@@ -102,13 +106,21 @@ class RunRecord:
     error: StartError | None = None
     end: End | None = None
     usage: Usage | None = None
+    given: Process | None = None
 
 
-def create(path: Path) -> int:
-    """Create a run file in its full size; return a descriptor. It must not exist already."""
+def create(path: Path, given: Process | None = None) -> int:
+    """Create a run file in its full size; return a descriptor. It must not exist already.
+
+    `given` is the shim that is given the run, if that lives already.
+    """
+    content = _BLANK
+    if given is not None:
+        heading = HEADING + b"given %d %d\n" % (given.pid, given.started)
+        content = heading.ljust(LINE) + _BLANK[LINE:]
     fd = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        if os.write(fd, _BLANK) != SIZE:
+        if os.write(fd, content) != SIZE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except BaseException:
         os.close(fd)
@@ -185,7 +197,15 @@ def parse(content: bytes) -> RunRecord:
         start if isinstance(start, StartError) else None,
         end if is_whole else None,
         usage if is_whole else None,
+        _given(content[len(HEADING) : LINE]),
     )
+
+
+def parse_end(line: bytes) -> tuple[End, Usage] | None:
+    """Parse the line on the end that a waiting shim reports; None if it is damaged."""
+    told, usage, numbers = line.partition(b"usage")
+    end, used = _end(told.strip() + b"\n"), _usage(usage + numbers)
+    return None if end is None or used is None else (end, used)
 
 
 def parse_start(line: bytes) -> Process | StartError | None:
@@ -211,6 +231,11 @@ def _process(name: bytes, line: bytes) -> Process | None:
     if match is None or match[1] != name:
         return None
     return Process(int(match[2]), int(match[3]))
+
+
+def _given(text: bytes) -> Process | None:
+    match = _GIVEN.match(text)
+    return None if match is None else Process(int(match[1]), int(match[2]))
 
 
 def _end(line: bytes) -> End | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
-from signal import SIGCONT, SIGUSR1, Signals, pidfd_send_signal
+from dataclasses import dataclass, field
+from signal import SIGCONT, SIGTERM, SIGUSR1, Signals, pidfd_send_signal
+
+from croupier.agent.shim.waiting import WaitingShim
 
 # A shim takes up to 10 s to end everything. After this time it is killed itself.
 KILL_S = 15.0
@@ -20,6 +22,8 @@ class ShimProcess:
         is_child: whether the shim must be reaped.
         pid: the pid of the task's process; 0 until it has started.
         failed: whether the failure of the start was reported.
+        waiting: the shim, if it runs other tasks later. Such a shim gets no signal for the task
+            before it has reported the start.
         kill_at: when the shim itself is killed, on the loop's clock; None: it need not end.
     """
 
@@ -32,6 +36,8 @@ class ShimProcess:
     failed: bool = False
     kill_at: float | None = None
     is_own_user: bool = False
+    waiting: WaitingShim | None = None
+    _early: list[Signals] = field(default_factory=list)
 
     @property
     def has_to_answer(self) -> bool:
@@ -48,8 +54,18 @@ class ShimProcess:
             self.kill_at = now + KILL_S
         self.send(SIGUSR1)
 
+    def started(self, pid: int) -> None:
+        """Note the start, and send the signals that waited for it."""
+        self.pid = pid
+        for number in self._early:
+            self.send(number)
+        self._early.clear()
+
     def send(self, number: Signals) -> None:
         """Send a signal, and SIGCONT: the task may have stopped its shim. It may have ended."""
+        if self.waiting is not None and not self.pid and number in (SIGTERM, SIGUSR1):
+            self._early.append(number)
+            number = SIGCONT
         with suppress(ProcessLookupError):
             pidfd_send_signal(self.pidfd, number)
             pidfd_send_signal(self.pidfd, SIGCONT)

@@ -21,8 +21,8 @@ from croupier.agent.shim.orphan_sweep import PREFIX, VARIABLE
 
 # The shim's descriptors are 0 to 4. Descriptors from 10 on are not overwritten by the dup2 calls.
 _LEAST_FD = 10
-_ALL_SIGNALS = signal.valid_signals()
-_TO_DEFAULT = _ALL_SIGNALS - {SIGKILL, SIGSTOP}
+ALL_SIGNALS = signal.valid_signals()
+TO_DEFAULT = ALL_SIGNALS - {SIGKILL, SIGSTOP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,8 @@ def start_shim(
         OSError: if the run file or the process cannot be created; no file is left then.
         ValueError: if no process can be given one of the arguments or variables.
     """
-    created = run_file.create(path)
+    fd = create_locked(path)
     try:
-        fd = move_up(created)
-    except OSError:
-        unlink_beneath(path)
-        raise
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         given = {PREFIX + name: value for name, value in environment.items()}
         given[f"{PREFIX}{VARIABLE}"] = str(path)
         pid = os.posix_spawn(
@@ -77,8 +71,8 @@ def start_shim(
                 (os.POSIX_SPAWN_DUP2, channels.pipe, 4),
             ],
             setsid=True,
-            setsigmask=_ALL_SIGNALS,
-            setsigdef=_TO_DEFAULT,
+            setsigmask=ALL_SIGNALS,
+            setsigdef=TO_DEFAULT,
         )
     except BaseException:
         unlink_beneath(path)
@@ -93,6 +87,24 @@ def start_shim(
         os.waitpid(pid, 0)
         unlink_beneath(path)
         raise
+
+
+def create_locked(path: Path, given: run_file.Process | None = None) -> int:
+    """Create a run file and lock it; return a descriptor for a shim.
+
+    `given` is the shim that will get it, if that lives already.
+
+    Raises:
+        OSError: if that fails; no file is left then.
+    """
+    created = run_file.create(path, given)
+    try:
+        fd = move_up(created)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        unlink_beneath(path)
+        raise
+    return fd
 
 
 def move_up(fd: int) -> int:

@@ -1,0 +1,147 @@
+/* A shim that starts one task after the other. Included by shim.c.
+
+       shim --wait MARK
+
+   The agent passes these descriptors:
+     0, 1, 2  /dev/null; the first one is the input of each task,
+     3        a socket of messages, each a task,
+     4        as without --wait,
+   and starts the shim in a session of its own, with all signals blocked and at their defaults.
+
+   A message has the descriptors of the task's stdout, its stderr and the locked run file, and texts
+   that end with a zero byte: the number of words, the words of the other command line (DIRECTORY
+   [OPTION...] -- PROGRAM [ARGUMENT...]), and the variables of the task. The option `boxed` is not
+   allowed. While the task runs, MARK is the value of the option run=, for those who look for the
+   shim of a run file; it must be long enough for it.
+
+   After the end, the line that the run file has of it goes to the pipe, with the usage. The run
+   file is closed before, so its lock is free. Then, or after an `error`, the shim waits for the
+   next task. The agent sends signals only between the reports of the start and of the end. The shim
+   ends when the agent has ended, or if it cannot end all processes of a task. */
+
+#define MOST_BYTES 65536
+#define MOST_WORDS 8192
+
+enum { SOCKET = 3, FIRST_FREE = 6 };
+
+static struct {
+    char text[MOST_BYTES];
+    char *words[MOST_WORDS + 2]; /* each list ends with NULL */
+} message;
+
+/* Reads the next message; returns its length, 0 once the agent has ended. */
+static size_t receive(int from) {
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(3 * sizeof(int))];
+    } control;
+    struct iovec text = {message.text, sizeof message.text};
+    struct msghdr received = {0};
+    ssize_t length;
+    received.msg_iov = &text;
+    received.msg_iovlen = 1;
+    received.msg_control = &control;
+    received.msg_controllen = sizeof control;
+    while ((length = recvmsg(from, &received, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+    }
+    struct cmsghdr *passed = CMSG_FIRSTHDR(&received);
+    if (length <= 0 || received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || passed == NULL ||
+        passed->cmsg_len != CMSG_LEN(3 * sizeof(int))) {
+        return 0;
+    }
+    int given[3];
+    memcpy(given, CMSG_DATA(passed), sizeof given);
+    output.out = given[0];
+    output.err = given[1];
+    run_file = given[2];
+    return (size_t)length;
+}
+
+/* Splits a message; returns the words, NULL if it is malformed. Sets the environment. */
+static char **split(size_t length) {
+    char *at = message.text, *end = message.text + length;
+    size_t count = 0, wanted;
+    if (length == 0 || end[-1] != 0) {
+        return NULL;
+    }
+    wanted = strtoul(at, NULL, 10);
+    for (at += strlen(at) + 1; at < end; at += strlen(at) + 1) {
+        if (count == wanted) {
+            message.words[count++] = NULL;
+            environ = message.words + count;
+        }
+        if (count > MOST_WORDS) {
+            return NULL;
+        }
+        message.words[count++] = at;
+    }
+    if (count <= wanted) {
+        return NULL;
+    }
+    message.words[count] = NULL;
+    return message.words;
+}
+
+/* Shows the run file among the arguments of this process; NULL: none. */
+static void show(char *mark, size_t size, char **words) {
+    memset(mark, 0, size);
+    for (; words != NULL && *words != NULL && strcmp(*words, "--") != 0; words++) {
+        if (strncmp(*words, "run=", 4) == 0 && strlen(*words) < size) {
+            strcpy(mark, *words);
+        }
+    }
+}
+
+/* Signals to the task before this one may have come too late for it. */
+static void forget_signals(void) {
+    static const struct timespec at_once = {0, 0};
+    sigset_t all;
+    sigfillset(&all);
+    while (sigtimedwait(&all, NULL, &at_once) > 0) {
+    }
+}
+
+/* Runs one task; returns whether this process may run another one. */
+static int run(const struct process *self, char *mark, size_t size, char **words) {
+    char text[2 * LINE] = "";
+    forget_signals();
+    forget_restrictions();
+    memset(&used, 0, sizeof used);
+    failed_step = NULL;
+    char **program = read_options(words + 1);
+    if (program == NULL || restrictions.is_boxed) {
+        return 0;
+    }
+    show(mark, size, words);
+    write_process(SHIM_LINE, "shim", self, text);
+    pid_t task = begin(self->pid, words[0], program);
+    close(output.out);
+    close(output.err);
+    int may_continue = task == 0 || finish(task, text);
+    show(mark, size, NULL);
+    close(run_file);
+    if (task > 0 && may_continue) {
+        report(text);
+    }
+    return may_continue;
+}
+
+static int wait_for_tasks(char *mark) {
+    size_t size = strlen(mark) + 1, length;
+    block_signals();
+    close_from(FIRST_UNKNOWN);
+    int from = fcntl(SOCKET, F_DUPFD_CLOEXEC, FIRST_FREE);
+    fcntl(PIPE, F_SETFD, FD_CLOEXEC);
+    close(SOCKET);
+    open_oom_score();
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    struct process self = find_process(getpid());
+    while ((length = receive(from)) > 0) {
+        char **words = split(length);
+        if (words == NULL || !run(&self, mark, size, words)) {
+            return 2;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,228 @@
+"""Shims that wait: each starts one task after the other, which costs less than a shim for each.
+
+waiting.h describes the messages. A shim that has no task for 30 s is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL, pidfd_send_signal
+from typing import Final
+
+from croupier.agent.directories import unlink_beneath
+from croupier.agent.shim import run_file
+from croupier.agent.shim.build import Shim
+from croupier.agent.shim.orphan_sweep import OPTION, VARIABLE
+from croupier.agent.shim.start import ALL_SIGNALS, TO_DEFAULT, Channels, create_locked, move_up
+
+# Idle shims that are kept, and for how many seconds. Each takes 50 KB.
+MOST_IDLE: Final = 256
+IDLE_S: Final = 30.0
+# Larger tasks get a shim of their own. waiting.h takes twice as much.
+MOST_BYTES: Final = 32768
+MOST_WORDS: Final = 4096
+# The longest name of a run; by far.
+_NAME_BYTES: Final = 64
+_KILLED_S: Final = 1.0
+# A task in a box has a shim that knows no other task.
+BOXED: Final = "boxed"
+
+
+@dataclass(slots=True, eq=False)
+class WaitingShim:
+    """A shim that waits for a task, or runs one.
+
+    Attributes:
+        channel: the messages to it.
+        idle_since: on the loop's clock; meaningless while it runs a task.
+    """
+
+    process: run_file.Process
+    pidfd: int
+    channel: socket.socket
+    idle_since: float = 0.0
+
+    def give(self, message: bytes, channels: Channels, run: int) -> bool:
+        """Give it a task, with the descriptor of the run file; return whether it lives."""
+        passed = array("i", (channels.stdout, channels.stderr, run))
+        rights = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, passed),)
+        try:
+            self.channel.sendmsg((message,), rights, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            # It was killed, or is stuck.
+            return False
+        return True
+
+
+class WaitingShims:
+    """The waiting shims of one supervisor."""
+
+    def __init__(
+        self, shim: Shim, runs: Path, null: int, pipe: int, ended: Callable[[int], None]
+    ) -> None:
+        """Start `shim` for runs with files in `runs`, with /dev/null and the pipe for reports.
+
+        `ended` is called, in the loop, with the pid of one that has ended and is not reaped; it
+        then calls `discard`.
+        """
+        self._shim, self._null, self._pipe, self._ended = shim, null, pipe, ended
+        self._mark = "-" * (len(os.fsencode(f"{OPTION}{runs}/")) + _NAME_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self._all: dict[int, WaitingShim] = {}
+        self._idle: list[WaitingShim] = []
+
+    def launch(self, path: Path, message: bytes, channels: Channels) -> WaitingShim:
+        """Give a task to a shim, on a new run file.
+
+        Raises:
+            OSError: if the run file or a shim cannot be created; no file is left then.
+        """
+        while True:
+            is_new = not self._idle
+            waiting = self._start() if is_new else self._idle.pop()
+            if self._give(waiting, path, message, channels):
+                return waiting
+            self._kill(waiting)
+            if is_new:
+                raise ChildProcessError("a new shim was killed")
+
+    def put_back(self, waiting: WaitingShim) -> None:
+        """Keep a shim whose task is over for another one."""
+        if len(self._idle) >= MOST_IDLE:
+            self._kill(waiting)
+            return
+        waiting.idle_since = self._loop.time()
+        self._idle.append(waiting)
+
+    def discard(self, pid: int) -> None:
+        """Reap a shim that has ended."""
+        waiting = self._all.pop(pid)
+        with suppress(ValueError):
+            self._idle.remove(waiting)
+        self._loop.remove_reader(waiting.pidfd)
+        os.close(waiting.pidfd)
+        waiting.channel.close()
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+    def expire(self) -> None:
+        """End shims that are idle for long."""
+        before = self._loop.time() - IDLE_S
+        count = 0
+        # The last one that has ended its task is the first one that gets another.
+        while count < len(self._idle) and self._idle[count].idle_since < before:
+            self._kill(self._idle[count])
+            count += 1
+        del self._idle[:count]
+
+    def close(self) -> None:
+        """End idle shims; the others end with their tasks."""
+        for waiting in self._idle:
+            self._kill(waiting)
+        for pid in [waiting.process.pid for waiting in self._idle]:
+            self.discard(pid)
+        for waiting in self._all.values():
+            self._loop.remove_reader(waiting.pidfd)
+            os.close(waiting.pidfd)
+            waiting.channel.close()
+        self._all.clear()
+
+    def _give(self, waiting: WaitingShim, path: Path, message: bytes, channels: Channels) -> bool:
+        run = create_locked(path, waiting.process)
+        try:
+            is_given = waiting.give(message, channels, run)
+        finally:
+            os.close(run)
+        if not is_given:
+            unlink_beneath(path)
+        return is_given
+
+    def _start(self) -> WaitingShim:
+        """Start a shim.
+
+        Raises:
+            OSError: if that fails.
+        """
+        own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            fd = move_up(its.detach())
+        except OSError:
+            own.close()
+            raise
+        try:
+            pid = os.posix_spawn(
+                self._shim.argv[0],
+                [*self._shim.argv, "--wait", self._mark],
+                {},
+                file_actions=[
+                    *((os.POSIX_SPAWN_DUP2, self._null, number) for number in range(3)),
+                    (os.POSIX_SPAWN_DUP2, fd, 3),
+                    (os.POSIX_SPAWN_DUP2, self._pipe, 4),
+                ],
+                setsid=True,
+                setsigmask=ALL_SIGNALS,
+                setsigdef=TO_DEFAULT,
+            )
+        except BaseException:
+            own.close()
+            raise
+        finally:
+            os.close(fd)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            own.close()
+            os.kill(pid, SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        process = run_file.Process(pid, run_file.start_of(pid) or 0)
+        waiting = self._all[pid] = WaitingShim(process, pidfd, own)
+        self._loop.add_reader(pidfd, self._ended, pid)
+        return waiting
+
+    def _kill(self, waiting: WaitingShim) -> None:
+        with suppress(ProcessLookupError):
+            pidfd_send_signal(waiting.pidfd, SIGKILL)
+
+
+def kill(shim: run_file.Process) -> None:
+    """Kill a shim that was given a run and has not begun it, and wait for its end, 1 s at most."""
+    with suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(shim.pid)
+        try:
+            if shim.is_alive():
+                pidfd_send_signal(pidfd, SIGKILL)
+                select.select([pidfd], (), (), _KILLED_S)
+        finally:
+            os.close(pidfd)
+
+
+def message_of(words: Sequence[str], environment: Mapping[str, str], path: Path) -> bytes | None:
+    """Return the message for a task; None if a shim of its own has to start it.
+
+    Args:
+        words: the sandbox, options, "--", and the task's arguments.
+        environment: the task's variables.
+        path: of the run file.
+
+    Raises:
+        ValueError: if no process can be given one of the words or variables.
+    """
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    texts = [str(len(words)), *words, *variables, f"{VARIABLE}={path}", ""]
+    text = "\0".join(texts)
+    if text.count("\0") >= len(texts):
+        raise ValueError("embedded null byte")
+    if not all(name and "=" not in name for name in environment):
+        raise ValueError("illegal environment variable name")
+    message = os.fsencode(text)
+    is_large = len(message) > MOST_BYTES or len(texts) > MOST_WORDS
+    return None if is_large or BOXED in words[: words.index("--")] else message
