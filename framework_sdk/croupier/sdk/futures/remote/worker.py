@@ -1,0 +1,470 @@
+"""A worker: a keeper, which talks to the executor, and its child, which runs the calls.
+
+Rules: the keeper runs none of the user's code, so it can always say which call a dead child was in,
+and start another child. It hands the child one call at a time: a call that waits in the keeper has
+not begun. It ends, with its child, when the executor's connection ends.
+
+The executor sends this file to the workers. It uses the standard library, and cloudpickle, which
+the executor sends too.
+"""
+# ruff: noqa: S301 - it talks to its executor only
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import ssl
+import struct
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+# Each frame begins with its kind, a number (of a call or a function), and the length of its body.
+HEADER: Final = struct.Struct("!BQI")
+
+# From the executor.
+SETUP: Final = 1  # the initializer; the number is the limit of results in bytes
+FUNCTION: Final = 2  # a function that later calls name by its number
+FORGET: Final = 3  # such a function is used no more
+CALL: Final = 4
+TAKE_BACK: Final = 5  # return the calls that have not begun
+STOP_CALL: Final = 6  # kill the child if it runs this call
+EXIT: Final = 7
+
+# From the worker.
+READY: Final = 20
+RESULT: Final = 21
+ERROR: Final = 22
+GIVEN_BACK: Final = 23  # the numbers of calls that have not begun
+DIED: Final = 24  # the child; the number is that of its call, or 0
+SETUP_FAILED: Final = 25  # the text of the initializer's error
+
+# A call's body begins with the number of its function, or 0, and whether it is a chunk of a map.
+CALL_HEAD: Final = struct.Struct("!QB")
+# An error's body begins with what kind of error it is, and the length of its text.
+ERROR_HEAD: Final = struct.Struct("!BI")
+RAISED: Final = 0  # followed by the pickled exception
+UNPICKLABLE: Final = 1  # an exception that cannot be pickled
+TOO_LARGE: Final = 2  # the result
+
+CHUNK: Final = 1 << 18
+OUTPUT_TAIL: Final = 4096
+EXIT_GRACE_S: Final = 3.0
+MAX_IDLE_DEATHS: Final = 3
+_AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Pipe:
+    """A socket that does not block, with buffers for frames in both directions."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._inbox = bytearray()
+        self._outbox: deque[memoryview] = deque()
+
+    @property
+    def has_output(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._outbox)
+
+    def fill(self) -> bool:
+        """Read what there is; return whether the peer is still there."""
+        try:
+            while data := self.sock.recv(CHUNK):
+                self._inbox += data
+        except _AGAIN:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def frames(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the complete frames that were read."""
+        start, inbox = 0, self._inbox
+        while len(inbox) - start >= HEADER.size:
+            kind, number, size = HEADER.unpack_from(inbox, start)
+            end = start + HEADER.size + size
+            if len(inbox) < end:
+                break
+            with memoryview(inbox) as view:
+                body = bytes(view[start + HEADER.size : end])
+            start = end
+            yield kind, number, body
+        if start:
+            del inbox[:start]
+
+    def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
+        """Send a frame, now or when the socket takes it."""
+        head = HEADER.pack(kind, number, len(body))
+        if len(body) < CHUNK:
+            self._outbox.append(memoryview(head + body))
+        else:
+            self._outbox.append(memoryview(head))
+            self._outbox.append(memoryview(body))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes; a peer that is gone shows when it is read."""
+        with suppress(*_AGAIN):
+            while self._outbox:
+                part = self._outbox[0]
+                try:
+                    sent = self.sock.send(part[:CHUNK])
+                except (*_AGAIN, InterruptedError):
+                    return
+                except OSError:
+                    self._outbox.clear()
+                    return
+                if sent == len(part):
+                    self._outbox.popleft()
+                else:
+                    self._outbox[0] = part[sent:]
+
+
+class Child:
+    """The process that runs calls, as its keeper sees it.
+
+    Attributes:
+        running: number of the call that it runs; 0 if none.
+        is_ready: whether its initializer has returned.
+        known: functions that it has.
+    """
+
+    def __init__(self, pid: int, pipe: Pipe) -> None:
+        self.pid, self.pipe = pid, pipe
+        self.running = 0
+        self.is_ready = False
+        self.known: set[int] = set()
+        self._output_from = _output_size()
+
+    def output(self) -> str:
+        """Return the end of what was written to stderr since it was started."""
+        return _output_tail(self._output_from)
+
+
+class Keeper:
+    """Passes calls to the child one by one, and its results to the executor."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = Pipe(link)
+        self._setup: tuple[int, bytes] | None = None
+        self._functions: dict[int, bytes] = {}
+        # Frames CALL and FORGET that wait for the child.
+        self._waiting: deque[tuple[int, int, bytes]] = deque()
+        self._child: Child | None = None
+        self._idle_deaths = 0
+        self._wakeup, self._woken = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._woken.setblocking(False)
+
+    def run(self) -> socket.socket | None:
+        """Serve until the executor ends it; return the socket of the child, in the child."""
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            self._wait()
+            if not self._link.fill():
+                self._end_child()
+                os._exit(1)
+            for frame in self._link.frames():
+                inherited = self._on_executor(*frame)
+                if inherited is not None:
+                    return inherited
+            inherited = self._on_child_events()
+            if inherited is not None:
+                return inherited
+            self._feed()
+            self._link.flush()
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        pipes = [self._link] + ([self._child.pipe] if self._child else [])
+        for pipe in pipes:
+            poll.register(pipe.sock, select.POLLIN | (select.POLLOUT if pipe.has_output else 0))
+        poll.register(self._wakeup, select.POLLIN)
+        poll.poll()
+        with suppress(BlockingIOError):
+            self._wakeup.recv(1024)
+
+    def _on_executor(self, kind: int, number: int, body: bytes) -> socket.socket | None:
+        if kind == SETUP:
+            self._setup = number, body
+            return self._start_child()
+        if kind == FUNCTION:
+            self._functions[number] = body
+        elif kind in (CALL, FORGET):
+            self._waiting.append((kind, number, body))
+        elif kind == TAKE_BACK:
+            self._give_back()
+        elif kind == STOP_CALL:
+            self._stop_call(number)
+        elif kind == EXIT:
+            self._exit()
+        return None
+
+    def _start_child(self) -> socket.socket | None:
+        """Fork a child. Return its socket in the child, None in the keeper."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for sock in (ours, self._wakeup, self._woken):
+                sock.close()
+            if self._child is not None:
+                self._child.pipe.sock.close()
+            os.close(self._link.sock.detach())
+            return theirs
+        theirs.close()
+        self._child = Child(pid, Pipe(ours))
+        assert self._setup is not None
+        self._child.pipe.send(SETUP, *self._setup)
+        return None
+
+    def _on_child_events(self) -> socket.socket | None:
+        child = self._child
+        if child is None:
+            return None
+        # Asked first: what it wrote before it died is then read below.
+        status = _status_of(child.pid)
+        is_open = child.pipe.fill()
+        for kind, number, body in child.pipe.frames():
+            if kind == READY:
+                if child.is_ready:
+                    continue
+                child.is_ready = True
+            elif kind in (RESULT, ERROR):
+                child.running = 0
+                self._idle_deaths = 0
+            self._link.send(kind, number, body)
+        child.pipe.flush()
+        if status is None and not is_open:
+            status = _ended(child.pid)
+        return None if status is None else self._on_death(child, status)
+
+    def _on_death(self, child: Child, status: int) -> socket.socket | None:
+        self._give_back()
+        phase = "call" if child.running else "idle" if child.is_ready else "setup"
+        report = {"status": status, "phase": phase, "output": child.output()}
+        self._link.send(DIED, child.running, json.dumps(report).encode())
+        child.pipe.sock.close()
+        self._idle_deaths += 0 if child.running else 1
+        if phase == "setup" or self._idle_deaths >= MAX_IDLE_DEATHS:
+            self._child = None
+            self._leave(1)
+        return self._start_child()
+
+    def _feed(self) -> None:
+        """Hand the next call to a child that has none."""
+        child = self._child
+        while child and child.is_ready and not child.running and self._waiting:
+            kind, number, body = self._waiting.popleft()
+            if kind == FORGET:
+                self._functions.pop(number, None)
+                child.known.discard(number)
+                child.pipe.send(FORGET, number)
+                continue
+            function = CALL_HEAD.unpack_from(body)[0]
+            if function and function not in child.known:
+                child.known.add(function)
+                child.pipe.send(FUNCTION, function, self._functions[function])
+            child.running = number
+            child.pipe.send(CALL, number, body)
+
+    def _give_back(self) -> None:
+        calls = [number for kind, number, _ in self._waiting if kind == CALL]
+        self._waiting = deque(frame for frame in self._waiting if frame[0] != CALL)
+        self._link.send(GIVEN_BACK, 0, struct.pack(f"!{len(calls)}Q", *calls))
+
+    def _stop_call(self, number: int) -> None:
+        child = self._child
+        if child is not None and child.running == number:
+            os.kill(child.pid, signal.SIGKILL)
+        self._waiting = deque(
+            frame for frame in self._waiting if frame[0] != CALL or frame[1] != number
+        )
+
+    def _exit(self) -> None:
+        if self._child is not None:
+            self._child.pipe.sock.close()
+            _ended(self._child.pid, EXIT_GRACE_S)
+        self._leave(0)
+
+    def _leave(self, code: int) -> None:
+        deadline = time.monotonic() + EXIT_GRACE_S
+        while self._link.has_output and time.monotonic() < deadline:
+            select.select([], [self._link.sock], [], 0.1)
+            self._link.flush()
+        self._link.sock.close()
+        os._exit(code)
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._child.pid, signal.SIGKILL)
+
+
+def _status_of(pid: int) -> int | None:
+    """Return the wait status of a child that has ended, else None."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return status if ended else None
+
+
+def _ended(pid: int, grace_s: float = 1.0) -> int:
+    """Wait for the end of a child, which is killed after the grace; return its wait status."""
+    deadline = time.monotonic() + grace_s
+    while time.monotonic() < deadline:
+        status = _status_of(pid)
+        if status is not None:
+            return status
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def _output_size() -> int:
+    with suppress(OSError):
+        return os.fstat(2).st_size
+    return 0
+
+
+def _output_tail(begin: int) -> str:
+    """Return the end of stderr, if that is a file, from the offset `begin`."""
+    try:
+        with open("/proc/self/fd/2", "rb") as output:  # noqa: PTH123
+            size = output.seek(0, os.SEEK_END)
+            output.seek(max(begin, size - OUTPUT_TAIL))
+            return output.read(OUTPUT_TAIL).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class Runner:
+    """Runs calls, in the child."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(True)
+        self._reader, self._sock = sock.makefile("rb", CHUNK), sock
+        self._limit = 0
+        # Pickled until the first call.
+        self._functions: dict[int, Any] = {}
+
+    def serve(self) -> None:
+        """Run calls until the keeper closes the connection."""
+        while head := self._reader.read(HEADER.size):
+            if len(head) < HEADER.size:
+                return
+            kind, number, size = HEADER.unpack(head)
+            body = self._reader.read(size)
+            if kind == CALL:
+                self._send(*self._outcome(body), number)
+                del body
+            elif kind == FUNCTION:
+                self._functions[number] = body
+            elif kind == FORGET:
+                self._functions.pop(number, None)
+            elif kind == SETUP and not self._set_up(number, body):
+                return
+
+    def _set_up(self, limit: int, body: bytes) -> bool:
+        self._limit = limit
+        try:
+            if body:
+                initializer, arguments = pickle.loads(body)
+                initializer(*arguments)
+        except BaseException:
+            self._send(SETUP_FAILED, traceback.format_exc().encode())
+            return False
+        self._send(READY, b"")
+        return True
+
+    def _outcome(self, body: bytes) -> tuple[int, bytes]:
+        """Run a call; return the kind and the body of its answer."""
+        try:
+            value = self._run(body)
+            result = _pickled(value)
+        except BaseException as error:
+            return ERROR, _error_body(error, self._limit)
+        if len(result) > self._limit:
+            return ERROR, ERROR_HEAD.pack(TOO_LARGE, 0) + struct.pack("!Q", len(result))
+        return RESULT, result
+
+    def _run(self, body: bytes) -> object:
+        key, is_chunk = CALL_HEAD.unpack_from(body)
+        payload = memoryview(body)[CALL_HEAD.size :]
+        if not key:
+            function, arguments, named = pickle.loads(payload)
+        else:
+            function = self._functions[key]
+            if isinstance(function, bytes):
+                function = self._functions[key] = pickle.loads(function)
+            arguments, named = pickle.loads(payload)
+        if is_chunk:
+            return [function(*each) for each in arguments]
+        return function(*arguments, **named)
+
+    def _send(self, kind: int, body: bytes, number: int = 0) -> None:
+        head = HEADER.pack(kind, number, len(body))
+        if len(body) < CHUNK:
+            self._sock.sendall(head + body)
+        else:
+            self._sock.sendall(head)
+            self._sock.sendall(body)
+
+
+_PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def _pickled(value: object) -> bytes:
+    if type(value) in _PLAIN:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
+
+
+def _error_body(error: BaseException, limit: int) -> bytes:
+    # Without the frames of this file.
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == main.__code__.co_filename:
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace)).encode(errors="replace")
+    text = text[-limit // 2 :]
+    try:
+        pickled = _pickled(error)
+        pickle.loads(pickled)
+    except BaseException:
+        pickled = b""
+    if not pickled or len(pickled) > limit // 2:
+        return ERROR_HEAD.pack(UNPICKLABLE, len(text)) + text
+    return ERROR_HEAD.pack(RAISED, len(text)) + text + pickled
+
+
+def main(link: socket.socket) -> None:
+    """Be a keeper; returns in children, when they have no more to do."""
+    with suppress(ImportError):
+        import cloudpickle  # noqa: F401 - so that children have it
+    link.settimeout(None)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        link.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    inherited = Keeper(link).run()
+    assert inherited is not None
+    Runner(inherited).serve()
+
+
+if __name__ == "croupier_futures_worker":
+    main(globals()["link"])

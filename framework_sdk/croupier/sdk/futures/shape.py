@@ -1,0 +1,60 @@
+"""What a worker is: calls of the same shape share workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from croupier.sdk import Constraint, InvalidRequest, Resources
+
+DEFAULT_CPUS: Final = 1.0
+DEFAULT_MEM: Final = "512MB"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The task of a worker.
+
+    Attributes:
+        limits: hard limits, as those of a `Task`.
+        image: root file system; empty for the agent's.
+        python: the program that runs Python on the agent.
+    """
+
+    resources: Resources
+    constraints: tuple[Constraint, ...] = ()
+    limits: str = ""
+    image: str = ""
+    python: str = field(default_factory=lambda: sys.executable)
+
+
+def resources_of(
+    cpus: float | None, mem: str | None, resources: Resources | str | None
+) -> Resources | None:
+    """Return the resources that the arguments name; None if they name none.
+
+    Raises:
+        InvalidRequest: if `resources` is given beside the others, or they cannot be read.
+    """
+    if resources is not None:
+        if cpus is not None or mem is not None:
+            raise InvalidRequest("give either resources, or cpus and mem")
+        return Resources.parse(resources) if isinstance(resources, str) else resources
+    if cpus is None and mem is None:
+        return None
+    cpus = DEFAULT_CPUS if cpus is None else cpus
+    return Resources.parse(f"cpus:{cpus:g};mem:{DEFAULT_MEM if mem is None else mem}")
+
+
+def limits_of(limits: str | Mapping[str, str | float]) -> str:
+    """Return limits as text."""
+    if isinstance(limits, str):
+        return limits
+    return ";".join(f"{name}:{amount}" for name, amount in limits.items())
+
+
+def constraints_of(constraints: Iterable[Constraint] | None) -> tuple[Constraint, ...]:
+    """Return constraints as a tuple."""
+    return tuple(constraints or ())
