@@ -115,7 +115,6 @@ def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
     framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
     number = sum(units for _, units in grant.units)
     tasks = framework.queues.first((grant.role, grant.shape), number)
-    state.allocator.launched(grant)
     left, unused, launched = grant.resources, 0, []
     for task in tasks:
         framework.queues.remove(task)
@@ -137,6 +136,7 @@ def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
         launched.append(task.status)
     if unused:
         state.allocator.settle_offers(*grant.place, (), unused=left, offers=unused)
+    state.allocator.launched(grant)
     if launched and framework.session is not None:
         yield Send(framework.session, Placed(agent.describe(), tuple(launched)))
 
