@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from croupier.ctl.batch.machine import Machine, NodeState, Outcome, Task
 from croupier.ctl.batch.outcomes import outcome_of, reason_text
-from croupier.ctl.batch.placement import Placing
 from croupier.ctl.batch.reports import Reports
 from croupier.ctl.batch.state import BatchState
 from croupier.ctl.flags import Target
@@ -25,6 +24,7 @@ from croupier.sdk import (
     Constraint,
     Credentials,
     CroupierError,
+    Framework,
     InvalidRequest,
     NotFound,
     TaskState,
@@ -51,7 +51,7 @@ class Ended:
     reason: str
 
 
-class Runner(Placing):
+class Runner(Framework):
     """Runs the tasks of one machine.
 
     Attributes:
@@ -124,8 +124,8 @@ class Runner(Placing):
             asked.update(new)
             queued = [task.task_id for task in active if task.node.index in self.queued]
             try:
-                await self.take_back(queued)
-                await self._kill([task_id for task_id in new if task_id not in set(queued)])
+                placed = await self._take_back(queued)
+                await self._kill([*placed, *(each for each in new if each not in set(queued))])
             except CroupierError:
                 asked.clear()
             await asyncio.wait({self.over}, timeout=_AGAIN_S)
@@ -243,7 +243,7 @@ class Runner(Placing):
         self, members: list[tuple[Task, SdkTask]], conditions: tuple[Constraint, ...]
     ) -> None:
         try:
-            verdicts = await self.place([made for _, made in members], conditions)
+            verdicts = await self.submit([made for _, made in members], constraints=conditions)
         except Unavailable:
             # The tasks may be queued: ask the master.
             await self.reconcile([made.task_id for _, made in members])
@@ -272,6 +272,11 @@ class Runner(Placing):
         title = step.filled(step.title, position) or task.node.name
         labels = {"batch": self._job.name, "task": task.node.name}
         return step.task_spec(position).task(task.task_id, title, labels)
+
+    async def _take_back(self, task_ids: list[str]) -> list[str]:
+        """Withdraw tasks; return those that were placed already."""
+        verdicts = await self.withdraw(task_ids) if task_ids else []
+        return [each.task_id for each in verdicts if isinstance(each.error, Conflict)]
 
     async def _kill(self, task_ids: list[str]) -> None:
         kills = (self.kill(task_id) for task_id in task_ids)

@@ -63,11 +63,12 @@ class Tails:
         self._reading: set[asyncio.Task[None]] = set()
         self._begun = 0
 
-    def read(self, ended: Ended) -> None:
-        """Begin to read the output of a failed task, unless there were many."""
+    def read(self, ended: Ended, address: str) -> None:
+        """Begin to read a failed task's output from its agent's `address`; not after too many."""
         if ended.status is None or not ended.status.agent_id or self._begun >= MOST_TASKS:
             return
         self._begun += 1
+        self._addresses.learn(ended.status.agent_id, address)
         reading = asyncio.create_task(self._read(ended))
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)
@@ -83,11 +84,9 @@ class Tails:
     async def _read(self, ended: Ended) -> None:
         status = ended.status
         assert status is not None
-        if not self._addresses.of(status.agent_id):
-            await self._addresses.refresh()
         tails = _TailsOf()
         async with Outputs(
-            tails, self._addresses, self._links, print, self._security
+            tails, self._addresses, self._links, lambda _: None, self._security
         ) as outputs:
             outputs.follow(0, status.agent_id, status.framework_id, status.task_id)
             outputs.on_ended(status.task_id, has_run=False)
