@@ -27,10 +27,11 @@ from croupier.agent.core.effects import (
     SendUpdates,
     Signal,
     Spawn,
+    is_urgent,
 )
 from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
 from croupier.agent.core.events import Event, Now
-from croupier.agent.core.records import Place, Record, forgets, place_of
+from croupier.agent.core.records import Place, Record, UpdateRecord, forgets, key_of, place_of
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
@@ -107,6 +108,7 @@ class AnAgent(RuleBasedStateMachine):
         self.causes: dict[Key, Reason] = {}
         self.heard: defaultdict[Key, int] = defaultdict(int)
         self.made: defaultdict[Key, int] = defaultdict(int)
+        self.held: list[SendUpdates] = []
         self.next_pid = 100
         self.reported_problems: tuple[Problem, ...] = ()
         self.do(ev.AgentStarted())
@@ -116,7 +118,7 @@ class AnAgent(RuleBasedStateMachine):
         effects = [e for event in events for e in step(self.state, event, Now(self.now, 0))]
         checkpoints = [e for e in effects if isinstance(e, Checkpoint)]
         self.disk.written += [each.record for each in checkpoints]
-        if not all(each.lazy for each in checkpoints):
+        if any(map(is_urgent, effects)):
             self.disk.sync()
         for effect in effects:
             self.perform(effect)
@@ -125,14 +127,13 @@ class AnAgent(RuleBasedStateMachine):
         match effect:
             case Moved(status):
                 self.check_move(status)
-            case SendUpdates(session, statuses):
-                assert self.open
-                assert session == self.sessions
-                for status in statuses:
-                    key = (status.framework_id, status.task_id)
-                    assert status.sequence <= self.heard[key] + 1, "no update is skipped"
-                    self.heard[key] = max(self.heard[key], status.sequence)
+            case SendUpdates(may_wait=True):
+                self.held.append(effect)
+            case SendUpdates():
+                self.send_held()
+                self.send(effect)
             case SendRegister(session):
+                self.held = []
                 self.reported_problems = self.state.health.problems
                 assert self.open
                 assert session == self.sessions
@@ -160,6 +161,21 @@ class AnAgent(RuleBasedStateMachine):
                 self.heard.pop(key, None)
             case _:
                 self.perform_health(effect)
+
+    def send_held(self) -> None:
+        held, self.held = self.held, []
+        for effect in held:
+            if self.open and effect.session == self.sessions:
+                self.send(effect)
+
+    def send(self, effect: SendUpdates) -> None:
+        assert self.open
+        assert effect.session == self.sessions
+        assert not self.disk.written, "what is sent is durable"
+        for status in effect.statuses:
+            key = (status.framework_id, status.task_id)
+            assert status.sequence <= self.heard[key] + 1, "no update is skipped"
+            self.heard[key] = max(self.heard[key], status.sequence)
 
     def check_move(self, status: TaskStatus) -> None:
         """Check the number of an update, and its reason."""
@@ -275,7 +291,9 @@ class AnAgent(RuleBasedStateMachine):
     @rule()
     def die(self) -> None:
         """Kill the agent, and start another on the same records."""
+        lost = {key_of(each) for each in self.disk.written if isinstance(each, UpdateRecord)}
         self.disk.written.clear()
+        self.held = []
         self.open = False
         self.queue.clear()
         self.looks.clear()
@@ -288,6 +306,11 @@ class AnAgent(RuleBasedStateMachine):
         assert self.state.epochs.items() >= before.epochs.items()
         for key, task in before.tasks.items():
             again = self.state.tasks[key]
+            if key in lost:
+                assert (again.state, task.state) == (TaskState.STARTING, TaskState.RUNNING)
+                assert again.run == task.run
+                assert again.updates.sequence == task.updates.sequence - 1
+                continue
             assert (again.state, again.status, again.run) == (task.state, task.status, task.run)
             assert again.updates.sequence == task.updates.sequence
         for key, task in self.state.tasks.items():
@@ -351,6 +374,12 @@ class AnAgent(RuleBasedStateMachine):
     def run_out_of_room(self) -> None:
         self.do(ev.DiskFull())
         assert not self.state.health.is_healthy
+
+    @rule()
+    def hold_no_longer(self) -> None:
+        """Send the updates that waited for others."""
+        self.disk.sync()
+        self.send_held()
 
     @rule()
     def stop(self) -> None:

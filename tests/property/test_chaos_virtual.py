@@ -41,7 +41,7 @@ FIRST_SEEDS = {
     "agent: starts anew": 5,
     "agent: invents exits": 14,
     "agent: ack covers too much": 25,
-    "agent: updates out of order": 76,
+    "agent: updates out of order": 57,
     "sdk: end shown twice": 14,
     "sdk: calls not sent again": 2,
 }

@@ -71,7 +71,8 @@ class Driver:
             size = await self._checkpoint.commit(batch.records)
         finally:
             alarm.cancel()
-        self._metrics.committed(self._clock.now() - began, size)
+        if size:
+            self._metrics.committed(self._clock.now() - began, size)
         if not self._checkpoint.has_room:
             # Decided before the launches that wait in the inbox.
             self._reactor.decide(DiskFull())

@@ -52,6 +52,9 @@ from croupier.model.task import TaskStatus
 LAUNCH_BUDGET_S = 0.005
 # The longest time for which lazy records are deferred.
 LAZY_S = 0.1
+# The longest time for which updates that may wait are held: those of a short task leave with its
+# end, in one message and after one commit.
+HOLD_S = 0.02
 
 
 class Session(Protocol):
@@ -154,6 +157,9 @@ class Reactor:
         self._spawns: deque[Spawn] = deque()
         self._adoptions: deque[Adopt] = deque()
         self._commit_by: float | None = None
+        # Updates that may wait; their records may be deferred.
+        self._held: list[fx.SendUpdates] = []
+        self._send_by: float | None = None
         # Sent in one message at the end of a turn.
         self._updates: list[TaskStatus] = []
         self._refused: list[tuple[Key, str]] = []
@@ -188,8 +194,8 @@ class Reactor:
             self.decide(ev.DeadlinePassed())
         effects, self._effects = self._effects, []
         checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
-        is_late = self._commit_by is not None and now >= self._commit_by
-        is_urgent = is_full or is_late or not all(each.lazy for each in checkpoints)
+        is_late = any(at is not None and now >= at for at in (self._commit_by, self._send_by))
+        is_urgent = is_full or is_late or any(map(fx.is_urgent, effects))
         if is_urgent:
             self._commit_by = None
         elif checkpoints and self._commit_by is None:
@@ -211,14 +217,16 @@ class Reactor:
         until = self._clock.now() + LAUNCH_BUDGET_S
         while self._spawns and self._clock.now() < until:
             self._launch(self._spawns.popleft())
+        if batch.is_urgent and self._send_by is not None and self._clock.now() >= self._send_by:
+            self._send_held()
         self._flush()
 
     def wake_at(self) -> float | None:
         """Return when the next turn is due if no event arrives before; None: never."""
         if self._spawns or self._adoptions or self._effects:
             return self._clock.now()
-        deadline = self.state.next_deadline()
-        return min((at for at in (deadline, self._commit_by) if at is not None), default=None)
+        wakes = (self.state.next_deadline(), self._commit_by, self._send_by)
+        return min((at for at in wakes if at is not None), default=None)
 
     def _has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox; False for a launch that is refused anyway."""
@@ -245,10 +253,11 @@ class Reactor:
         match effect:
             case fx.SendRegister(session):
                 self._flush()
+                # It carries all updates.
+                self._held, self._send_by = [], None
                 self._session.send_register(session, self.state)
-            case fx.SendUpdates(session, statuses):
-                self._send_to(session)
-                self._updates.extend(statuses)
+            case fx.SendUpdates():
+                self._send_or_hold(effect)
             case fx.RefuseLaunch(session, key, message):
                 self._send_to(session)
                 self._refused.append((key, message))
@@ -276,6 +285,25 @@ class Reactor:
             case _:
                 assert_never(effect)
         self._observer.performed(effect)
+
+    def _send_or_hold(self, effect: fx.SendUpdates) -> None:
+        if not effect.may_wait:
+            self._send_held()
+            self._send(effect)
+            return
+        self._held.append(effect)
+        if self._send_by is None:
+            self._send_by = self._clock.now() + HOLD_S
+
+    def _send_held(self) -> None:
+        """Send the updates that wait; their records are durable once an urgent batch is."""
+        held, self._held, self._send_by = self._held, [], None
+        for effect in held:
+            self._send(effect)
+
+    def _send(self, effect: fx.SendUpdates) -> None:
+        self._send_to(effect.session)
+        self._updates.extend(effect.statuses)
 
     def _send_to(self, session: int) -> None:
         if session != self._sending_to:

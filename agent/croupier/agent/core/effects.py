@@ -40,11 +40,17 @@ class SendRegister:
 
 @dataclass(frozen=True, slots=True)
 class SendUpdates:
-    """Send updates of one task in the session, perhaps again, unless it has ended."""
+    """Send updates of one task in the session, perhaps again, unless it has ended.
+
+    Attributes:
+        may_wait: a short wait is better than a message of their own, since the task may end at
+            once. Their records may be lazy; those of all other updates are durable with the batch.
+    """
 
     session: int
     statuses: tuple[TaskStatus, ...]
     again: bool = False
+    may_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +193,15 @@ Effect = (
     | ForgetRun
     | Forget
 )
+
+
+def is_urgent(effect: Effect) -> bool:
+    """Return whether all records must be durable before the effect is performed."""
+    match effect:
+        case Checkpoint():
+            return not effect.lazy
+        case SendUpdates():
+            return not effect.may_wait
+        case _:
+            # REGISTER carries every update.
+            return isinstance(effect, SendRegister)

@@ -28,6 +28,8 @@ from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus,
 
 # Characters of an update's message.
 MAX_MESSAGE = 500
+# States in which a short task is for a few milliseconds only.
+MAY_WAIT = (TaskState.STARTING, TaskState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,15 @@ def change_state(
             state.deadlines.set(ResendDeadline(task.key), now.at + FIRST_RESEND_S)
     is_first = not task.updates.sequence
     task.updates.add(status)
-    yield Checkpoint(
-        TaskRecord(task.info, task.role, task.run, status) if is_first else UpdateRecord(status)
-    )
+    may_wait = new in MAY_WAIT
+    if is_first:
+        yield Checkpoint(TaskRecord(task.info, task.role, task.run, status))
+    else:
+        # Lazy: the run file tells of a start whose record is lost with the agent.
+        yield Checkpoint(UpdateRecord(status), lazy=may_wait)
     yield fx.Moved(status)
     if state.session is not None:
-        yield fx.SendUpdates(state.session, (status,))
+        yield fx.SendUpdates(state.session, (status,), may_wait=may_wait)
 
 
 def end_task(
