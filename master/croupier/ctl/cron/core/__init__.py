@@ -1,0 +1,1 @@
+"""What `croupier cron` decides. Pure: no clock, no files, no network."""

@@ -1,0 +1,80 @@
+"""Jobs: a schedule, and what to do where times meet or were missed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from croupier.ctl.cron.core.schedule import Schedule
+from croupier.model.errors import InvalidRequest
+
+MAX_NAME: Final = 64
+MAX_QUEUE: Final = 1_000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class Overlap(StrEnum):
+    """What a time does while an earlier run of its job has not ended."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    REPLACE = "replace"
+
+
+class Missed(StrEnum):
+    """What is done about times that passed while cron did not run."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds before the attempts after the first: `first_s`, then twice as long, up to `most_s`."""
+
+    first_s: float = 10.0
+    most_s: float = 600.0
+
+    def after(self, failures: int) -> float:
+        """Return the seconds to wait after so many failures."""
+        if failures < 1:
+            return 0.0
+        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 40))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as its policies see it.
+
+    Attributes:
+        queue: runs that may wait, with the overlap policy `queue`.
+        catch_up: runs that the policy `all` makes up for, the latest ones.
+        retries: attempts after a failed one.
+        history: ended runs that the state file keeps.
+    """
+
+    name: str
+    schedule: Schedule
+    overlap: Overlap = Overlap.SKIP
+    queue: int = 10
+    missed: Missed = Missed.SKIP
+    catch_up: int = 10
+    retries: int = 0
+    backoff: Backoff = Backoff()
+    history: int = 100
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it can be part of task ids and of file names.
+
+    Raises:
+        InvalidRequest: if it has other characters than letters, digits, `-` and `_`.
+    """
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name[:80]!r} is not a name: letters, digits, - and _ are expected, up to {MAX_NAME}"
+        )
+    return name
