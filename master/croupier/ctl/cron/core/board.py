@@ -10,11 +10,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import Final
 
 from croupier.ctl.cron.core.due import due_times
 from croupier.ctl.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
-from croupier.ctl.cron.core.job import Backoff, Job, Overlap
-from croupier.ctl.cron.core.run import Run, RunState
+from croupier.ctl.cron.core.job import Job, Overlap
+from croupier.ctl.cron.core.run import Run, RunState, stamp
+
+# The longest pause before a task that never ran is handed over again.
+MAX_PLACING_S: Final = 60.0
 
 
 class Outcome(Enum):
@@ -207,7 +211,7 @@ def _enqueue(
         yield from _replace(state, run, now)
         return
     if not is_late and job.overlap is Overlap.SKIP:
-        detail = f"the run of {state.active.scheduled} has not ended"
+        detail = f"the run of {stamp(state.active.scheduled)} has not ended"
         yield KeepRun(run.end(RunState.SKIPPED, now, detail))
         return
     room = max(job.catch_up, job.queue) if is_late else job.queue
@@ -252,7 +256,7 @@ def _advance(state: JobState, now: float) -> Iterator[Effect]:
 
 def _is_ready(run: Run, job: Job | None, now: float) -> bool:
     """Return whether the next attempt is due; also if the clock was moved back."""
-    longest = Backoff().most_s if job is None else job.backoff.most_s
+    longest = max(MAX_PLACING_S, 0.0 if job is None else job.backoff.most_s)
     return not run.not_before - longest <= now < run.not_before
 
 
@@ -263,7 +267,7 @@ def _ended(run: Run, job: Job | None, outcome: Outcome, now: float, detail: str)
     if run.is_replaced:
         return run.end(RunState.REPLACED, now, "a later run replaced it")
     if outcome is Outcome.NEVER_RAN:
-        again_at = now + 1.0
+        again_at = now + min(MAX_PLACING_S, 2.0 ** min(run.attempt - run.failures - 1, 10))
         return replace(
             run, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail
         )
@@ -271,7 +275,7 @@ def _ended(run: Run, job: Job | None, outcome: Outcome, now: float, detail: str)
     if job is None or failed.failures > job.retries:
         state = RunState.LOST if outcome is Outcome.LOST else RunState.FAILED
         return failed.end(state, now, detail)
-    again_at = now + job.backoff.after(failed.failures)
+    again_at = now + job.backoff.pause_s(failed.failures)
     return replace(
         failed, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail
     )

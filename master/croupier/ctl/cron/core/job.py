@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from croupier.ctl.cron.core.schedule import Schedule
+from croupier.ctl.job_file import Backoff
 from croupier.model.errors import InvalidRequest
 
 MAX_NAME: Final = 64
@@ -29,20 +30,6 @@ class Missed(StrEnum):
     SKIP = "skip"
     ONCE = "once"
     ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Seconds before the attempts after the first: `first_s`, then twice as long, up to `most_s`."""
-
-    first_s: float = 10.0
-    most_s: float = 600.0
-
-    def after(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures."""
-        if failures < 1:
-            return 0.0
-        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 40))
 
 
 @dataclass(frozen=True, slots=True)
