@@ -35,7 +35,9 @@ class CronWorld:
             name: Stored(
                 cursor,
                 text,
-                tuple(r for (job, _), r in self.runs.items() if job == name and not r.state.has_ended),
+                tuple(
+                    r for (job, _), r in self.runs.items() if job == name and not r.state.has_ended
+                ),
             )
             for name, (cursor, text) in self.cursors.items()
         }

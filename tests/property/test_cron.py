@@ -1,4 +1,4 @@
-"""`croupier cron` in virtual time: leaps of the clock, crashes anywhere, and no run lost or twice."""
+"""`croupier cron` in virtual time: leaps of the clock and crashes lose no run, and double none."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
 import pytest
@@ -125,9 +126,12 @@ def test_an_unknown_zone_is_refused(name: str) -> None:
         Schedule("@daily", name)
 
 
-FIXED = [("30 2 * * *", [(2, 30)]), ("0,45 1-3 * * *", [(h, m) for h in (1, 2, 3) for m in (0, 45)])]
+FIXED = [
+    ("30 2 * * *", [(2, 30)]),
+    ("0,45 1-3 * * *", [(h, m) for h in (1, 2, 3) for m in (0, 45)]),
+]
 FIXED += [("15 0 * * *", [(0, 15)]), ("59 23 * * *", [(23, 59)])]
-SHOWN = {
+SHOWN: dict[str, Callable[[datetime], bool]] = {
     "*/20 1-2 * * *": lambda w: w.hour in (1, 2) and w.minute % 20 == 0,
     "7 * * * *": lambda w: w.minute == 7,
     "*/5 0 * * *": lambda w: w.hour == 0 and w.minute % 5 == 0,

@@ -19,6 +19,8 @@ from croupier.ctl.cron.core.run import Run, RunState, stamp
 
 # The longest pause before a task that never ran is handed over again.
 MAX_PLACING_S: Final = 60.0
+# A task that agents drop more often than this has failed.
+MAX_DROPS: Final = 10
 
 
 class Outcome(Enum):
@@ -85,9 +87,12 @@ class Board:
         active = [state.active for state in self.jobs.values() if state.active]
         return [run for run in active if run.state.has_task]
 
-    def load(
-        self, jobs: Iterable[Job], stored: dict[str, Stored], now: float
-    ) -> Iterator[Effect]:
+    def is_current(self, run: Run) -> bool:
+        """Return whether the task of `run` is to be handed over still."""
+        state = self._of(run.task_id)
+        return state is not None and not (state.active and state.active.is_replaced)
+
+    def load(self, jobs: Iterable[Job], stored: dict[str, Stored], now: float) -> Iterator[Effect]:
         """Take the jobs of the file, and what is stored about them and about earlier jobs.
 
         Times begin to count when a job is first seen, or seen with another schedule.
@@ -124,7 +129,7 @@ class Board:
         self._drop_if_done(state)
 
     def on_unknown(self, task_id: str, now: float) -> Iterator[Effect]:
-        """The master knows no such task, and no decision is pending.
+        """Apply that the master knows no such task, and that no decision is pending.
 
         An end is recorded before it is acknowledged, so a task that was only handed over has never
         been accepted.
@@ -141,7 +146,7 @@ class Board:
             yield from self.on_update(task_id, Outcome.LOST, now, "the master no longer knows it")
 
     def on_removed(self, now: float) -> Iterator[Effect]:
-        """The master has removed the framework, and so killed all of its tasks."""
+        """Apply that the master has removed the framework, and so killed all of its tasks."""
         for run in self.runs_with_task():
             detail = "the master had removed the framework"
             yield from self.on_update(run.task_id, Outcome.LOST, now, detail)
@@ -199,9 +204,7 @@ def _on_due(state: JobState, job: Job, now: float) -> Iterator[Effect]:
         yield from _enqueue(state, job, Run(job.name, time), now, is_late=False)
 
 
-def _enqueue(
-    state: JobState, job: Job, run: Run, now: float, *, is_late: bool
-) -> Iterator[Effect]:
+def _enqueue(state: JobState, job: Job, run: Run, now: float, *, is_late: bool) -> Iterator[Effect]:
     """Start a run, or do what the overlap policy says. Late runs wait for each other."""
     if state.active is None:
         state.waiting.append(run)
@@ -266,7 +269,7 @@ def _ended(run: Run, job: Job | None, outcome: Outcome, now: float, detail: str)
         return run.end(RunState.FINISHED, now, detail)
     if run.is_replaced:
         return run.end(RunState.REPLACED, now, "a later run replaced it")
-    if outcome is Outcome.NEVER_RAN:
+    if outcome is Outcome.NEVER_RAN and run.attempt - run.failures <= MAX_DROPS:
         again_at = now + min(MAX_PLACING_S, 2.0 ** min(run.attempt - run.failures - 1, 10))
         return replace(
             run, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -50,7 +50,7 @@ class Job:
     missed: Missed = Missed.SKIP
     catch_up: int = 10
     retries: int = 0
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     history: int = 100
 
 

@@ -172,9 +172,7 @@ def _check_fields(text: str, fields: str) -> None:
         try:
             CronSim(" ".join(alone), _SAMPLE)
         except (CronSimError, AssertionError, TypeError, ValueError):
-            raise InvalidRequest(
-                f"{text[:80]!r}: {words[index]!r} is not a {name}"
-            ) from None
+            raise InvalidRequest(f"{text[:80]!r}: {words[index]!r} is not a {name}") from None
     try:
         first = next(CronSim(fields, _SAMPLE), None)
     except CronSimError:

@@ -1,0 +1,145 @@
+"""Running the jobs of a file until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from croupier.ctl.connection import Refused, with_advice
+from croupier.ctl.cron.core.run import Run
+from croupier.ctl.cron.cron_file import CronFile
+from croupier.ctl.cron.framework import CronFramework
+from croupier.ctl.cron.lines import line_of
+from croupier.ctl.cron.state_file import FILE, StateFile, opened
+from croupier.ctl.flags import Target
+from croupier.ctl.run.waiting import find_wait_reason
+from croupier.ctl.signals import EndSignals
+from croupier.ctl.state_lock import locked, state_directory
+from croupier.ctl.terminal import print_lines
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    Unauthenticated,
+)
+from croupier.sdk import Removed
+
+PATIENCE_S = 5.0
+
+
+def state_path(name: str, chosen: Path | None) -> Path:
+    """Return the state file of a cron file's name, or the one that was chosen."""
+    return chosen or state_directory("cron") / f"{name}.db"
+
+
+def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:
+    """Run the jobs of `file` until a signal; return the exit code.
+
+    Raises:
+        Conflict: if another copy runs, or another file has this name.
+        InvalidRequest: if the state is damaged.
+        CroupierError: if the master refuses, or the state cannot be written.
+    """
+    # The lines of this command say what users need.
+    logging.getLogger("croupier.sdk").disabled = True
+    path = state_path(file.name, chosen)
+    with (
+        locked(path.with_name(path.name + ".lock"), f"the state {path} of {file.path}"),
+        opened(path, may_create=True) as state,
+    ):
+        _claim(state, file)
+        try:
+            return asyncio.run(_run(file, target, state))
+        except InvalidRequest as error:
+            raise Refused(str(error)) from None
+        except (Unauthenticated, PermissionDenied) as error:
+            raise with_advice(error, target.credentials()) from None
+
+
+def _claim(state: StateFile, file: CronFile) -> None:
+    """Refuse the state of another file of the same name that still exists."""
+    own, known = str(file.path.resolve()), state.fact(FILE)
+    if known and known != own and Path(known).exists():
+        raise Conflict(
+            f"the name {file.name} is that of {known}: give {file.path} another `name`, or --state"
+        )
+    if known != own:
+        state.keep_fact(FILE, own)
+
+
+async def _run(file: CronFile, target: Target, state: StateFile) -> int:
+    signals = EndSignals()
+    zones = {job.name: job.schedule for job in file.jobs}
+
+    def tell(run: Run) -> None:
+        schedule = zones.get(run.job)
+        line = line_of(
+            run, str(run.scheduled) if schedule is None else schedule.shown(run.scheduled)
+        )
+        if line:
+            _print(line)
+
+    interrupt = asyncio.create_task(signals.first())
+    try:
+        while True:
+            framework = CronFramework(file, target, state, tell, _print)
+            framework.load()
+            try:
+                await _serve(framework, target, interrupt)
+            except Removed:
+                framework.forsake()
+                _print("the master had removed the framework: beginning a new one")
+                continue
+            return 0
+    finally:
+        interrupt.cancel()
+        signals.close()
+
+
+async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Task[Any]) -> None:
+    """Run a framework until a signal or an error."""
+    tasks = [
+        asyncio.create_task(framework.run()),
+        asyncio.create_task(framework.keep_time()),
+        asyncio.create_task(framework.work()),
+        asyncio.create_task(_watch(framework, target)),
+    ]
+    try:
+        ended, _ = await asyncio.wait(
+            (*tasks, framework.over, interrupt), return_when=asyncio.FIRST_COMPLETED
+        )
+        if framework.over.done():
+            framework.over.result()
+        for task in ended - {interrupt}:
+            task.result()
+    finally:
+        for task in tasks[1:]:
+            task.cancel()
+        with suppress(CroupierError):
+            await framework.stop()
+        tasks[0].cancel()
+        framework.over.cancel()
+        await asyncio.gather(*tasks, framework.over, return_exceptions=True)
+
+
+async def _watch(framework: CronFramework, target: Target) -> None:
+    """Say why tasks wait, once for each reason, and that no master can be reached."""
+    said = ""
+    while True:
+        await asyncio.sleep(PATIENCE_S)
+        if framework.framework_id is not None and not framework.pending:
+            said = ""
+            continue
+        found = await find_wait_reason(target, framework.framework_id)
+        if found.kind not in (said, "none"):
+            _print(f"waiting: {found.text}")
+        said = found.kind
+
+
+def _print(line: str) -> None:
+    print_lines(f"croupier cron: {line}", file=sys.stderr)

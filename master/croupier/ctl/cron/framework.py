@@ -1,0 +1,223 @@
+"""The framework of `croupier cron`: performs what the board decides.
+
+Rule: effects are committed before a task is handed over, and an update is acknowledged after its
+commit. A failed commit ends the command, as memory would be ahead of the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from croupier.ctl.cron.core.board import Board, Outcome
+from croupier.ctl.cron.core.effects import Effect, KeepRun, Kill, Launch
+from croupier.ctl.cron.core.run import Run
+from croupier.ctl.cron.cron_file import CronFile
+from croupier.ctl.cron.outcomes import Ended, Unknown, read_update
+from croupier.ctl.cron.placing import PlacingFramework
+from croupier.ctl.cron.state_file import FRAMEWORK_ID, StateFile
+from croupier.ctl.flags import Target
+from croupier.model.errors import InvalidRequest
+from croupier.sdk import Credentials, CroupierError, NotFound, TaskStatus, Unavailable
+
+# Tasks run on for this long without cron.
+FAILOVER_S: Final = 7 * 86_400.0
+# A leap of the clock is noticed within this time.
+LOOK_S: Final = 5.0
+BACK_S: Final = 5.0
+
+
+class CronFramework(PlacingFramework):
+    """Runs the jobs of one file. `over` has the error that ends the command."""
+
+    def __init__(
+        self,
+        file: CronFile,
+        target: Target,
+        state: StateFile,
+        tell: Callable[[Run], None],
+        warn: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        found = target.credentials().security
+        super().__init__(
+            name=file.name,
+            role=file.role,
+            master=str(target),
+            credentials=Credentials(
+                found.ca, found.cert, found.key, found.name, found.token, found.token_file
+            ),
+            framework_id=state.fact(FRAMEWORK_ID) or None,
+            failover_timeout_s=FAILOVER_S,
+        )
+        self._file, self._state, self._tell, self._warn = file, state, tell, warn
+        self._clock = clock
+        self._kept = {job.name: job.history for job in file.jobs}
+        self._board = Board()
+        # Tasks that an earlier run of this program, or an unanswered call, may have handed over.
+        self._unsure: set[str] = set()
+        self._kills: set[str] = set()
+        self._is_known = asyncio.Event()
+        self._changed, self._has_work = asyncio.Event(), asyncio.Event()
+        self._orders: deque[Launch | Kill] = deque()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def load(self) -> None:
+        """Take up the stored state.
+
+        Raises:
+            InvalidRequest: if the state is damaged.
+            Unavailable: if the disk does not take a commit.
+        """
+        self._decide(self._board.load(self._file.jobs, self._state.load(), self._clock()))
+        launched = {order.run.task_id for order in self._orders}
+        self._unsure = {run.task_id for run in self._board.runs_with_task()} - launched
+
+    def forsake(self) -> None:
+        """Record that the master has removed the framework, and so killed its tasks.
+
+        What this hands over is found again by the next `load`.
+        """
+        self._decide(self._board.on_removed(self._clock()))
+        self._state.keep_fact(FRAMEWORK_ID, "")
+
+    async def keep_time(self) -> None:
+        """Decide on times as they come, until cancelled."""
+        loop = asyncio.get_running_loop()
+        last_wall, last_loop = self._clock(), loop.time()
+        while True:
+            now, loop_now = self._clock(), loop.time()
+            back_s = (loop_now - last_loop) - (now - last_wall)
+            if back_s > BACK_S:
+                self._warn(f"the clock went back by {back_s:.0f} s; no time runs twice")
+            last_wall, last_loop = now, loop_now
+            await self._guarded(self._on_time(now))
+            wake_at = self._board.wake_at()
+            wait_s = LOOK_S if wake_at is None else min(LOOK_S, max(0.0, wake_at - self._clock()))
+            await self._changed_within(wait_s)
+
+    async def work(self) -> None:
+        """Hand over and kill tasks in the order in which that was decided, until cancelled.
+
+        These calls wait while no master can be reached; times are decided on meanwhile.
+        """
+        await self._is_known.wait()
+        while True:
+            await self._guarded(self._ask())
+            while self._orders:
+                order = self._orders.popleft()
+                await self._guarded(self._carry_out(order))
+            self._has_work.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._has_work.wait()
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        """Keep the id before a task is handed over, and ask about tasks of before."""
+        await self._guarded(self._on_subscribed(framework_id))
+
+    async def on_update(self, status: TaskStatus) -> None:
+        """Record what became of a task; its end is acknowledged afterwards."""
+        await self._guarded(self._on_update(status))
+
+    async def on_refused(self, task_id: str, error: CroupierError) -> None:
+        """Record that the master refuses a task."""
+        now = self._clock()
+        self._decide(self._board.on_update(task_id, Outcome.FAILED, now, str(error)))
+
+    async def on_unsure(self, task_id: str) -> None:
+        """Ask about a task whose call was not answered."""
+        self._unsure.add(task_id)
+        self._has_work.set()
+
+    async def on_error(self, error: CroupierError) -> None:
+        """Do nothing: `run` raises the error."""
+
+    async def _on_subscribed(self, framework_id: str) -> None:
+        if self._state.fact(FRAMEWORK_ID) != framework_id:
+            self._state.keep_fact(FRAMEWORK_ID, framework_id)
+        self._is_known.set()
+
+    async def _on_time(self, now: float) -> None:
+        self._decide(self._board.on_time(now))
+
+    async def _on_update(self, status: TaskStatus) -> None:
+        now = self._clock()
+        match read_update(status):
+            case None:
+                return
+            case Ended(outcome, detail, code):
+                self._decide(self._board.on_update(status.task_id, outcome, now, detail, code))
+            case Unknown():
+                self._decide(self._board.on_unknown(status.task_id, now))
+        self._changed.set()
+
+    def _decide(self, effects: Iterable[Effect]) -> None:
+        """Commit what was decided, and order the rest."""
+        ordered = list(effects)
+        self._state.commit(ordered, self._kept)
+        for effect in ordered:
+            if isinstance(effect, KeepRun):
+                self._tell(effect.run)
+            elif isinstance(effect, Launch | Kill):
+                self._orders.append(effect)
+                self._has_work.set()
+
+    async def _ask(self) -> None:
+        """Ask about tasks that may have been handed over, and kill those to be replaced."""
+        asked, self._unsure = self._unsure, set()
+        try:
+            await self.reconcile(asked)
+        except Unavailable:
+            self._unsure |= asked
+            return
+        for run in self._board.runs_with_task():
+            if run.is_replaced and run.task_id not in self._kills | asked:
+                await self._kill(run)
+
+    async def _carry_out(self, order: Launch | Kill) -> None:
+        if isinstance(order, Kill):
+            await self._kill(order.run)
+            return
+        if not self._board.is_current(order.run):
+            return
+        try:
+            task = self._file.task(order.run)
+        except InvalidRequest as error:
+            await self.on_refused(order.run.task_id, error)
+            return
+        await self.hand_over(task, self._file.tasks[order.run.job].conditions())
+
+    async def _kill(self, run: Run) -> None:
+        if await self.take_back(run.task_id):
+            now = self._clock()
+            self._decide(self._board.on_update(run.task_id, Outcome.NEVER_RAN, now))
+            return
+        try:
+            await self.kill(run.task_id)
+        except NotFound:
+            self._unsure.add(run.task_id)
+        except Unavailable:
+            return  # `_ask` tries again
+        self._kills.add(run.task_id)
+
+    async def _changed_within(self, seconds: float) -> None:
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _guarded(self, handling: Coroutine[Any, Any, None]) -> None:
+        """Run a handler; its error ends the command through `over`."""
+        try:
+            await handling
+        except Exception as error:
+            if not self.over.done():
+                self.over.set_exception(error)
+            raise
