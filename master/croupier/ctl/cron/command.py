@@ -129,10 +129,11 @@ async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Ta
 
 async def _watch(framework: CronFramework, target: Target) -> None:
     """Say why tasks wait, once for each reason, and that no master can be reached."""
-    said = ""
+    said, before = "", frozenset[str]()
     while True:
         await asyncio.sleep(PATIENCE_S)
-        if framework.framework_id is not None and not framework.pending:
+        before, now = framework.placing, framework.placing & before
+        if framework.framework_id is not None and not now:
             said = ""
             continue
         found = await find_wait_reason(target, framework.framework_id)

@@ -15,14 +15,23 @@ from typing import Any, Final
 
 from croupier.ctl.cron.core.board import Board, Outcome
 from croupier.ctl.cron.core.effects import Effect, KeepRun, Kill, Launch
-from croupier.ctl.cron.core.run import Run
+from croupier.ctl.cron.core.run import Run, RunState
 from croupier.ctl.cron.cron_file import CronFile
 from croupier.ctl.cron.outcomes import Ended, Unknown, read_update
-from croupier.ctl.cron.placing import PlacingFramework
 from croupier.ctl.cron.state_file import FRAMEWORK_ID, StateFile
 from croupier.ctl.flags import Target
-from croupier.model.errors import InvalidRequest
-from croupier.sdk import Credentials, CroupierError, NotFound, TaskStatus, Unavailable
+from croupier.sdk import (
+    Conflict,
+    Constraint,
+    Credentials,
+    CroupierError,
+    Framework,
+    NotFound,
+    Task,
+    TaskStatus,
+    TaskVerdict,
+    Unavailable,
+)
 
 # Tasks run on for this long without cron.
 FAILOVER_S: Final = 7 * 86_400.0
@@ -31,7 +40,7 @@ LOOK_S: Final = 5.0
 BACK_S: Final = 5.0
 
 
-class CronFramework(PlacingFramework):
+class CronFramework(Framework):
     """Runs the jobs of one file. `over` has the error that ends the command."""
 
     def __init__(
@@ -61,10 +70,18 @@ class CronFramework(PlacingFramework):
         # Tasks that an earlier run of this program, or an unanswered call, may have handed over.
         self._unsure: set[str] = set()
         self._kills: set[str] = set()
+        # Why tasks were refused; perhaps because the master knows them already.
+        self._refusals: dict[str, str] = {}
         self._is_known = asyncio.Event()
         self._changed, self._has_work = asyncio.Event(), asyncio.Event()
         self._orders: deque[Launch | Kill] = deque()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def placing(self) -> frozenset[str]:
+        """The tasks that wait to be placed."""
+        waiting = (r for r in self._board.runs_with_task() if r.state is RunState.PLACING)
+        return frozenset(run.task_id for run in waiting)
 
     def load(self) -> None:
         """Take up the stored state.
@@ -109,8 +126,9 @@ class CronFramework(PlacingFramework):
         while True:
             await self._guarded(self._ask())
             while self._orders:
-                order = self._orders.popleft()
-                await self._guarded(self._carry_out(order))
+                await self._guarded(self._carry_out())
+            if self._refusals.keys() & self._unsure:
+                continue
             self._has_work.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -123,16 +141,6 @@ class CronFramework(PlacingFramework):
     async def on_update(self, status: TaskStatus) -> None:
         """Record what became of a task; its end is acknowledged afterwards."""
         await self._guarded(self._on_update(status))
-
-    async def on_refused(self, task_id: str, error: CroupierError) -> None:
-        """Record that the master refuses a task."""
-        now = self._clock()
-        self._decide(self._board.on_update(task_id, Outcome.FAILED, now, str(error)))
-
-    async def on_unsure(self, task_id: str) -> None:
-        """Ask about a task whose call was not answered."""
-        self._unsure.add(task_id)
-        self._has_work.set()
 
     async def on_error(self, error: CroupierError) -> None:
         """Do nothing: `run` raises the error."""
@@ -152,6 +160,9 @@ class CronFramework(PlacingFramework):
                 return
             case Ended(outcome, detail, code):
                 self._decide(self._board.on_update(status.task_id, outcome, now, detail, code))
+            case Unknown() if status.task_id in self._refusals:
+                detail = self._refusals.pop(status.task_id)
+                self._decide(self._board.on_update(status.task_id, Outcome.FAILED, now, detail))
             case Unknown():
                 self._decide(self._board.on_unknown(status.task_id, now))
         self._changed.set()
@@ -179,24 +190,39 @@ class CronFramework(PlacingFramework):
             if run.is_replaced and run.task_id not in self._kills | asked:
                 await self._kill(run)
 
-    async def _carry_out(self, order: Launch | Kill) -> None:
-        if isinstance(order, Kill):
-            await self._kill(order.run)
+    async def _carry_out(self) -> None:
+        """Carry out the first orders: one kill, or all launches up to the next kill."""
+        if isinstance(self._orders[0], Kill):
+            await self._kill(self._orders.popleft().run)
             return
-        if not self._board.is_current(order.run):
-            return
+        kinds: dict[tuple[Constraint, ...], list[Task]] = {}
+        while self._orders and isinstance(self._orders[0], Launch):
+            run = self._orders.popleft().run
+            if self._board.is_current(run):
+                conditions = self._file.tasks[run.job].conditions()
+                kinds.setdefault(conditions, []).append(self._file.task(run))
+        for conditions, tasks in kinds.items():
+            await self._submit(tasks, conditions)
+
+    async def _submit(self, tasks: list[Task], conditions: tuple[Constraint, ...]) -> None:
         try:
-            task = self._file.task(order.run)
-        except InvalidRequest as error:
-            await self.on_refused(order.run.task_id, error)
+            verdicts = await self.submit(tasks, constraints=conditions)
+        except Unavailable:
+            self._unsure.update(task.task_id for task in tasks)
             return
-        await self.hand_over(task, self._file.tasks[order.run.job].conditions())
+        for verdict in verdicts:
+            self._apply(verdict)
+
+    def _apply(self, verdict: TaskVerdict) -> None:
+        """Ask about a task that the master did not take: it may have it already."""
+        if verdict.error is None:
+            return
+        self._unsure.add(verdict.task_id)
+        if not isinstance(verdict.error, Conflict | Unavailable):
+            self._refusals[verdict.task_id] = str(verdict.error)
+            self._has_work.set()
 
     async def _kill(self, run: Run) -> None:
-        if await self.take_back(run.task_id):
-            now = self._clock()
-            self._decide(self._board.on_update(run.task_id, Outcome.NEVER_RAN, now))
-            return
         try:
             await self.kill(run.task_id)
         except NotFound:

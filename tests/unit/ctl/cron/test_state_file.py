@@ -112,18 +112,20 @@ def test_there_is_no_history_before_the_first_run(tmp_path: Path) -> None:
 
 def test_a_second_copy_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.lock"
-    with locked(path, "the state"):
-        with pytest.raises(Conflict, match=r"in use by another copy \(process \d+\)"):
-            with locked(path, "the state"):
-                pass
+    with (
+        locked(path, "the state"),
+        pytest.raises(Conflict, match=r"in use by another copy \(process \d+\)"),
+        locked(path, "the state"),
+    ):
+        pass
     with locked(path, "the state"):
         pass
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Unavailable, match="cannot make"), locked(tmp_path / "file" / "x", "it"):
+    path = tmp_path / "file" / "x"
+    with pytest.raises(Unavailable, match="cannot make"), locked(path, "it"):
         pass
-    with pytest.raises(Unavailable, match="cannot make"):
-        with opened(tmp_path / "file" / "x", may_create=True):
-            pass
+    with pytest.raises(Unavailable, match="cannot make"), opened(path, may_create=True):
+        pass
