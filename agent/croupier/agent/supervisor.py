@@ -30,11 +30,11 @@ from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.launch_errors import cause_on_agent, describe, exit_code_of
-from croupier.agent.shim.orphan_sweep import OPTION, RunMarks, sweep
+from croupier.agent.shim.orphan_sweep import OPTION, RunMarks, kill_given, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import Channels, move_up, start_shim
-from croupier.agent.shim.waiting import WaitingShim, WaitingShims, kill, message_of
+from croupier.agent.shim.waiting import WaitingShim, WaitingShims, message_of
 from croupier.model.errors import InvalidRequest
 from croupier.process.logging import get_logger
 
@@ -153,7 +153,7 @@ class Supervisor:
                 # This may be a shim that was stopped as it began. It must not continue later.
                 self._kill_rest(run, self._marks(key, run))
                 if record.given is not None and not run_file.try_lock(fd):
-                    kill(record.given)
+                    kill_given(record.given)
                 if not run_file.try_lock(fd):
                     raise OSError(errno.EBUSY, f"{path} is locked by a process that does not end")
                 record = run_file.read(fd)

@@ -14,6 +14,7 @@ import pytest
 from croupier.agent.core.events import Exited, LaunchFailed, Started
 from croupier.agent.shim import run_file, waiting
 from croupier.agent.shim.build import Shim
+from croupier.agent.shim.orphan_runs import end_orphans
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.supervisor_fixture import TaskRunner, key
@@ -199,6 +200,16 @@ async def test_idle_shims_end_with_a_killed_agent(
     (runner.home("t0") / "go").touch()
     await eventually(lambda: not is_running(shim), what="it ends with its task")
     assert runner.adopt("t0") == Exited(key("t0"), 4)
+
+
+async def test_an_orphan_that_its_shim_has_not_begun_never_begins(runner: TaskRunner) -> None:
+    (shim,) = await one_after_the_other(runner, "true")
+    os.kill(shim, SIGSTOP)
+    runner.shell("t1", "touch ran")
+    assert await asyncio.to_thread(end_orphans, runner.runs, ("s0",)) == 1
+    assert not is_running(shim)
+    assert not (runner.home("t1") / "ran").exists()
+    assert [path.name for path in runner.runs.iterdir()] == ["s0"]
 
 
 async def test_a_run_that_its_shim_never_got_was_never_started(runner: TaskRunner) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from croupier.agent.directories import directory, unlink_beneath
 from croupier.agent.shim import run_file
-from croupier.agent.shim.orphan_sweep import RunMarks, sweep
+from croupier.agent.shim.orphan_sweep import RunMarks, kill_given, sweep
 from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
@@ -59,6 +59,9 @@ def end_orphans(runs: Path, known: Collection[str]) -> int:
     # Kill shims that did not end, and processes that shims left when they were killed.
     sweep(RunMarks([str(path) for path in orphans]))
     for path in orphans:
+        given = run_file.read_path(path).given
+        if given is not None and run_file.is_locked(path):
+            kill_given(given)
         if run_file.is_locked(path):
             _log.error("orphan_run_does_not_end", run=path.name)
         else:

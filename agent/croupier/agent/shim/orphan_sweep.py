@@ -10,7 +10,8 @@ kills the task's first process, and the agent knows the others by three marks:
   such a process exists, because the kernel reuses session numbers.
 
 A shim is found by the run file in its arguments: if the agent is not root, it may read neither the
-variables nor the descriptors of its shims, which are not dumpable.
+variables nor the descriptors of its shims, which are not dumpable. One that was given the run and
+has not begun it has no mark; the run file names it.
 
 A process that drops all three marks and outlives its shim escapes.
 """
@@ -18,12 +19,15 @@ A process that drops all three marks and outlives its shim escapes.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 from croupier.agent.sandbox import STREAMS
+from croupier.agent.shim.run_file import Process
 
 VARIABLE = "CROUPIER_TASK_RUN"
 # Variables with this prefix carry a task's environment to its shim, without effect on the shim.
@@ -35,6 +39,7 @@ OPTION = "run="
 # A process may fork during a scan, so the sweep ends after two scans in a row that find nothing.
 _SCAN_AGAIN_S = 0.02
 LIMIT_S = 10.0
+_KILLED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,18 @@ def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> int:
         if victims or empty_scans < 2:
             time.sleep(_SCAN_AGAIN_S)
     return sent
+
+
+def kill_given(shim: Process) -> None:
+    """Kill a shim that was given a run and has not begun it, and wait for its end, 1 s at most."""
+    with suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(shim.pid)
+        try:
+            if shim.is_alive():
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                select.select([pidfd], (), (), _KILLED_S)
+        finally:
+            os.close(pidfd)
 
 
 def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:

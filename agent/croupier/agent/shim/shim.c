@@ -105,13 +105,19 @@ static void block_signals(void) {
     sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
+/* Before the first task: no task of the same user can trace this process. */
+static void protect(void) {
+    open_oom_score();
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
 /* Ends as bubblewrap should: with the task's exit code, or 128 and the number of its signal. */
 static int be_inside(const char *directory, char **words) {
     char text[MESSAGE];
     siginfo_t end;
     block_signals();
+    protect();
     fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
-    open_oom_score();
     close_from(FIRST_INSIDE);
     take_environment();
     pid_t task = start(getpid(), directory, words);
@@ -185,8 +191,7 @@ int main(int argc, char **argv) {
     fcntl(RUN_FILE, F_SETFD, FD_CLOEXEC);
     fcntl(PIPE, F_SETFD, FD_CLOEXEC);
     close_from(FIRST_UNKNOWN);
-    open_oom_score();
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    protect();
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     for (char **entry = environ; *entry != NULL && !restrictions.is_boxed; entry++) {
         *entry += PREFIX_LENGTH;

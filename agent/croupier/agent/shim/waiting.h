@@ -133,8 +133,7 @@ static int wait_for_tasks(char *mark) {
     int from = fcntl(SOCKET, F_DUPFD_CLOEXEC, FIRST_FREE);
     fcntl(PIPE, F_SETFD, FD_CLOEXEC);
     close(SOCKET);
-    open_oom_score();
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    protect();
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     struct process self = find_process(getpid());
     while ((length = receive(from)) > 0) {

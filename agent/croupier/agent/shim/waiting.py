@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import socket
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,6 @@ MOST_BYTES: Final = 32768
 MOST_WORDS: Final = 4096
 # The longest name of a run; by far.
 _NAME_BYTES: Final = 64
-_KILLED_S: Final = 1.0
 # A task in a box has a shim that knows no other task.
 BOXED: Final = "boxed"
 
@@ -191,18 +189,6 @@ class WaitingShims:
     def _kill(self, waiting: WaitingShim) -> None:
         with suppress(ProcessLookupError):
             pidfd_send_signal(waiting.pidfd, SIGKILL)
-
-
-def kill(shim: run_file.Process) -> None:
-    """Kill a shim that was given a run and has not begun it, and wait for its end, 1 s at most."""
-    with suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(shim.pid)
-        try:
-            if shim.is_alive():
-                pidfd_send_signal(pidfd, SIGKILL)
-                select.select([pidfd], (), (), _KILLED_S)
-        finally:
-            os.close(pidfd)
 
 
 def message_of(words: Sequence[str], environment: Mapping[str, str], path: Path) -> bytes | None:
