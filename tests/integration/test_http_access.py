@@ -76,12 +76,13 @@ async def test_each_route_of_both_daemons_requires_what_the_table_states(tmp_pat
         running_master() as master,
         running_agent(tmp_path / "work", master.address) as agent,
     ):
-        assert routes_of(master._http) == MASTER_ROUTES
-        assert routes_of(agent._http) == AGENT_ROUTES
         # Without authentication, every caller may scrape.
         for daemon in (master, agent):
             assert await get(url_of(daemon, "/metrics")) == 200
             assert await get(url_of(daemon, "/healthz")) == 200
+        assert master._http is not None
+        assert routes_of(master._http.server) == MASTER_ROUTES
+        assert routes_of(agent._http.server) == AGENT_ROUTES
 
 
 async def test_every_route_of_a_master_by_every_caller(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import random
 import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
@@ -22,6 +23,7 @@ from croupier.agent.driver import Driver
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
+from croupier.agent.http import OwnRoutes, make_http
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.container_build import container_of
 from croupier.agent.isolation.disk import disk_isolator
@@ -34,6 +36,7 @@ from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics
 from croupier.agent.oom_score import lower_own_score
+from croupier.agent.output_links import OutputLinks
 from croupier.agent.own_memory import hide_own_memory
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
@@ -57,6 +60,7 @@ from croupier.net.masters import Masters
 from croupier.net.server_tls import ServerTls
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
+from croupier.process.http.late_server import LateHttpServer
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
@@ -64,9 +68,8 @@ from croupier.process.metric_families import FamilyCollector
 from croupier.process.tls.metrics import TLS
 from croupier.process.tls.renewal import RenewedTls
 
-if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are used
+if TYPE_CHECKING:  # cyclopts
     from croupier.agent.config import AgentConfig
-    from croupier.process.http.server import HttpServer
 
 _log = get_logger("croupier.agent")
 
@@ -88,7 +91,7 @@ class Agent:
     state: AgentState
     link: Link
     _driver: Driver
-    _http: HttpServer
+    _http: LateHttpServer
     _supervisor: Supervisor
 
     def __init__(
@@ -116,12 +119,6 @@ class Agent:
             CroupierError: if the work dir cannot be used, its records are damaged, or the port is
                 taken.
         """
-        from croupier.agent.http_guards import http_guards
-        from croupier.agent.output import OutputRoutes
-        from croupier.agent.output_links import OutputLinks
-        from croupier.agent.usage_route import UsageRoute
-        from croupier.process.http.server import HttpServer
-
         config = self._config
         work_dir = await WorkDir.open(config.work_dir, is_passable=config.users.gives_own)
         self._opened.callback(work_dir.close)
@@ -148,21 +145,14 @@ class Agent:
         metrics.tell_statuses(usage.on_status)
         self._own("usage", usage.run())
         links = OutputLinks(self._clock, are_required=credential.has_any)
-        output = OutputRoutes(sandboxes, self.state.is_live, links)
-        names = (config.hostname, config.http.host, *config.http_names)
         tls = self._tls(registry, credential)
-        http = HttpServer(
-            registry,
-            self._clock,
-            self._waits_for,
-            [*output.routes(), *UsageRoute(self.state, usage, config.isolate).routes()],
-            names,
-            tls=tls,
-            guards=http_guards(config, links, tls, is_authenticated=credential.has_any),
+        own = OwnRoutes(self.state, sandboxes, usage, links)
+        make = partial(
+            make_http, config, registry, self._clock, self._waits_for, own, tls, credential.has_any
         )
-        self._http = http
-        self._opened.push_async_callback(http.stop)
-        port = await http.start(config.http)
+        self._http = LateHttpServer(make)
+        self._opened.push_async_callback(self._http.stop)
+        port = await self._http.start(config.http)
         self.http_address = Address(config.http.host, port)
         self.link = Link(
             Masters(config.master, only_loopback=config.is_confined),

@@ -6,12 +6,15 @@ because it does not know the key yet. The key is never stored.
 
 from __future__ import annotations
 
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from croupier.model.clock import Clock
 from croupier.model.errors import PermissionDenied, Unauthenticated, Unavailable
 from croupier.net.output_links import KEY_BYTES, check_link
 from croupier.v1.agent_pb2 import Registered
+
+if TYPE_CHECKING:  # aiohttp
+    from aiohttp import web
 
 
 class OutputLinks:

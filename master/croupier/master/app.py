@@ -28,6 +28,7 @@ from croupier.net.server_tls import check_master, server_credentials
 from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
+from croupier.process.http.late_server import LateHttpServer
 from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
@@ -72,7 +73,7 @@ class Master:
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
         self._loop_watch = LoopWatch(self._registry)
-        self._http: HttpServer | None = None
+        self._http: LateHttpServer | None = None
         self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
         self._tls: RenewedTls | None = None
@@ -97,8 +98,6 @@ class Master:
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
-        from croupier.process.http.server import HttpServer
-
         self._loop_watch.start()
         box = await asyncio.to_thread(self._config.secret_box)
         self._security = security = Security(
@@ -124,16 +123,7 @@ class Master:
         own = collectors(leadership, self._clock.wall_ms() / 1000)
         for collector in (*own, *self._ha_backend.collectors):
             self._registry.register(collector)
-        addresses = (self._config.listen, self._config.http, known_at)
-        names = (*(address.host for address in addresses), *self._config.http_names)
-        self._http = HttpServer(
-            self._registry,
-            self._clock,
-            leadership.unready_reason,
-            names=names,
-            tls=None if self._tls is None else self._tls.latest,
-            guards=self._http_guards(security),
-        )
+        self._http = LateHttpServer(partial(self._make_http, security, known_at))
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
         terms = Terms(
@@ -157,6 +147,21 @@ class Master:
             token_listen=None if self.token_address is None else str(self.token_address),
             tls=self._tls is not None,
             store=str(self._config.store),
+        )
+
+    def _make_http(self, security: Security, known_at: Address) -> HttpServer:
+        """Return the HTTP server, which does not listen yet."""
+        from croupier.process.http.server import HttpServer
+
+        addresses = (self._config.listen, self._config.http, known_at)
+        names = (*(address.host for address in addresses), *self._config.http_names)
+        return HttpServer(
+            self._registry,
+            self._clock,
+            self.leadership.unready_reason,
+            names=names,
+            tls=None if self._tls is None else self._tls.latest,
+            guards=self._http_guards(security),
         )
 
     def _http_guards(self, security: Security) -> dict[Requirement, Guard]:

@@ -33,9 +33,6 @@ def run_daemon(name: str, main: Main) -> int:
     end_with_parent()
     # Inherited from a parent that ignores SIGCHLD, it would prevent waits for children.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # Daemons import it late, but modules imported after the freeze slow down each collection.
-    import croupier.process.http.server  # noqa: F401
-
     log_grpc_errors()
     freeze_imports()
     try:

@@ -1,12 +1,13 @@
 """Log lines: one per event, named in snake_case, with ids as fields.
 
-structlog is imported with the first line that is logged, because it imports rich.
+structlog is imported with the first line that is logged.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from croupier.model.printable import printable, printable_lines
@@ -19,6 +20,19 @@ LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+def _load() -> ModuleType:
+    """Import structlog without rich, which it would load for tracebacks that we do not print."""
+    if "structlog" not in sys.modules and "rich" not in sys.modules:
+        sys.modules["rich"] = cast("ModuleType", None)
+        try:
+            import structlog
+        finally:
+            del sys.modules["rich"]
+    import structlog
+
+    return structlog
+
+
 class _LazyLogger:
     """A structlog logger that is made at its first use."""
 
@@ -27,8 +41,7 @@ class _LazyLogger:
 
     def __getattr__(self, attribute: str) -> Any:
         if self._logger is None:
-            import structlog
-
+            structlog = _load()
             self._logger = structlog.get_logger(self._name)
         return getattr(self._logger, attribute)
 
@@ -51,8 +64,7 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
 
     Text from peers is escaped in both. Tracebacks show no variables: these may be secrets.
     """
-    import structlog
-
+    structlog = _load()
     terminal = sys.stderr.isatty()
     as_text = log_format == "text" or (log_format == "auto" and terminal)
     plain = structlog.dev.plain_traceback

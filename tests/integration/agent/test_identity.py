@@ -218,7 +218,7 @@ async def test_a_rejected_agent_keeps_its_tasks(start: Start, master: ScriptedMa
     master.hang_up(Unauthenticated("the token was revoked"))
     await eventually(lambda: serving.agent.link.rejection == "agent/a2 is not agent a1")
     assert is_running(running.pid)
-    registry = serving.agent._http._registry
+    registry = serving.agent._http._make.args[1]  # type: ignore[attr-defined]
     assert registry.get_sample_value("croupier_agent_rejected") == 1
     assert "rejected by the master: agent/a2 is not agent a1" in await readiness(serving.agent)
     master.refusal = None

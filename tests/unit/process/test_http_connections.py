@@ -19,11 +19,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from croupier.model.errors import Unavailable
 from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.clock import SystemClock
 from croupier.process.http.acceptor import Acceptor
 from croupier.process.http.connections import TLS_BUFFER_BYTES, Connection, HttpLimits
+from croupier.process.http.listening import Listening
 from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
 from tests.harness.certificates import authority
@@ -325,7 +327,9 @@ async def test_a_malformed_request_is_one_line_that_quotes_nothing() -> None:
 async def test_a_lack_of_descriptors_is_one_line_and_accepting_resumes() -> None:
     taken: list[socket.socket] = []
     acceptor = Acceptor(lambda connection, _: taken.append(connection), rest_s=0.05)
-    port = await acceptor.listen(Address("127.0.0.1", 0))
+    listening = await Listening.open(Address("127.0.0.1", 0))
+    acceptor.accept(listening)
+    port = listening.port
     clients = [socket.socket() for _ in range(4)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
@@ -356,15 +360,11 @@ async def test_an_address_that_this_machine_lacks_is_skipped(
     async def resolve(*_: object, **__: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in hosts]
 
-    acceptor = Acceptor(lambda connection, _: connection.close())
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
-    try:
-        assert await acceptor.listen(Address("localhost", 0))
-        hosts.pop()
-        with pytest.raises(OSError, match="Cannot assign requested address"):
-            await Acceptor(lambda _, __: None).listen(Address("localhost", 0))
-    finally:
-        acceptor.close()
+    (await Listening.open(Address("localhost", 0))).close()
+    hosts.pop()
+    with pytest.raises(Unavailable, match="Cannot assign requested address"):
+        await Listening.open(Address("localhost", 0))
 
 
 async def test_the_host_header_must_name_this_machine() -> None:

@@ -48,9 +48,14 @@ class Daemon:
         return web.Response(text="mine")
 
     async def get(self, path: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{self.port}{path}"
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
-            return response.status, await response.text()
+        return await fetched(self.port, path)
+
+
+async def fetched(port: int, path: str) -> tuple[int, str]:
+    """Return the status and the body of an answer."""
+    url = f"http://127.0.0.1:{port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text()
 
 
 @pytest.fixture

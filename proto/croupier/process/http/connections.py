@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, Final
 
 from croupier.model.log_throttle import LogThrottle
-from croupier.net.address import Address
 from croupier.net.descriptors import http_share
 from croupier.process.http.acceptor import Acceptor, refuse
+from croupier.process.http.listening import Listening
 from croupier.process.logging import get_logger
 
 # Refused connections that stay open for a round, so that their answer arrives.
@@ -102,15 +102,10 @@ class HttpConnections:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def listen(self, address: Address) -> int:
-        """Listen on `address` and return the port.
-
-        Raises:
-            OSError: if the port is taken or the host is not this machine's.
-        """
-        port = await self._acceptor.listen(address)
+    def accept(self, listening: Listening) -> None:
+        """Accept connections of `listening` from now on; `close` closes it."""
+        self._acceptor.accept(listening)
         self._sweeping = asyncio.create_task(self._sweep(), name="http-sweep")
-        return port
 
     def close(self) -> None:
         """Stop accepting; open connections stay."""

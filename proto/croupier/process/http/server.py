@@ -13,13 +13,14 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from croupier.model.clock import Clock
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import CroupierError
 from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls
 from croupier.process.http.connections import Connection, HttpConnections, HttpLimits
 from croupier.process.http.credentials import IN_URL, has_credential_in_url, refusal
 from croupier.process.http.errors import error_logger
 from croupier.process.http.hosts import HttpHosts
+from croupier.process.http.listening import Listening
 from croupier.process.http.routes import Guard, Handler, Requirement, Route, Routes
 
 # The creation time of a series has no use here, and costs as much as the series.
@@ -96,16 +97,16 @@ class HttpServer:
         Raises:
             Unavailable: if the port is taken or the host is not this machine's.
         """
+        listening = await Listening.open(address)
+        await self.serve(listening)
+        return listening.port
+
+    async def serve(self, listening: Listening) -> None:
+        """Serve the connections of `listening`; `stop` closes it."""
         await self._runner.setup()
         assert self._runner.server is not None
-        connections = HttpConnections(self._runner.server, self._limits, self._tls)
-        try:
-            port = await connections.listen(address)
-        except OSError as error:
-            await self._runner.cleanup()
-            raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
-        self._connections = connections
-        return port
+        self._connections = HttpConnections(self._runner.server, self._limits, self._tls)
+        self._connections.accept(listening)
 
     async def stop(self) -> None:
         """Stop listening; wait at most a second for answers under way."""
