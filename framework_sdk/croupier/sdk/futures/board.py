@@ -87,7 +87,11 @@ class Board:
     def calls(self) -> list[Call]:
         """Return all calls."""
         held = [call for worker in self.workers.values() for call in worker.calls.values()]
-        return held + [call for queue in self._waiting.values() for call in queue.values()]
+        return held + self.waiting_calls()
+
+    def waiting_calls(self) -> list[Call]:
+        """Return the calls that no worker has."""
+        return [call for queue in self._waiting.values() for call in queue.values()]
 
     def add(self, call: Call) -> None:
         """Queue a new call."""

@@ -245,6 +245,7 @@ class Engine:
                         self._changed.clear()
                         await self._changed.wait()
         self._gate.close()
+        self._tell()
         try:
             if not session.done():
                 await self._fleet.stop(teardown=self._fleet.framework_id is not None)
@@ -261,6 +262,9 @@ class Engine:
         for worker in self._board.surplus(now, self._settings.idle_s):
             self._board.leave(worker)
             self._links[worker.task_id].send((remote.EXIT, 0, b""))
+        self._tell()
+
+    def _tell(self) -> None:
         tell, progress = self._settings.on_progress, self.progress()
         if tell is not None and progress != self._told:
             self._told = progress
@@ -300,7 +304,7 @@ class Engine:
             self._links[worker.task_id].send((remote.STOP_CALL, call.number, b""))
 
     def _cancel_waiting(self) -> None:
-        for call in self._board.calls():
+        for call in self._board.waiting_calls():
             call.future.cancel()
 
     def _feed_idle(self, shape: Shape) -> None:

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeAlias
 
-import cloudpickle
-
 from croupier.sdk.futures.call import Call, CallFuture, Function, Terms
 from croupier.sdk.futures.errors import TooLarge
+from croupier.sdk.futures.pickling import dumps
 
 # The call, and the error that it ends with at once, or None.
 Packed: TypeAlias = tuple[Call, BaseException | None]
@@ -40,7 +39,7 @@ class Packer:
         try:
             shared = self._shared(function)
             content = (args, named) if shared else (function, args, named)
-            return self._call(terms, cloudpickle.dumps(content), shared, is_chunk=False)
+            return self._call(terms, dumps(content), shared, is_chunk=False)
         except Exception as error:
             return self._failed(terms, error)
 
@@ -55,7 +54,7 @@ class Packer:
         def pack(arguments: Any) -> Packed:
             content = (arguments, {}) if shared else (function, arguments, {})
             try:
-                return self._call(terms, cloudpickle.dumps(content), shared, is_chunk=is_chunked)
+                return self._call(terms, dumps(content), shared, is_chunk=is_chunked)
             except Exception as error:
                 return self._failed(terms, error)
 
@@ -79,7 +78,7 @@ class Packer:
     def _shared(self, function: Any) -> Function | None:
         if type(function) is not FunctionType or function.__closure__ is not None:
             return None
-        body = cloudpickle.dumps(function)
+        body = dumps(function)
         key = hashlib.sha256(body).digest()
         found = self._functions.get(key)
         if found is None:
@@ -93,4 +92,4 @@ def pickled_setup(initializer: Callable[..., object] | None, initargs: tuple[Any
     Raises:
         Exception: if it cannot be pickled.
     """
-    return b"" if initializer is None else cloudpickle.dumps((initializer, initargs))
+    return b"" if initializer is None else dumps((initializer, initargs))

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
+# The name under which both sides import namespace.py.
+NAMESPACE: Final = "_croupier_namespace"
 _HERE: Final = Path(__file__).parent
 # Names in tracebacks of workers.
 WORKER_FILE: Final = "<croupier worker>"
@@ -52,7 +54,9 @@ def boot_source() -> str:
 @cache
 def program() -> bytes:
     """Return the marshalled program of a worker."""
-    bundle = marshal.dumps(_package("cloudpickle"))
+    modules = _package("cloudpickle")
+    modules[NAMESPACE] = False, _compiled(_HERE / "namespace.py", f"<{NAMESPACE}>")
+    bundle = marshal.dumps(modules)
     worker = marshal.dumps(_compiled(_HERE / "worker.py", WORKER_FILE))
     text = f"BUNDLE = {bundle!r}\nWORKER = {worker!r}\n{_LOADER}"
     return marshal.dumps(compile(text, WORKER_FILE, "exec", dont_inherit=True))
