@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from croupier.sdk.futures import ClusterBroken, ClusterExecutor, WorkerDied
 from tests.harness.cluster import Cluster, processes_with, real_cluster
+from tests.harness.command import croupier
 from tests.harness.eventually import eventually
 from tests.harness.executors import executor_on, is_alive, keeper_of, noted, notes
 
@@ -137,14 +139,10 @@ async def test_a_killed_task_fails_its_call(cluster: Cluster, tmp_path: Path) ->
         call = asyncio.wrap_future(executor.submit(noted, path, 1, 600))
         await eventually(lambda: notes(path), 30, "the call runs")
         worker = notes(path)[0][1]
-        framework = (await cluster.frameworks())["killed"].framework.framework_id
-        subprocess.run(
-            [
-                str(Path(sys.executable).parent / "croupier"), "kill", framework, "worker-1",
-                "--master", cluster.master,
-            ],
-            check=True, capture_output=True, timeout=30,
-        )  # fmt: skip
+        listed = await croupier("tasks", "--json", "--master", cluster.master)
+        (task,) = [task for task in json.loads(listed.out) if task["name"] == "killed"]
+        killed = await croupier("kill", task["task_id"], "--master", cluster.master)
+        assert killed.code == 0, killed.err
         with pytest.raises(WorkerDied, match="KILLED"):
             await asyncio.wait_for(call, WAIT_S)
         await eventually(lambda: not is_alive(worker), 20, "the process ends")
@@ -156,14 +154,10 @@ async def test_a_removed_framework_breaks_the_executor(cluster: Cluster, tmp_pat
     with executor_on(cluster.master, name="removed") as executor:
         call = asyncio.wrap_future(executor.submit(noted, path, 1, 600))
         await eventually(lambda: notes(path), 30, "the call runs")
-        framework = (await cluster.frameworks())["removed"].framework.framework_id
-        subprocess.run(
-            [
-                str(Path(sys.executable).parent / "croupier"), "framework", "teardown", framework,
-                "--master", cluster.master,
-            ],
-            check=True, capture_output=True, timeout=30, input=b"y\n",
-        )  # fmt: skip
+        removed = await croupier(
+            "framework", "teardown", "removed", "--yes", "--master", cluster.master
+        )
+        assert removed.code == 0, removed.err
         with pytest.raises((ClusterBroken, WorkerDied)):
             await asyncio.wait_for(call, WAIT_S)
         await eventually(lambda: not processes_with(str(path)), 20, "nothing is left")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -99,6 +100,8 @@ class Fleet(Framework):
         self._declared: dict[Shape, int] = {}
         self._demanded: dict[Shape, tuple[Constraint, ...]] = {}
         self._calling = asyncio.Lock()
+        # Task ids that are unique in the cluster are easier to name in commands.
+        self._tag = secrets.token_hex(4)
         self._numbers = itertools.count(1)
 
     async def plan(self, missing: Mapping[Shape, int]) -> None:
@@ -180,7 +183,7 @@ class Fleet(Framework):
             for _ in range(count):
                 if not shape.resources <= left:
                     break
-                task = self._make_task(f"worker-{next(self._numbers)}", shape)
+                task = self._make_task(f"worker-{self._tag}-{next(self._numbers)}", shape)
                 if not task.needs <= offer.isolation:
                     break
                 left -= shape.resources
