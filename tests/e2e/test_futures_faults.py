@@ -95,8 +95,8 @@ async def test_a_call_whose_worker_is_killed_runs_again_if_it_may(
         assert await asyncio.wait_for(retried, WAIT_S) == 2
     assert len(notes(once)) == 1
     assert len(notes(again)) == 2
-    for _, pid in notes(once) + notes(again):
-        await eventually(lambda pid=pid: not is_alive(pid), 20, "no process is left")
+    pids = [pid for _, pid in notes(once) + notes(again)]
+    await eventually(lambda: not any(map(is_alive, pids)), 20, "no process is left")
 
 
 PROGRAM = """
