@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from croupier.master.allocator import Allocator, Cause, Grant, Rules
 from croupier.master.allocator.policies import Policy
@@ -61,7 +62,11 @@ class AllocatorFixture:
         policy: Policy | None = None,
         rules: Rules = PLAIN,
         roles: Mapping[str, RoleSettings] | None = None,
+        *,
+        remembers: bool = True,
     ) -> None:
+        """Begin empty; visits skip misfits if the allocator `remembers` them."""
+        rules = replace(rules, remembers_misfits=remembers)
         settings = {Role(role): each for role, each in (roles or {}).items()}
         self.allocator = Allocator(policy, rules, settings)
         self.tree, self.agents = self.allocator._tree, self.allocator._agents

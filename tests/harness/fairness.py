@@ -83,7 +83,7 @@ def by_policy(make: Callable[[], Policy | None]) -> Deal:
 
     def deal(case: Case) -> Outcome:
         settings = {Role(f"c{i}"): RoleSettings(1000 * w) for i, w in enumerate(case.weights)}
-        rules = Rules(hold_s=0, scarce=frozenset(), skips=case.skips)
+        rules = Rules(hold_s=0, scarce=frozenset(), skips=case.skips, remembers_misfits=True)
         allocator = Allocator(make(), rules, settings)
         for client, task in enumerate(case.tasks):
             framework_id = FrameworkId(str(client))

@@ -22,12 +22,13 @@ UNITS = {"cpus": 1000, "mem": 100_000, "gpus": 1000}
 class RandomDriver(Oracle):
     """An allocator under random events, checked by the oracle."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, remembers: bool = True) -> None:
+        """Begin with some agents and frameworks; visits skip misfits if it `remembers` them."""
         self.random = random = Random(seed)
         policy = policies.NAMES[seed % len(policies.NAMES)]
         order = ORDERS[seed // len(policies.NAMES) % len(ORDERS)]
         hold_s = random.choice((0.0, 0.0, 3.0))
-        rules = Rules(hold_s=hold_s, order=order, seed=seed)
+        rules = Rules(hold_s=hold_s, order=order, seed=seed, remembers_misfits=remembers)
         super().__init__(Allocator(policies.make(policy, seed), rules), rules)
         # In every third run there is no authentication.
         self.owners = ("", "client/p", "client/q") if seed % 3 else ("",)

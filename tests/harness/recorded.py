@@ -66,7 +66,7 @@ def make_head(
         settings=settings or Settings(),
         policy=policy,
         seed=0,
-        rules=rules or Rules(),
+        rules=rules or Rules(remembers_misfits=True),
         roles=dict(roles or {}),
         registry=registry or Registry(),
     )

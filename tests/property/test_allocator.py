@@ -65,7 +65,9 @@ def resources(amount: tuple[int, ...]) -> Resources:
 def dealt(case: Case) -> list[tuple[str, int]]:
     """Return the allocated units in order, as (client, agent)."""
     settings = {Role(client.name): RoleSettings(client.weight) for client in case.clients}
-    allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()), settings)
+    allocator = Allocator(
+        None, Rules(hold_s=0, scarce=frozenset(), remembers_misfits=True), settings
+    )
     for client in case.clients:
         framework_id = FrameworkId(client.name)
         allocator.add_framework(framework_id, (Role(client.name),))
@@ -86,7 +88,7 @@ def dealt_to_principals(case: Case, splits: list[int]) -> list[tuple[str, int]]:
 
     Each client is a principal with several frameworks, all in one role.
     """
-    allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()))
+    allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset(), remembers_misfits=True))
     owners = {}
     for client, parts in zip(case.clients, splits, strict=False):
         for part in range(parts):

@@ -57,7 +57,7 @@ def begun(number: int) -> Preemption:
 def copied(run: Preemption, number: int) -> EngineCluster:
     """Return the engine with the same tasks on the same machines."""
     forest, machines, _ = late_comers(number)
-    rules = Rules(hold_s=0.0, scarce=frozenset())
+    rules = Rules(hold_s=0.0, scarce=frozenset(), remembers_misfits=True)
     cluster = EngineCluster(forest, machines, Unrotated(), rules)
     for task in run.tasks:
         cluster.found(forest.by_path[task.client.path], AgentId(f"a{task.machine}"))
@@ -129,7 +129,12 @@ def full_cluster(number: int) -> tuple[Preemption, EngineCluster, Fraction]:
         forests.append(forest)
     slow = Preemption(forests[0], Machines(machines), tolerance)
     slow.serve()
-    fast = EngineCluster(forests[1], machines, Unrotated(), Rules(hold_s=0.0, scarce=frozenset()))
+    fast = EngineCluster(
+        forests[1],
+        machines,
+        Unrotated(),
+        Rules(hold_s=0.0, scarce=frozenset(), remembers_misfits=True),
+    )
     fast.fill()
     for client in forests[0].root.clients():
         client.is_paused = False

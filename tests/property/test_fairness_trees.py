@@ -130,7 +130,9 @@ class FilledTree:
     def __init__(self, plan: Plan, chance: random.Random) -> None:
         self.plan, self.chance = plan, chance
         settings = {Role(path): RoleSettings(1000 * w) for path, w in plan.weights.items()}
-        self.allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()), settings)
+        self.allocator = Allocator(
+            None, Rules(hold_s=0, scarce=frozenset(), remembers_misfits=True), settings
+        )
         self.running: list[str] = []
         for path, task in plan.demands.items():
             framework_id = FrameworkId(path.replace("/", "-"))

@@ -94,7 +94,7 @@ def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, lis
         )
         for role in roles
     }
-    rules = Rules(hold_s=0, scarce=frozenset())
+    rules = Rules(hold_s=0, scarce=frozenset(), remembers_misfits=True)
     allocator = Allocator(None, rules, settings)
     preemptor = allocator.preemptor(PreemptionRules(True, TOLERANCE, at_once=1))
     cluster = Cluster(allocator, preemptor)

@@ -57,7 +57,7 @@ class RecordedMachine(CoreMachine):
         head = make_head(
             Settings(preemption=rules, auth=is_auth_on),
             policy,
-            Rules(order=order),
+            Rules(order=order, remembers_misfits=True),
             {Role("r1"): RoleSettings(weight * 1000)},
         )
         self.log = SecuredLog(self.path, head, size=20_000)

@@ -283,7 +283,7 @@ class MasterConfig:
 
     def rules(self) -> Rules:
         """Return the rules of allocation passes."""
-        return Rules(order=self.agent_order)
+        return Rules(order=self.agent_order, remembers_misfits=True)
 
     def etcd_files(self) -> EtcdFiles:
         """Return the files of the credentials of this master for etcd."""

@@ -38,7 +38,7 @@ def make_allocator(
     Raises:
         InvalidRequest: if there is no such policy.
     """
-    rules = Rules(order=order, seed=seed, scarce=frozenset({scarce}))
+    rules = Rules(order=order, seed=seed, scarce=frozenset({scarce}), remembers_misfits=True)
     return Allocator(policies.make(policy, seed), rules)
 
 

@@ -218,7 +218,7 @@ class TestFilters:
 class TestReservations:
     def make_contended(self, hold_s: float) -> Allocator:
         """Let F1 hold nearly all of 18 cpus and 36 GB in small tasks; F2's unit needs 8 GB."""
-        allocator = Allocator(None, Rules(hold_s=hold_s))
+        allocator = Allocator(None, Rules(hold_s=hold_s, remembers_misfits=True))
         for framework_id, unit in ((F1, "cpus:1;mem:1GB"), (F2, "cpus:1;mem:8GB")):
             allocator.add_framework(framework_id, (Role(framework_id),))
             allocator.set_demand(framework_id, (Demand(Resources.parse(unit)),))
@@ -252,7 +252,7 @@ class TestReservations:
 
     def test_a_framework_far_behind_reserves_one_agent_in_eight(self) -> None:
         """16 agents of 2 cpus full of F1's small tasks; F2 needs both cpus of one at once."""
-        allocator = Allocator(None, Rules(hold_s=30.0))
+        allocator = Allocator(None, Rules(hold_s=30.0, remembers_misfits=True))
         for framework_id, unit in ((F1, "cpus:1"), (F2, "cpus:2")):
             allocator.add_framework(framework_id, (Role(framework_id),))
             allocator.set_demand(framework_id, (Demand(Resources.parse(unit)),))

@@ -26,6 +26,7 @@ from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queue
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
@@ -37,6 +38,8 @@ from croupier.model.resources import NOTHING
 WORK_IN_A_VISIT = 500
 # Leaves that are passed over without a check at the cost of one deal.
 PASSED_OVER_PER_WORK = 200
+# Causes that may be for good, while agent and demand stay as they are.
+_FOR_GOOD = (Cause.DOES_NOT_FIT, Cause.CONSTRAINT)
 # Causes that end the visit when no framework may be skipped.
 _IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)
 
@@ -51,6 +54,7 @@ class Pass:
 
     tree: Tree
     agents: AgentPool
+    profiles: Profiles
     waiters: LimitWaiters
     rules: Rules
     last: Mapping[Party, float]
@@ -83,6 +87,8 @@ class AgentAllocation:
         self._out: set[Leaf] = set()
         # The fit of each framework that was found eligible: of several the tree chooses one.
         self._fits: dict[Leaf, Fit] = {}
+        self._profile = this_pass.profiles.of(agent)
+        self._misfits = self._profile.misfits
         self._passed_over = 0
         self._is_closed = False
         self.checks = 0
@@ -99,6 +105,8 @@ class AgentAllocation:
         can use the agent: an earlier visit found that the others cannot.
         """
         eligibility, agent = self._eligibility, self._agent
+        self._profile.begin()
+        self._pass.profiles.visit(self._profile, agent.agent_id, self._pass.number)
         if leaves is not None and not self._is_of_use_to(leaves):
             self._follow_up()
             return []
@@ -174,20 +182,17 @@ class AgentAllocation:
 
     def _deal_units(self) -> bool:
         one_by_one = self._pass.rules.order == "spread"
-        eligibility, neediest, is_eligible = (
-            self._eligibility,
-            self._tree.neediest,
-            self._is_eligible,
-        )
+        eligibility, neediest = self._eligibility, self._tree.neediest
+        is_eligible, profile = self._is_eligible, self._profile
         self._is_last = not self._pass.last
         self._last.clear()
         while eligibility.left:
             if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
                 return True
-            leaf = neediest(is_eligible)
+            leaf = neediest(is_eligible, profile)
             if leaf is not None:
                 self._deal(leaf)
-            elif self._last:
+            elif self._last or self._skips_last():
                 # No other framework can use the rest.
                 self._out -= self._last
                 self._last.clear()
@@ -196,6 +201,18 @@ class AgentAllocation:
             else:
                 break
         return False
+
+    def _skips_last(self) -> bool:
+        """Return whether a leaf of a party that backs off was skipped as a misfit.
+
+        It decides nothing but which frameworks are ahead from now on.
+        """
+        eligibility, last = self._eligibility, self._pass.last
+        if self._is_last or not (eligibility.starved or eligibility.ahead):
+            return False
+        return any(
+            leaf.kind in self._misfits and leaf.party in last for leaf in self._tree.in_order()
+        )
 
     def _is_eligible(self, leaf: Leaf) -> bool:
         if leaf in self._out or self._is_closed:
@@ -216,10 +233,17 @@ class AgentAllocation:
 
     def _check(self, leaf: Leaf) -> Fit | Cause:
         """Return the leaf's fit, or note its rejection and return the cause."""
+        if leaf.kind in self._misfits:
+            return Cause.DOES_NOT_FIT
         self.checks += 1
         found = self._eligibility.check(leaf)
         if isinstance(found, Fit):
             return found
+        if found.cause in _FOR_GOOD and self._pass.profiles.may_learn(leaf):
+            unmet = self._eligibility.unmet_for_good(leaf)
+            if unmet is not None:
+                self._pass.profiles.learn(self._profile, leaf, unmet)
+                return found.cause
         leaf.reasons.note(found.cause, self._pass.number, self._agent.agent_id, found.detail)
         return found.cause
 
@@ -266,7 +290,7 @@ class AgentAllocation:
         if mark is not None and mark.leaf is leaf:
             agents.earmark(agent, mark.without(dealt.resources))
             self._eligibility.is_contended = True
-        leaf.reasons.clear()
+        leaf.reasons.clear(self._pass.profiles.visits)
         self._tree.relist(leaf)
         if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):
             # The rest of its demand is below the minimum of an offer, so agents with less free

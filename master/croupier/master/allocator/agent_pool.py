@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from croupier.master.allocator.filters import Filters
+from croupier.master.allocator.kinds import Kind
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.profile import Profile
 from croupier.master.allocator.queue import make_queue
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
@@ -56,6 +58,7 @@ class PooledAgent:
         is_dealt: whether it was dealt since the last launch or release on it; while so, its round
             goes on.
         is_waited_for: whether a framework waits for the end of the round.
+        profile, profile_version: kept by `profiles`.
     """
 
     agent_id: AgentId
@@ -68,6 +71,8 @@ class PooledAgent:
     earmark: Earmark | None = None
     is_dealt: bool = False
     is_waited_for: bool = False
+    profile: Profile | None = None
+    profile_version: int = -1
 
     def __post_init__(self) -> None:
         self.free = self.total
@@ -86,6 +91,9 @@ class AgentPool:
 
     An agent's own change makes it dirty for every framework. A change of some frameworks makes
     every open agent dirty for those alone.
+
+    Attributes:
+        swept_kinds: the kinds of those frameworks' demand.
     """
 
     def __init__(self, order: str = "arrival", seed: int = 0, scarce: frozenset[str] = frozenset()):
@@ -101,6 +109,7 @@ class AgentPool:
         self._changed: set[AgentId] = set()
         # The frameworks that open agents are visited for, and those that the next `line_up` adds.
         self._swept: dict[Leaf, None] = {}
+        self.swept_kinds: set[Kind] = set()
         self._fresh: dict[Leaf, None] = {}
         self._is_all_changed = False
 
@@ -192,8 +201,9 @@ class AgentPool:
                 self.mark_dirty(agent)
         elif self._fresh:
             if not len(self._queue):
-                self._swept = {}
+                self._swept, self.swept_kinds = {}, set()
             self._swept.update(self._fresh)
+            self.swept_kinds.update(leaf.kind for leaf in self._fresh)
             self._fresh.clear()
             for agent in self._open.values():
                 self._queue.put(agent.agent_id, agent.free)

@@ -32,6 +32,7 @@ from croupier.master.allocator.pending_demand import (
 )
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
+from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.queries import Queries
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.share import Totals
@@ -69,16 +70,21 @@ class Allocator:
             rules: how agents are dealt.
             roles: the initial settings of roles.
         """
-        self._rules = rules = rules or Rules()
+        self._rules = rules = rules or Rules(remembers_misfits=True)
         self._totals = Totals()
         self._tree = Tree(self._totals, policy, roles)
         self._agents = AgentPool(rules.order, rules.seed, rules.scarce)
+        self._profiles = Profiles(
+            self._tree.kinds, remembers=rules.skips and rules.remembers_misfits
+        )
         self._members = Memberships(self._tree, self._agents)
         self._waiters = LimitWaiters(self._tree, self._agents)
         self.absent = AbsentAgents(self._totals)
         self.back_off = BackOff()
         self.charges = Charges(self._tree, self._agents, self.absent, self._members, self._waiters)
-        self.queries = Queries(self._tree, self._agents, self._members, self.back_off, rules)
+        self.queries = Queries(
+            self._tree, self._agents, self._profiles, self._members, self.back_off, rules
+        )
         self.passes = 0
         self._in_pass = False
         self._others_wait = -inf, False
@@ -110,6 +116,7 @@ class Allocator:
     def remove_agent(self, agent_id: AgentId) -> None:
         """Remove an agent on which nothing is charged. O(frameworks)."""
         agent = self._agents.remove(agent_id)
+        self._profiles.release(agent)
         assert agent.free == agent.total, f"{agent_id} still has {agent.total - agent.free} charged"
         self._totals.add(agent.total.scalars, -1)
         for leaf in self._tree.leaves.values():
@@ -134,6 +141,7 @@ class Allocator:
         self._totals.add(agent.total.scalars, -1)
         self._totals.add(total.scalars)
         agent.total, agent.facts = total, facts_of(hostname, attributes, features)
+        self._profiles.release(agent)
         self._forget_constraints(agent_id)
         self._agents.set_free(agent, free)
         self._agents.mark_dirty(agent)
@@ -231,7 +239,7 @@ class Allocator:
         for leaf in self._members.subscribed(framework_id, roles):
             leaf.is_suppressed = False
             self._agents.forget_filters(leaf)
-            leaf.reasons.clear()
+            leaf.reasons.clear(self._profiles.visits)
             self._renew(leaf)
             if leaf.is_listed:
                 self._agents.mark_all_dirty(leaf)
@@ -393,7 +401,14 @@ class Allocator:
         self._tree.refresh()
         last = self.back_off.active(now)
         this_pass = Pass(
-            self._tree, self._agents, self._waiters, self._rules, last, self.passes, now
+            self._tree,
+            self._agents,
+            self._profiles,
+            self._waiters,
+            self._rules,
+            last,
+            self.passes,
+            now,
         )
         grants: list[Grant] = []
         while budget > 0:
@@ -401,15 +416,27 @@ class Allocator:
             if found is None:
                 break
             agent, leaves = found
+            if leaves is not None and self._skips(agent):
+                budget -= 1
+                continue
             visit = AgentAllocation(agent, this_pass)
             grants += visit.run(leaves)
             budget -= visit.checks + visit.work + 1
         self._in_pass = self.has_dirty_agents
         return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
 
+    def _skips(self, agent: PooledAgent) -> bool:
+        """Return whether the demand of all frameworks to visit the agent for is a misfit on it."""
+        profile = self._profiles.of(agent)
+        if not profile.skips_all(self._agents.swept_kinds):
+            return False
+        self._profiles.visit(profile, agent.agent_id, self.passes)
+        return True
+
     def check(self) -> None:
         """Assert every invariant, such as that all resources are either free or charged."""
         self._tree.check()
+        self._profiles.check(self._agents.agents.values())
         self.absent.check()
         free = self.absent.uncharged()
         held: Amounts = {}
@@ -451,7 +478,7 @@ class Allocator:
         is_new = bool(leaf.waits_at) or shapes(pending) != shapes(leaf.pending)
         self._tree.unpark(leaf)
         self._tree.set_pending(leaf, pending)
-        leaf.reasons.clear()
+        leaf.reasons.clear(self._profiles.visits)
         self._waiters.update_surplus(leaf)
         self._visit_for(leaf, is_new=is_new)
         if is_new:
@@ -467,6 +494,8 @@ class Allocator:
             return_units(leaf.declared, unit, number, facts)
         for task in launched:
             count_down(leaf.declared, task, facts)
+        if leaf.pending is not None and len(leaf.pending) > 1:
+            self._tree.update_kind(leaf)
         self._waiters.update_surplus(leaf)
         self._visit_for(leaf, is_new=shapes(leaf.pending) != before)
         self._agents.recheck_scarce(leaf)

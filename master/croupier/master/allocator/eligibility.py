@@ -14,6 +14,7 @@ from croupier.master.allocator import limits, rejections
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.comparison import taken_by
+from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.precedence import is_ahead
@@ -21,6 +22,7 @@ from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rejections import Text
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
+from croupier.model.attributes import Constraint
 from croupier.model.resources import NOTHING, Resources
 
 # Steps of matching patterns that are as much work as a deal.
@@ -151,6 +153,19 @@ class Eligibility:
             self.waits_for_round = True
         return Rejection(Cause.FILTERED, rejections.filtered(until - self._now))
 
+    def unmet_for_good(self, leaf: Leaf) -> list[Constraint | None] | None:
+        """Return the constraint that each shape of the leaf fails; None if its unit is too large.
+
+        Return None in all if a unit could ever be dealt of this agent as it is.
+        """
+        found: list[Constraint | None] = []
+        for pending in counting(leaf.pending or ()):
+            unmet = self._unmet(pending)
+            if unmet is None and pending.demand.unit.units_within(self._agent.total, 1):
+                return None
+            found.append(unmet)
+        return found
+
     def _check_demand(self, leaf: Leaf, pending: list[PendingDemand]) -> Fit | Rejection:
         """Return the first fit, or the first rejection for another cause than NO_DEMAND."""
         first: Rejection | None = None
@@ -188,7 +203,7 @@ class Eligibility:
             return Rejection(Cause.NO_DEMAND, "all units are offered")
         unmet = self._unmet(pending)
         if unmet is not None:
-            return Rejection(Cause.CONSTRAINT, unmet)
+            return Rejection(Cause.CONSTRAINT, Text("does not pass {}", unmet))
         demand, unit = pending.demand, pending.demand.unit
         dealt = self.dealt.get(leaf)
         has = dealt.units.get(pending, 0) if dealt is not None else 0
@@ -226,7 +241,7 @@ class Eligibility:
                 return refused
         return self._scarce_for_others(unit) or Fit(pending, least, room)
 
-    def _unmet(self, pending: PendingDemand) -> Text | None:
+    def _unmet(self, pending: PendingDemand) -> Constraint | None:
         """Return the first constraint of the shape that the agent does not pass."""
         constraints, agent_id = pending.demand.constraints, self._agent.agent_id
         if not constraints:
@@ -236,8 +251,7 @@ class Eligibility:
             found = next((each for each in constraints if not each.holds(facts)), None)
             pending.unmet[agent_id] = found
             self.work += sum(each.steps(facts) for each in constraints) // STEPS_PER_WORK
-        unmet = pending.unmet[agent_id]
-        return None if unmet is None else Text("does not pass {}", unmet)
+        return pending.unmet[agent_id]
 
     def _does_not_fit(
         self, leaf: Leaf, pending: PendingDemand, units: int, least: int, room: Resources

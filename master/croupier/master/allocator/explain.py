@@ -11,6 +11,7 @@ from croupier.master.allocator.back_off import PATIENCE_S, Party
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import Eligibility, Rejection
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import Cause, PassedOver, passed_over
 from croupier.master.allocator.rejections import AtLimit
 from croupier.master.allocator.rules import Rules
@@ -18,7 +19,12 @@ from croupier.master.allocator.tree import Tree
 
 
 def of_leaf(
-    leaf: Leaf, tree: Tree, pool: AgentPool, last: Mapping[Party, float], now: float
+    leaf: Leaf,
+    tree: Tree,
+    pool: AgentPool,
+    profiles: Profiles,
+    last: Mapping[Party, float],
+    now: float,
 ) -> list[PassedOver]:
     """Return the reasons why the leaf was not dealt agents, the latest first.
 
@@ -29,7 +35,8 @@ def of_leaf(
         return [cause]
     if not pool.agents:
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
-    found = _making_room(leaf, pool) + leaf.reasons.report(leaf.role)
+    found = _making_room(leaf, pool)
+    found += leaf.reasons.report(leaf.role, profiles.cases(leaf))
     if leaf.party in last:
         found.insert(0, _backing_off(leaf, last[leaf.party] - now))
     return found or [_outranked(leaf, tree, len(pool.agents))]

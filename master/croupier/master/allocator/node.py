@@ -14,6 +14,8 @@ from typing import Any
 from sortedcontainers import SortedList
 
 from croupier.master.allocator.back_off import Party, party_of
+from croupier.master.allocator.groups import Group, Groups
+from croupier.master.allocator.kinds import ANY, Kind, Signature
 from croupier.master.allocator.pending_demand import PendingDemand, Shape
 from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.soft_reservations import SharedReservations, SoftReservations
@@ -24,6 +26,9 @@ from croupier.model.roles import RoleSettings
 # guarantee has tier 0, and comes before every node of tier 1.
 Level = tuple[int, int, int]
 Amounts = dict[str, int]
+NO_KINDS: Signature = frozenset()
+# A node with leaves of more kinds is never skipped as a whole.
+_MOST_IN_SIGNATURE = 8
 DEFAULT = RoleSettings()
 # The framework that was dealt to, whether it was below a guarantee, and its holdings before.
 Taker = tuple["Leaf", bool, Amounts]
@@ -57,6 +62,8 @@ class Node:
         level: its level, with the neediest child considered.
         entry: its place in its parent's order, the node itself last; None if it has none.
         willing: how many leaves at or below it are willing.
+        signature: the kinds of the listed leaves at or below it.
+        group: the group of its parent that has its entry, while the parent keeps groups.
         weighted_direction: its part of the parent's `direction_sum`; None if it is not alive.
     """
 
@@ -76,6 +83,8 @@ class Node:
     level: Level = (1, 0, 1)
     entry: tuple[Any, ...] | None = None
     willing: int = 0
+    signature: Signature = NO_KINDS
+    group: Group | None = None
     weighted_direction: Amounts | None = None
 
     def __post_init__(self) -> None:
@@ -101,6 +110,8 @@ class Branch(Node):
         principals: the principals right below it, by name; a principal has none.
         leaves: the frameworks right below it: of a role, those without an owner.
         order: entries of the children that have willing leaves, the neediest first.
+        groups: the same entries by signature; None as long as no search needs them.
+        kinds: how many listed leaves below it are of each kind.
         direction_sum: the sum of its children's weighted directions, by resource.
         alive: how many of its children are alive.
     """
@@ -110,6 +121,8 @@ class Branch(Node):
     principals: dict[str, PrincipalNode] = field(default_factory=dict)
     leaves: dict[FrameworkId, Leaf] = field(default_factory=dict)
     order: SortedList[tuple[Any, ...]] = field(default_factory=SortedList)
+    groups: Groups | None = None
+    kinds: dict[Kind, int] = field(default_factory=dict)
     direction_sum: Amounts = field(default_factory=dict)
     alive: int = 0
 
@@ -121,6 +134,17 @@ class Branch(Node):
     def is_empty(self) -> bool:
         """Whether it has no node below it."""
         return not (self.leaves or self.principals or self.children)
+
+    def count_kind(self, kind: Kind, change: int) -> None:
+        """Count listed leaves below it of a kind, and update its signature."""
+        count = self.kinds.get(kind, 0) + change
+        if count:
+            self.kinds[kind] = count
+        else:
+            del self.kinds[kind]
+        if count == 0 or count == change:
+            is_small = len(self.kinds) <= _MOST_IN_SIGNATURE
+            self.signature = frozenset(self.kinds) if is_small else None
 
     def below(self) -> Iterator[Node]:
         """Yield the nodes right below it, by kind, in the order of arrival."""
@@ -188,6 +212,7 @@ class Leaf(Node):
         pending: the demand in this role that can be dealt; None is whole remainders.
         declared: the part of it that the framework declared, also while it is suppressed.
         queued: the part of it that stands for submitted tasks.
+        kind: the kind of the demand that can be dealt.
         is_member: whether the framework still subscribes to the role.
         is_connected: whether its framework has a session.
         is_suppressed: whether it suppressed offers; submitted tasks are placed nevertheless.
@@ -206,6 +231,7 @@ class Leaf(Node):
     pending: list[PendingDemand] | None = None
     declared: list[PendingDemand] | None = None
     queued: dict[Shape, PendingDemand] = field(default_factory=dict)
+    kind: Kind = ANY
     is_member: bool = True
     is_connected: bool = False
     is_suppressed: bool = False
@@ -222,6 +248,7 @@ class Leaf(Node):
     def __post_init__(self) -> None:
         Node.__post_init__(self)
         self.framework_id = FrameworkId(self.name)
+        self.signature = self.kind.alone
         self.attach(self.parent)
 
     def attach(self, parent: Branch | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from croupier.master.allocator.entitlements import direction_of
 from croupier.master.allocator.node import Amounts, Branch, Leaf, Level, Node
 from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.profile import Profile
 from croupier.master.allocator.share import Totals
 
 Entry = tuple[Any, ...]
@@ -77,12 +78,18 @@ class Ordering:
             node.level = node.own
             if old is not None:
                 role.order.remove(old)
+                if role.groups is not None:
+                    role.groups.remove(old)
                 node.entry = None
             return
         entry = self.entry(node)
         if old is not None:
             role.order.remove(old)
+            if role.groups is not None:
+                role.groups.remove(old)
         role.order.add(entry)
+        if role.groups is not None:
+            role.groups.add(entry)
         node.entry = entry
 
     def entry(self, node: Node) -> Entry:
@@ -110,20 +117,23 @@ class Ordering:
                 entries.append(node.entry)
         role.order.clear()
         role.order.update(entries)
+        role.groups = None
 
     def least(
-        self, role: Branch, is_eligible: Callable[[Leaf], bool]
+        self, role: Branch, is_eligible: Callable[[Leaf], bool], profile: Profile | None
     ) -> tuple[Leaf, Node, Level, bool] | None:
         """Return the neediest eligible leaf below `role`, and how it was found.
 
         The result is the leaf, the child above it, the level of that child without the ineligible
         leaves, and whether that equals its present level. A level never falls when leaves are left
         out, so the first child whose present key is not below the best found ends the search.
+        Misfits of `profile` may be skipped.
         """
         best: Entry | None = None
         found: tuple[Leaf, Node, Level, bool] | None = None
-        is_first = True
-        for entry in role.order:
+        entries = role.order if profile is None else profile.entries(role)
+        is_first = entries is role.order
+        for entry in entries:
             if best is not None and not entry < best:
                 break
             node = entry[-1]
@@ -131,7 +141,7 @@ class Ordering:
                 if is_eligible(node):
                     best, found = entry, (node, node, node.level, is_first)
             else:
-                below = self.least(node, is_eligible)
+                below = self.least(node, is_eligible, profile)
                 if below is not None:
                     leaf, child, level, is_whole = below
                     if not is_whole:

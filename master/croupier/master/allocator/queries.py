@@ -12,6 +12,7 @@ from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.pending_demand import Shape
+from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
@@ -42,12 +43,13 @@ class Queries:
         self,
         tree: Tree,
         agents: AgentPool,
+        profiles: Profiles,
         members: Memberships,
         back_off: BackOff,
         rules: Rules,
     ) -> None:
         self._tree, self._agents, self._members, self._rules = tree, agents, members, rules
-        self._back_off = back_off
+        self._profiles, self._back_off = profiles, back_off
 
     # The cluster.
 
@@ -177,7 +179,7 @@ class Queries:
         last = self._back_off.active(now)
         for leaf in self._members.subscribed(framework_id):
             if agent_id is None:
-                found += explain.of_leaf(leaf, self._tree, self._agents, last, now)
+                found += explain.of_leaf(leaf, self._tree, self._agents, self._profiles, last, now)
             else:
                 agent = self._agents.agents[agent_id]
                 found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -65,13 +66,22 @@ def passed_over(
     return PassedOver(cause, agents, text, role, about, getattr(detail, "rival", ""))
 
 
-class Reasons:
-    """One leaf's causes; memory does not grow with the number of agents."""
+# The latest pass with a cause, how many agents it passed over, the last of them, and the detail.
+Case = tuple[int, int, AgentId, object]
 
-    __slots__ = ("_cases",)
+
+class Reasons:
+    """One leaf's causes; memory does not grow with the number of agents.
+
+    Attributes:
+        since: the number of the visit after which they were dropped last; see `profiles`.
+    """
+
+    __slots__ = ("_cases", "since")
 
     def __init__(self) -> None:
-        self._cases: dict[Cause, tuple[int, int, AgentId, object]] = {}
+        self._cases: dict[Cause, Case] = {}
+        self.since = 0
 
     def note(self, cause: Cause, pass_number: int, agent_id: AgentId, detail: object) -> None:
         """Count one agent that was passed over; `str(detail)` is called only by `report`."""
@@ -79,14 +89,25 @@ class Reasons:
         count = case[1] + 1 if case is not None and case[0] == pass_number else 1
         self._cases[cause] = (pass_number, count, agent_id, detail)
 
-    def clear(self) -> None:
+    def clear(self, since: int) -> None:
         """Drop all, after the framework was dealt to or changed its demand."""
         self._cases.clear()
+        self.since = since
 
-    def report(self, role: Role) -> list[PassedOver]:
-        """Return every cause, the latest first."""
-        latest = sorted(self._cases.items(), key=lambda case: (-case[1][0], case[0].value))
+    def report(self, role: Role, misfits: Mapping[Cause, Case]) -> list[PassedOver]:
+        """Return every cause, the latest first; `misfits` are counted elsewhere."""
+        cases = dict(self._cases)
+        for cause, case in misfits.items():
+            cases[cause] = _joined(cases[cause], case) if cause in cases else case
+        latest = sorted(cases.items(), key=lambda case: (-case[1][0], case[0].value))
         return [
             passed_over(cause, count, f"agent {agent_id}: {detail}", role, agent_id, detail)
             for cause, (_, count, agent_id, detail) in latest
         ]
+
+
+def _joined(one: Case, other: Case) -> Case:
+    """Return the later of two cases; if they are of one pass, with the agents of both."""
+    if one[0] != other[0]:
+        return max(one, other, key=lambda case: case[0])
+    return other[0], one[1] + other[1], other[2], other[3]

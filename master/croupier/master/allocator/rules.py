@@ -22,6 +22,9 @@ class Rules:
         scarce: resources that are withheld from frameworks that do not demand them.
         skips: whether a framework whose unit does not fit is passed over. If not, a visit ends
             when the neediest cannot use the agent (the regime of the DRF paper's Theorem 7).
+        remembers_misfits: whether visits skip what they learned before; see `profiles`. The grants
+            are the same without, but a slice of a pass makes fewer: event logs of masters that did
+            not remember replay without.
     """
 
     useful: Useful = field(default_factory=Useful)
@@ -30,3 +33,4 @@ class Rules:
     seed: int = 0
     scarce: frozenset[str] = SCARCE
     skips: bool = True
+    remembers_misfits: bool = False

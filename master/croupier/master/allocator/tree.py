@@ -7,11 +7,12 @@ decision: O(n log n).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
 from croupier.master.allocator.entitlements import Entitlements
+from croupier.master.allocator.kinds import Kind, Kinds, part_of
 from croupier.master.allocator.node import (
     DEFAULT,
     Amounts,
@@ -26,6 +27,7 @@ from croupier.master.allocator.node import (
 from croupier.master.allocator.ordering import Entry, Ordering
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Drf, Policy
+from croupier.master.allocator.profile import Profile
 from croupier.master.allocator.share import Totals
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
@@ -44,6 +46,7 @@ class Tree:
         has_guarantees: whether any role has one.
         takers: the frameworks that were dealt to last, the latest last.
         askers: the leaves with demand for a resource, by its name.
+        kinds: the kinds of the leaves' demand.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Tree:
         self.has_guarantees = any(each.guarantee for each in self.settings.values())
         self.takers: deque[Taker] = deque(maxlen=8)
         self.askers: dict[str, dict[Leaf, None]] = {}
+        self.kinds = Kinds()
         self._arrivals = 0
         self._depth = 0
         self._weight_bits = DEFAULT.weight.bit_length()
@@ -119,6 +123,7 @@ class Tree:
         if leaf.is_listed:
             leaf.is_listed = False
             self._count_willing(leaf, -1)
+        self.kinds.release(leaf.kind)
         del self.leaves[leaf.framework_id, leaf.role]
         self._detach(leaf)
         role_node: Branch | None = leaf.role_node
@@ -168,8 +173,21 @@ class Tree:
         leaf.pending = pending
         for name in _names(pending):
             self.askers.setdefault(name, {})[leaf] = None
+        self.update_kind(leaf)
         # The direction of an idle leaf is that of its demand.
         self._ordering.update_from(leaf)
+
+    def update_kind(self, leaf: Leaf) -> None:
+        """Update the leaf's kind after a change of its demand."""
+        before, kind = leaf.kind, self.kinds.take(leaf.pending)
+        self.kinds.release(before)
+        if kind is before:
+            return
+        leaf.kind, leaf.signature = kind, kind.alone
+        if leaf.is_listed:
+            self._count_kind(leaf, before, -1)
+            self._count_kind(leaf, kind, 1)
+            self._ordering.rekey(leaf)
 
     # Holdings.
 
@@ -247,12 +265,14 @@ class Tree:
         self._is_stale = False
         self._ordering.rebuild(self.root)
 
-    def neediest(self, is_eligible: Callable[[Leaf], bool]) -> Leaf | None:
+    def neediest(
+        self, is_eligible: Callable[[Leaf], bool], profile: Profile | None = None
+    ) -> Leaf | None:
         """Return the eligible leaf that the policy puts first, ignoring all other leaves.
 
-        O(depth + leaves passed over).
+        Misfits of `profile` may be skipped without a question. O(depth + leaves passed over).
         """
-        found = self._ordering.least(self.root, is_eligible)
+        found = self._ordering.least(self.root, is_eligible, profile)
         return found[0] if found is not None else None
 
     def in_order(self) -> Iterator[Leaf]:
@@ -346,7 +366,14 @@ class Tree:
         for node in leaf.path:
             node.willing += change
         self.root.willing += change
+        self._count_kind(leaf, leaf.kind, change)
         self._ordering.rekey(leaf)
+
+    def _count_kind(self, leaf: Leaf, kind: Kind, change: int) -> None:
+        branch = leaf.parent
+        while branch is not None:
+            branch.count_kind(kind, change)
+            branch = branch.parent
 
     # Invariants.
 
@@ -361,6 +388,9 @@ class Tree:
             assert leaf.parent.leaves[key[0]] is leaf
             assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
             assert leaf.limited == _limited(leaf.role_node)
+            assert leaf.signature == leaf.kind.alone
+            waiting = {part_of(each) for each in leaf.pending or () if each.left}
+            assert waiting <= set(leaf.kind.parts), leaf.name
             assert all(leaf in each.waiting and each in leaf.limited for each in leaf.waits_at)
             assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at
             assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
@@ -371,6 +401,7 @@ class Tree:
         surplus: Amounts = {}
         slots = willing = alive = 0
         direction_sum: Amounts = {}
+        kinds: Counter[Kind] = Counter()
         for node in role.below():
             if isinstance(node, Branch):
                 assert not isinstance(node, RoleNode) or self.roles[node.role] is node
@@ -379,6 +410,10 @@ class Tree:
             for mine, theirs in ((held, node.held), (used, node.used), (surplus, node.surplus)):
                 add_amounts(mine, theirs, 1)
             slots, willing = slots + node.slots, willing + node.willing
+            if isinstance(node, Branch):
+                kinds.update(node.kinds)
+            elif isinstance(node, Leaf) and node.is_listed:
+                kinds[node.kind] += 1
             alive += node.is_alive
             assert node.is_alive == (node.weighted_direction is not None), node
             add_amounts(direction_sum, node.weighted_direction or _NOTHING, 1)
@@ -388,6 +423,9 @@ class Tree:
                 if not self._is_stale and not self.totals.is_stale:
                     assert node.entry == self._ordering.entry(node)
         assert role.willing == willing
+        assert role.kinds == kinds
+        if role.groups is not None:
+            role.groups.check(role.order)
         assert role.alive == alive
         assert {n: p for n, p in role.direction_sum.items() if p} == direction_sum
         if role is not self.root:

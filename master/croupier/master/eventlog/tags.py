@@ -65,7 +65,7 @@ _KINDS: Final = (
         "is_on tolerance fair_timeout_s guarantee_timeout_s grace_s min_age_s earmark_s "
         "cooldown_s at_once",
     ),
-    Kind("Rules", Rules, "useful hold_s order seed scarce skips"),
+    Kind("Rules", Rules, "useful hold_s order seed scarce skips remembers_misfits"),
     Kind("Useful", Useful, "cpus mem"),
     Kind("Registry", records.Registry, "master agents frameworks roles tasks groups rules tokens"),
     Kind("MasterRecord", records.MasterRecord),

@@ -118,7 +118,7 @@ def engine_cluster(vector: Vector, policy: str, order: str = "arrival") -> Engin
     Raises:
         Unreadable: see `rule_of`.
     """
-    rules = Rules(hold_s=0.0, order=order, scarce=frozenset())
+    rules = Rules(hold_s=0.0, order=order, scarce=frozenset(), remembers_misfits=True)
     found = _engine_policy(vector, policy)
     try:
         return EngineCluster(forest_of(vector), vector.machines(), found, rules)

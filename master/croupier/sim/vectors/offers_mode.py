@@ -137,7 +137,7 @@ def _decliners(vector: Vector, accepting: str) -> EngineCluster:
     rest = [total - there for total, there in zip(vector.capacity, left, strict=True)]
     if min(rest) < 0:
         raise Unreadable("the machines have more than `capacity`")
-    rules = Rules(_AnyRemainder(), hold_s=0.0, scarce=frozenset())
+    rules = Rules(_AnyRemainder(), hold_s=0.0, scarce=frozenset(), remembers_misfits=True)
     cluster = EngineCluster(forest, [*machines, rest], Drf(), rules, declares=False)
     allocator, elsewhere = cluster.allocator, AgentId(f"a{len(machines)}")
     allocator.activate_agent(elsewhere, False)

@@ -245,7 +245,7 @@ class TestConstraints:
         fixture.agent("m", "cpus:1", "m", zone="a")
         fixture.agent("n", "cpus:1", "n", zone="b")
         for _ in range(5):
-            for grant in fixture.deal():
+            for grant in fixture.allocator.run(fixture.now):
                 fixture.decline(grant)
             fixture.allocator.revive(FrameworkId("f"))
         assert sorted(asked) == ["m", "n"]

@@ -8,7 +8,7 @@ from tests.harness.allocator_fixture import AllocatorFixture, want
 
 def test_many_frameworks_that_do_not_fit_do_not_block_the_loop() -> None:
     """Each deal passes over all of them; the visit ends after some, and continues later."""
-    fixture = AllocatorFixture()
+    fixture = AllocatorFixture(remembers=False)
     for number in range(1000):
         fixture.framework(f"large{number}", want("cpus:100"), roles=["r"])
     fixture.framework("small", want("cpus:0.001"), roles=["r"])
@@ -19,6 +19,16 @@ def test_many_frameworks_that_do_not_fit_do_not_block_the_loop() -> None:
     fixture.allocator.check()
     assert sum(slices) == 1000
     assert max(slices) < 150
+
+
+def test_misfits_take_nothing_of_a_visit() -> None:
+    fixture = AllocatorFixture()
+    for number in range(100):
+        fixture.framework(f"large{number}", want("cpus:100"), roles=["r"])
+    fixture.framework("small", want("cpus:0.001"), roles=["r"])
+    fixture.agent("m", "cpus:1")
+    slices = [fixture.allocator.run(0.0, budget=1) for _ in range(2)]
+    assert [len(grant.deals) for grants in slices for grant in grants] == [500, 500]
 
 
 def test_a_slice_deals_something_however_small_it_is() -> None:

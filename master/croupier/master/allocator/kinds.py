@@ -1,0 +1,118 @@
+"""Kinds of demand: the part of a leaf's demand that decides which agents can ever serve it.
+
+A kind is a list of units with their constraints. Leaves that wait for the same share one kind, and
+what is learned about the kind holds for all of them; see `profiles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.model.attributes import Constraint
+from croupier.model.resources import Resources
+
+Part = tuple[Resources, tuple[Constraint, ...]]
+# The constraint that each part of a kind fails; None if its unit is too large.
+Unmet = tuple[Constraint | None, ...]
+# The kinds of the leaves at or below a node; None if they are many.
+Signature = frozenset["Kind"] | None
+
+
+class Kind:
+    """Units with their constraints, shared by the leaves that wait for them.
+
+    Attributes:
+        parts: each unit with its constraints; empty for whole remainders.
+        alone: the signature of a leaf of this kind.
+        users: how many leaves are of this kind.
+    """
+
+    __slots__ = ("alone", "parts", "users")
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self.alone: frozenset[Kind] = frozenset((self,))
+        self.users = 0
+
+    def misfit(self, total: Resources, facts: Mapping[str, str]) -> Unmet | None:
+        """Return why an agent can never serve any part; None if it may serve one."""
+        found: list[Constraint | None] = []
+        for unit, constraints in self.parts:
+            unmet = next((each for each in constraints if not each.holds(facts)), None)
+            if unmet is None and unit.units_within(total, 1):
+                return None
+            found.append(unmet)
+        return tuple(found)
+
+    def steps(self, facts: Mapping[str, str]) -> int:
+        """Return the most steps that the constraints' patterns take on these attributes."""
+        return sum(each.steps(facts) for _, constraints in self.parts for each in constraints)
+
+
+# Whole remainders.
+ANY = Kind(())
+
+
+class Kinds:
+    """All kinds in use."""
+
+    def __init__(self) -> None:
+        self._by_parts: dict[tuple[Part, ...], Kind] = {}
+        # How many constraints of kinds in use name each attribute.
+        self._named: dict[str, int] = {}
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """A number that changes when a constraint names an attribute for the first time."""
+        return self._version
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The attributes that constraints name."""
+        return self._named
+
+    def take(self, pending: Sequence[PendingDemand] | None) -> Kind:
+        """Return the kind of this pending demand, with one user more."""
+        parts = tuple(map(part_of, counting(pending or ())))
+        if not parts:
+            return ANY
+        kind = self._by_parts.get(parts)
+        if kind is None:
+            kind = self._by_parts[parts] = Kind(parts)
+            for name in _names(parts):
+                if name not in self._named:
+                    self._version += 1
+                self._named[name] = self._named.get(name, 0) + 1
+        kind.users += 1
+        return kind
+
+    def release(self, kind: Kind) -> None:
+        """Count one user less; a kind without users is forgotten."""
+        if kind is ANY:
+            return
+        kind.users -= 1
+        if kind.users:
+            return
+        del self._by_parts[kind.parts]
+        for name in _names(kind.parts):
+            self._named[name] -= 1
+            if not self._named[name]:
+                del self._named[name]
+
+
+def part_of(pending: PendingDemand) -> Part:
+    """Return the unit and the constraints."""
+    return pending.demand.unit, pending.demand.constraints
+
+
+def counting(pending: Sequence[PendingDemand]) -> Sequence[PendingDemand]:
+    """Return the pending demand that makes up the kind: units may be left of it, now or later."""
+    if len(pending) < 2:
+        return pending
+    return [each for each in pending if each.demand.count != 0]
+
+
+def _names(parts: Iterable[Part]) -> list[str]:
+    return [each.attribute for _, constraints in parts for each in constraints]

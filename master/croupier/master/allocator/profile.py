@@ -1,0 +1,85 @@
+"""A profile: what agents with equal totals and attributes can never serve; see `profiles`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from heapq import merge
+
+from croupier.master.allocator.groups import Entry, Group, Groups
+from croupier.master.allocator.kinds import Kind, Unmet
+from croupier.master.allocator.node import Branch
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+
+# How many branches a profile keeps the open groups of.
+_MOST_BRANCHES = 4_096
+# A branch with fewer children is searched as a whole.
+_FEW = 8
+
+
+class Profile:
+    """Agents with equal totals and attributes.
+
+    Attributes:
+        total: the resources of each of them.
+        facts: their attributes that constraints name.
+        agents: how many there are.
+        misfits: the kinds that no agent of the profile can serve, and why.
+        visits: the latest pass that visited one, how many it visited, the last agent, and the
+            number of that visit among all visits.
+    """
+
+    __slots__ = ("_is_stale", "_open", "agents", "facts", "misfits", "total", "visits")
+
+    def __init__(self, total: Resources, facts: frozenset[tuple[str, str]]) -> None:
+        self.total, self.facts = total, facts
+        self.agents = 0
+        self.misfits: dict[Kind, Unmet] = {}
+        self.visits: tuple[int, int, AgentId, int] = (0, 0, AgentId(""), 0)
+        # By the groups of a branch: their version, and those that have other kinds than misfits.
+        self._open: dict[Groups, tuple[int, list[Group]]] = {}
+        self._is_stale = False
+
+    def begin(self) -> None:
+        """Begin a visit: from now on, skip what the visits before it learned."""
+        if self._is_stale or len(self._open) > _MOST_BRANCHES:
+            self._open.clear()
+            self._is_stale = False
+
+    def visited(self, agent_id: AgentId, pass_number: int, number: int) -> None:
+        """Note a visit of a pass, with its number among all visits."""
+        latest, count, _, _ = self.visits
+        self.visits = pass_number, count + 1 if latest == pass_number else 1, agent_id, number
+
+    def learn(self, kind: Kind, unmet: Unmet) -> None:
+        """Remember a misfit."""
+        self.misfits[kind] = unmet
+        self._is_stale = True
+
+    def forget(self) -> None:
+        """Forget all misfits."""
+        self.misfits.clear()
+        self._is_stale = True
+
+    def skips_all(self, kinds: Collection[Kind]) -> bool:
+        """Return whether all of these kinds are misfits."""
+        misfits = self.misfits
+        return all(kind in misfits for kind in kinds)
+
+    def entries(self, branch: Branch) -> Iterable[Entry]:
+        """Return entries of the branch in order, without most that have misfits only."""
+        whole = branch.order
+        if not self.misfits or len(whole) < _FEW:
+            return whole
+        groups = branch.groups
+        if groups is None:
+            groups = branch.groups = Groups(whole)
+        known = self._open.get(groups)
+        if known is None or known[0] != groups.version:
+            known = self._open[groups] = groups.version, groups.without(self.misfits)
+        found = known[1]
+        if len(found) < 2:
+            return found[0] if found else ()
+        # To merge many groups costs more than to pass over a few nodes.
+        is_worth_it = len(whole) - sum(map(len, found)) > 2 * len(found)
+        return merge(*found) if is_worth_it else whole

@@ -1,0 +1,138 @@
+"""Profiles: what each agent can never serve, remembered for all agents alike.
+
+A demand is a misfit on an agent if no unit of it fits in the agent's total, or the agent fails a
+constraint. Only a change of the demand, or of the agent's total or attributes, ends that: not free
+resources, filters, limits or time. Agents with equal totals, and with equal values of the
+attributes that constraints name, have one profile. A profile remembers the kinds of demand that
+visits found to be misfits. Later visits pass over all leaves of these kinds without a look at them.
+
+So such a leaf is not told the reason at each visit: it is worked out from the profiles' visits when
+an operator asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from croupier.master.allocator.agent_pool import PooledAgent
+from croupier.master.allocator.kinds import ANY, Kinds, Unmet, part_of
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.profile import Profile
+from croupier.master.allocator.reasons import Case, Cause
+from croupier.master.allocator.rejections import Shortage, Text
+from croupier.model.attributes import Constraint
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+
+# How many misfits all profiles remember together, some 100 bytes each, before they start again.
+MOST_MISFITS: Final = 500_000
+# The most steps of matching patterns, of some 5 ns each, in one answer to an operator.
+_STEPS: Final = 1_000_000
+
+
+class Profiles:
+    """The profiles of all agents."""
+
+    def __init__(self, kinds: Kinds, *, remembers: bool = True) -> None:
+        """Begin empty; without `remembers`, nothing is ever learned."""
+        self._kinds = kinds
+        self._remembers = remembers
+        self._by_key: dict[tuple[Resources, frozenset[tuple[str, str]]], Profile] = {}
+        self._learned = 0
+        self.visits = 0
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def of(self, agent: PooledAgent) -> Profile:
+        """Return the agent's profile."""
+        version = self._kinds.version
+        if agent.profile is not None and agent.profile_version == version:
+            return agent.profile
+        named = self._kinds.named
+        facts = frozenset((name, text) for name, text in agent.facts.items() if name in named)
+        key = agent.total, facts
+        profile = self._by_key.get(key)
+        if profile is None:
+            profile = self._by_key[key] = Profile(*key)
+        if agent.profile is not profile:
+            self.release(agent)
+            profile.agents += 1
+            agent.profile = profile
+        agent.profile_version = version
+        return profile
+
+    def release(self, agent: PooledAgent) -> None:
+        """Forget the profile of an agent that changed or is removed."""
+        profile, agent.profile = agent.profile, None
+        if profile is not None:
+            profile.agents -= 1
+            if not profile.agents:
+                self._learned -= len(profile.misfits)
+                del self._by_key[profile.total, profile.facts]
+
+    def visit(self, profile: Profile, agent_id: AgentId, pass_number: int) -> None:
+        """Note a visit to an agent of the profile."""
+        if self._remembers:
+            self.visits += 1
+            profile.visited(agent_id, pass_number, self.visits)
+
+    def learn(self, profile: Profile, leaf: Leaf, unmet: Sequence[Constraint | None]) -> None:
+        """Remember that the profile can never serve leaves of this kind."""
+        if self._learned >= MOST_MISFITS:
+            for each in self._by_key.values():
+                each.forget()
+            self._learned = 0
+        profile.learn(leaf.kind, tuple(unmet))
+        self._learned += 1
+
+    def may_learn(self, leaf: Leaf) -> bool:
+        """Return whether a misfit of this leaf may be remembered."""
+        return self._remembers and leaf.kind is not ANY
+
+    def cases(self, leaf: Leaf) -> dict[Cause, Case]:
+        """Return why visits passed the leaf over as a misfit. O(profiles)."""
+        found: dict[Cause, Case] = {}
+        latest: dict[Cause, int] = {}
+        steps = _STEPS
+        for profile in self._by_key.values() if leaf.kind is not ANY else ():
+            pass_number, count, agent_id, number = profile.visits
+            if number <= leaf.reasons.since:
+                continue
+            unmet = profile.misfits.get(leaf.kind)
+            if unmet is None and steps > 0:
+                facts = dict(profile.facts)
+                steps -= leaf.kind.steps(facts)
+                unmet = leaf.kind.misfit(profile.total, facts)
+            if unmet is None:
+                continue
+            cause, detail = _rejection(leaf, unmet, profile.total)
+            before = found.get(cause)
+            if before is not None and before[0] == pass_number:
+                count += before[1]
+            if number > latest.get(cause, 0):
+                latest[cause] = number
+                found[cause] = pass_number, count, agent_id, detail
+            elif before is not None and before[0] == pass_number:
+                found[cause] = pass_number, count, before[2], before[3]
+        return found
+
+    def check(self, agents: Iterable[PooledAgent]) -> None:
+        """Assert that each agent has its profile, and count misfits."""
+        counts = Counter(agent.profile for agent in agents if agent.profile is not None)
+        assert counts == {each: each.agents for each in self._by_key.values()}
+        assert all(agent.profile is None or agent.profile.total == agent.total for agent in agents)
+        assert self._learned == sum(len(each.misfits) for each in self._by_key.values())
+
+
+def _rejection(leaf: Leaf, unmet: Unmet, total: Resources) -> tuple[Cause, object]:
+    """Return the rejection of the leaf's first shape of which units are left."""
+    failed = dict(zip(leaf.kind.parts, unmet, strict=True))
+    waiting = [each for each in leaf.pending or () if part_of(each) in failed]
+    pending = next((each for each in waiting if each.left), waiting[0])
+    constraint = failed[part_of(pending)]
+    if constraint is not None:
+        return Cause.CONSTRAINT, Text("does not pass {}", constraint)
+    return Cause.DOES_NOT_FIT, Shortage(pending.demand.unit, pending.least, total, total)

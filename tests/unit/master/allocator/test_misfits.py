@@ -1,0 +1,183 @@
+"""Demand that an agent can never serve is remembered, and forgotten when it changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.allocator import Cause, Rules
+from croupier.master.allocator import profiles as profiles_module
+from croupier.master.allocator.agent_allocation import AgentAllocation
+from croupier.model.attributes import equals
+from croupier.model.ids import AgentId, FrameworkId
+from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
+
+LARGE = want("cpus:8", 1)
+F = FrameworkId("f0")
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which every check of a framework against an agent is added."""
+    found: list[str] = []
+    check = AgentAllocation._check
+
+    def counted(visit: AgentAllocation, leaf: object) -> object:
+        before = visit.checks
+        result = check(visit, leaf)  # type: ignore[arg-type]
+        if visit.checks > before:
+            found.append(f"{leaf} {visit._agent.agent_id}")
+        return result
+
+    monkeypatch.setattr(AgentAllocation, "_check", counted)
+    return found
+
+
+def waiting(frameworks: int = 20, *, one_role: bool = True) -> AllocatorFixture:
+    """Return frameworks that wait for agents of 8 cpus in zone a; all were visited once."""
+    fixture = AllocatorFixture()
+    fixture.agent("m", "cpus:4", zone="a")
+    fixture.agent("n", "cpus:8", zone="b")
+    for number in range(frameworks):
+        demand = want("cpus:8", 1, equals("zone", "a"))
+        fixture.framework(f"f{number}", demand, roles=["r"] if one_role else ())
+    assert fixture.deal() == []
+    return fixture
+
+
+@pytest.mark.parametrize("one_role", [True, False])
+def test_one_framework_of_a_kind_is_checked_once_on_agents_alike(
+    checks: list[str], one_role: bool
+) -> None:
+    fixture = waiting(one_role=one_role)
+    assert len(checks) == 2
+    fixture.agent("m2", "cpus:4", zone="a")
+    fixture.agent("n2", "cpus:8", zone="b")
+    fixture.framework("g", want("cpus:1", 1), roles=["r"])
+    checks.clear()
+    assert fixture.takers() == ["g"]
+    assert [each for each in checks if "g" not in each] == []
+
+
+def test_it_is_dealt_an_agent_that_comes() -> None:
+    fixture = waiting()
+    fixture.agent("o", "cpus:8", zone="a")
+    assert fixture.takers() == ["f0"]
+
+
+def test_it_is_dealt_an_agent_that_grows_or_changes_its_attributes() -> None:
+    fixture = waiting()
+    fixture.allocator.change_agent(AgentId("m"), amount("cpus:8"), "", {"zone": "a"})
+    assert fixture.dealt() == ["f0 m cpus:8"]
+    fixture.allocator.change_agent(AgentId("n"), amount("cpus:8"), "", {"zone": "a"})
+    assert fixture.dealt() == ["f1 n cpus:8"]
+
+
+def test_an_agent_that_shrinks_is_a_misfit() -> None:
+    fixture = AllocatorFixture()
+    fixture.framework("f0", LARGE)
+    fixture.agent("m", "cpus:8")
+    (grant,) = fixture.deal()
+    fixture.decline(grant)
+    fixture.allocator.change_agent(AgentId("m"), amount("cpus:4"), "", {})
+    assert fixture.deal() == []
+    assert fixture.causes("f0") == [Cause.DOES_NOT_FIT]
+
+
+def test_it_is_dealt_agents_after_its_demand_changed() -> None:
+    fixture = waiting()
+    fixture.demand("f7", want("cpus:8", 1))
+    assert fixture.dealt() == ["f7 n cpus:8"]
+    fixture.demand("f8", LARGE, want("cpus:1", 1))
+    assert fixture.dealt() == ["f8 m cpus:1"]
+
+
+def test_a_constraint_on_another_attribute_tells_agents_apart() -> None:
+    fixture = waiting()
+    fixture.agent("o", "cpus:4", zone="a", rack="r1")
+    fixture.agent("p", "cpus:4", zone="a", rack="r2")
+    fixture.framework("g", want("cpus:1", None, equals("rack", "r2")))
+    assert fixture.dealt() == ["g p cpus:4"]
+    assert fixture.causes("g") == [] or Cause.CONSTRAINT not in fixture.causes("f0", "p")
+
+
+def test_a_shape_that_is_met_does_not_keep_the_others_in_sight(checks: list[str]) -> None:
+    fixture = AllocatorFixture()
+    fixture.agent("m", "cpus:4")
+    fixture.framework("f0", want("cpus:1", 1), LARGE)
+    (grant,) = fixture.deal()
+    fixture.accept(grant)
+    fixture.agent("n", "cpus:4")
+    fixture.deal()
+    checks.clear()
+    fixture.agent("n2", "cpus:4")
+    assert fixture.deal() == []
+    assert checks == []
+    assert "needs cpus:8" in fixture.why("f0")
+
+
+def test_demand_that_fits_only_an_empty_agent_is_checked_at_each_visit(checks: list[str]) -> None:
+    fixture = AllocatorFixture(rules=Rules())
+    fixture.agent("m", "cpus:4")
+    fixture.framework("g", want("cpus:1"))
+    taken = fixture.fill()
+    fixture.framework("f0", want("cpus:4", 1))
+    fixture.finish(taken[0], "cpus:1")
+    checks.clear()
+    fixture.deal()
+    assert "<Leaf f0> m" in checks
+
+
+def test_profiles_go_with_their_agents() -> None:
+    fixture = waiting()
+    fixture.agent("m2", "cpus:4", zone="a")
+    fixture.deal()
+    assert len(fixture.allocator._profiles) == 2
+    for name in ("m", "m2", "n"):
+        fixture.allocator.remove_agent(AgentId(name))
+    fixture.allocator.check()
+    assert len(fixture.allocator._profiles) == 0
+
+
+def test_kinds_go_with_their_frameworks() -> None:
+    fixture = waiting(3)
+    for number in range(3):
+        fixture.allocator.remove_framework(FrameworkId(f"f{number}"))
+    assert not fixture.tree.kinds._by_parts
+    assert not fixture.tree.kinds.named
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles_module, "MOST_MISFITS", 10)
+    fixture = AllocatorFixture()
+    for number in range(5):
+        fixture.agent(f"m{number}", f"cpus:{number + 1}")
+    for number in range(50):
+        fixture.framework(f"f{number}", want(f"cpus:{number + 10}", 1))
+        assert fixture.deal() == []
+        assert fixture.allocator._profiles._learned <= 10
+    # What is forgotten is worked out for an operator.
+    assert "agent m4: needs cpus:10, but the agent has only cpus:5 in all" in fixture.why("f0")
+    fixture.framework("g", want("cpus:1", 1))
+    assert fixture.takers() == ["g"]
+
+
+def test_groups_that_are_empty_are_dropped() -> None:
+    fixture = waiting()
+    for number in range(40):
+        fixture.demand(f"f{number % 20}", want(f"cpus:{number + 9}", 1))
+        fixture.agent(f"m{number}", "cpus:4")
+        fixture.deal()
+    groups = fixture.tree.roles[next(iter(fixture.tree.roles))].groups
+    assert groups is not None
+    assert len(groups._groups) <= 2 * 20 + 8
+
+
+def test_limits_and_misfits_are_told_apart() -> None:
+    fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:2")})
+    fixture.framework("f0", want("cpus:3", 1), roles=["r"])
+    fixture.agent("m", "cpus:2")
+    assert fixture.deal() == []
+    assert fixture.causes("f0") == [Cause.DOES_NOT_FIT]
+    fixture.agent("n", "cpus:4")
+    assert fixture.deal() == []
+    assert fixture.causes("f0") == [Cause.LIMIT]
