@@ -38,7 +38,8 @@ class Template:
             Resources(scalars),
             count,
             (*self.spec.conditions(), *_avoiding(spread, sorted(avoided))),
-            max_per_offer=1 if spread else None,
+            # Instances go to different agents where they can.
+            max_per_offer=1,
         )
 
     def task(self, service: str, instance: Instance, health: Health, resources: Resources) -> Task:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from croupier.ctl.service.core.rollout import Rollout, RolloutState
-from croupier.ctl.service.core.rules import Health, Rules, Version
+from croupier.ctl.service.core.rules import MAX_INSTANCES, Health, Rules, Version
 from croupier.ctl.service.core.state import Service
-from croupier.model.errors import Conflict
+from croupier.model.errors import Conflict, InvalidRequest
 
 
 def apply(
@@ -34,13 +34,24 @@ def apply(
     return True
 
 
+def is_rejected(service: Service, digest: str) -> bool:
+    """Return whether the latest update was to this content, and was rolled back."""
+    version = service.versions.get(service.rollout.version)
+    is_back = service.rollout.state in (RolloutState.ROLLING_BACK, RolloutState.ROLLED_BACK)
+    return is_back and version is not None and version.digest == digest
+
+
 def scale(service: Service, instances: int) -> None:
     """Set the number of instances, until a file is applied.
 
     Raises:
+        InvalidRequest: if there cannot be that many.
         Conflict: if the service is stopping.
     """
     _check_runs(service)
+    if not 0 <= instances <= MAX_INSTANCES:
+        raise InvalidRequest(f"a service has between 0 and {MAX_INSTANCES} instances")
+    service.news.append(f"scaled from {service.rules.instances} to {instances} instances")
     service.rules = replace(service.rules, instances=instances)
 
 

@@ -237,7 +237,7 @@ def _finish_rollout(service: Service, now: float) -> None:
 
 
 def _forget_versions(service: Service) -> None:
-    kept = {service.target, service.stable, service.previous}
+    kept = {service.target, service.stable, service.previous, service.rollout.version}
     for number in [each for each in service.versions if each not in kept]:
         del service.versions[number]
 

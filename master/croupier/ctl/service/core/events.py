@@ -95,7 +95,7 @@ def on_check(service: Service, task_id: str, *, passed: bool, text: str, now: fl
 def _on_end(service: Service, instance: Instance, status: TaskStatus, now: float) -> None:
     service.remove(instance.task_id)
     slot = service.slots.get(instance.slot)
-    text = _end_text(status)
+    text = str(instance.stop) if instance.is_stopping else _end_text(status)
     if instance.stop is not Stop.UNREACHABLE:
         service.news.append(f"{_label(instance)}: ended: {text}")
     if slot is None or (instance.is_stopping and instance.stop is not Stop.PREEMPTED):
@@ -118,6 +118,9 @@ def _adopt(service: Service, status: TaskStatus, now: float) -> Instance:
     found = re.match(r".*-([0-9]{1,6})-v[0-9]+-", status.task_id)
     index = int(found[1]) if found else service.rules.instances
     instance = Instance(status.task_id, index, 0, now, agent_id=status.agent_id)
+    if status.state is TaskState.RUNNING:
+        # It ran before, and nothing else is known of it: it counts as available at once.
+        instance.running_since = instance.healthy_since = now - service.rules.update.settle_s
     slot = service.slots.get(index)
     if slot is not None and not any(not each.is_stopping for each in service.members(index)):
         slot.assign(0, now)
@@ -127,14 +130,11 @@ def _adopt(service: Service, status: TaskStatus, now: float) -> Instance:
 
 
 def _end_text(status: TaskStatus) -> str:
+    if status.message:
+        return status.message[:200]
     if status.exit_code is not None:
-        how = f"exit code {status.exit_code}"
-    elif status.signal is not None:
-        how = f"signal {status.signal}"
-    else:
-        how = status.state.name
-    why = status.message if status.message and status.message != how else ""
-    return how if not why else f"{how}: {why[:200]}"
+        return f"exit code {status.exit_code}"
+    return status.state.name if status.signal is None else f"signal {status.signal}"
 
 
 def _label(instance: Instance) -> str:

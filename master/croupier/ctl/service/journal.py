@@ -1,0 +1,34 @@
+"""What a controller says: to its terminal or log, and to commands that follow it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from croupier.ctl.terminal import print_lines
+
+KEPT: Final = 500
+
+
+class Journal:
+    """Numbered lines, of which the latest 500 are kept."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._lines: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self._next = 1
+
+    def write(self, line: str) -> None:
+        """Print a line, and keep it."""
+        print_lines(f"{self._service}: {line}")
+        self._lines.append((self._next, line))
+        self._next += 1
+
+    @property
+    def last(self) -> int:
+        """The number of the latest line; 0 before the first."""
+        return self._next - 1
+
+    def since(self, number: int) -> list[str]:
+        """Return the lines after line `number`."""
+        return [line for each, line in self._lines if each > number]
