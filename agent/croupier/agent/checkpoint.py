@@ -11,11 +11,9 @@ written, but no new task is started.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +40,14 @@ from croupier.agent.work_dir import RESTART
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.health import CHECKPOINT, DISK, Problem
 from croupier.process.durable_files import replace_file, sync_directory, write_all
+from croupier.process.writer_thread import WriterThread
 
 NAME = "checkpoint.log"
 # Bytes of replaced records that make a rewrite worthwhile.
 SLACK_BYTES = 4 * 1024 * 1024
 LINES_AT_ONCE = 100
+# Records of a commit that takes about as long as one of a single record.
+SHORT = 16
 # Lazy records that are deferred at most.
 MOST_LAZY = 1000
 
@@ -83,7 +84,7 @@ class Checkpoint:
         self._rewrite_at = SLACK_BYTES
         self._lazy: list[Record] = []
         self._is_broken = False
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._thread = WriterThread("checkpoint")
 
     @classmethod
     def open(cls, directory: Path, *, lenient: bool = False) -> tuple[Checkpoint, Loaded]:
@@ -145,13 +146,11 @@ class Checkpoint:
         batch, self._lazy = _with_one_position([*self._lazy, *records]), []
         if not batch:
             return 0
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._commit, batch)
+        return await self._thread.run(lambda: self._commit(batch), is_short=len(batch) <= SHORT)
 
     async def check(self) -> list[Problem]:
         """Check that the log is still at its path, and that the disk has space."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._check)
+        return await self._thread.run(self._check)
 
     def mark_incomplete(self) -> None:
         """Mark the log as incomplete for the next start."""

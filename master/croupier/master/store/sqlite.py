@@ -6,12 +6,10 @@ and no error quotes a record.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +24,16 @@ from croupier.master.store.sqlite_table import StoredRow
 from croupier.master.store.wal import damage
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
+from croupier.process.writer_thread import WriterThread
 
 WHAT_TO_DO = (
     "restore it from a backup together with its -wal file; or, to begin a new cluster, move both"
     " away and start with --recover=new-cluster: nothing is left of the old one, and its agents"
     " join after croupier-agent --recover=cleanup"
 )
+
+# Records of a commit that takes about as long as one of a single record.
+SHORT = 16
 
 T = TypeVar("T")
 
@@ -51,7 +53,7 @@ class SqliteStore:
         """
         self._path, self._may_begin_anew = path, may_begin_anew
         self._log_path = path.with_name(path.name + "-wal")
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._thread = WriterThread("store")
         self._connection: sqlite3.Connection | None = None
         # Device and inode of each open file.
         self._inodes: dict[Path, tuple[int, int]] = {}
@@ -65,7 +67,7 @@ class SqliteStore:
 
     async def commit(self, records: Sequence[Record]) -> None:
         """See `Store`."""
-        await self._in_thread(lambda: self._commit(records))
+        await self._thread.run(lambda: self._commit(records), is_short=len(records) <= SHORT)
 
     async def mark(self, position: StorePosition) -> None:
         """See `Store`. Writes the marker."""
@@ -81,7 +83,7 @@ class SqliteStore:
         self._thread.shutdown()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await self._thread.run(work)
 
     def _load(self) -> Registry:
         try:
