@@ -63,8 +63,8 @@ async def test_output_and_exit_code_are_the_commands(master: Master, agent: Task
     async with started("run", "--master", master.address, *argv, "--", "prog", "-n", "x") as run:
         await master.subscribed()
         assert str(master.demand) == "1 <cpus:0.5;mem:64MB>"
-        master.offer("cpus:4;mem:1GB", http_address=agent.address)
-        (task,) = (await master.next_call("accept")).tasks
+        await master.place(http_address=agent.address)
+        (task,) = (await master.next_call("submit")).tasks
         await play(master, agent, code=7)
         done = await ended(run)
     assert done == Ended(7, "out\nno newline", "err\n")
@@ -83,8 +83,8 @@ async def test_limits_go_to_agents_that_enforce_them(master: Master, agent: Task
         assert master.demand is not None
         (constraint,) = master.demand.constraints
         assert str(constraint) == "isolation has images, memory, namespaces, no-network, pids"
-        master.offer("cpus:1;mem:128MB", http_address=agent.address)
-        (task,) = (await master.next_call("accept")).tasks
+        await master.place(http_address=agent.address)
+        (task,) = (await master.next_call("submit")).tasks
         await master.update("run-0", TaskState.RUNNING)
         reason, message = Reason.MEMORY_LIMIT, "it took 1 GB, its limit"
         await master.update("run-0", TaskState.FAILED, signal=9, reason=reason, message=message)
@@ -98,7 +98,7 @@ async def test_limits_go_to_agents_that_enforce_them(master: Master, agent: Task
 async def test_the_framework_is_torn_down(master: Master, agent: TaskOutputs) -> None:
     async with started("run", "--master", master.address, "--", "true") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await play(master, agent)
         await master.next_call("teardown")
         assert (await ended(run)).code == 0
@@ -109,7 +109,7 @@ async def test_a_signal_is_exit_code_128_plus_its_number(
 ) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await play(master, agent, None, signal=9)
         assert await ended(run) == Ended(137, "", "")
 
@@ -118,8 +118,8 @@ async def test_shell_joins_the_words(master: Master, agent: TaskOutputs) -> None
     argv = ["run", "--master", master.address, "--shell", "--", "echo", "a;", "exit", "3"]
     async with started(*argv) as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
-        (task,) = (await master.next_call("accept")).tasks
+        await master.place(http_address=agent.address)
+        (task,) = (await master.next_call("submit")).tasks
         assert task.command.shell == "echo a; exit 3"
         await play(master, agent)
         assert (await ended(run)).code == 0
@@ -130,8 +130,8 @@ async def test_lines_of_several_tasks_have_prefixes(master: Master, agent: TaskO
         agent.texts[f"run-{index}", "stdout"] = f"one {index}\ntwo {index}".encode()
     async with started("run", "--master", master.address, "-n", "3", "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:2;mem:1GB", agent_id="a1", http_address=agent.address)
-        master.offer("cpus:4;mem:1GB", agent_id="a2", http_address=agent.address)
+        await master.place(agent_id="a1", http_address=agent.address)
+        await master.place(agent_id="a2", http_address=agent.address)
         for index, code in ((2, 5), (1, 4), (0, 0)):
             await play(master, agent, code, f"run-{index}")
         done = await ended(run)
@@ -147,7 +147,7 @@ async def test_hundreds_of_short_tasks_take_seconds(agent: TaskOutputs) -> None:
         async with started("run", "--master", master.address, *argv) as run:
             await master.subscribed()
             for number in range(10):
-                master.offer("cpus:2;mem:4GB", agent_id=f"a{number}", http_address=agent.address)
+                await master.place(agent_id=f"a{number}", http_address=agent.address)
             assert await ended(run, timeout_s=15.0) == Ended(0, "", "")
     assert len(agent.asked) == 400
 
@@ -160,7 +160,7 @@ async def test_the_output_of_all_tasks_is_followed_at_once(
     agent.texts = {(task_id, "stdout"): b"here\n" for task_id in agent.open_ended}
     async with started("run", "--master", master.address, "-n", "100", "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:100;mem:100GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         for index in range(100):
             await master.update(f"run-{index}", TaskState.RUNNING)
         assert run.stdout is not None
@@ -181,7 +181,7 @@ async def test_a_broken_connection_neither_loses_nor_repeats_output(
     agent.breaks["run-0", "stdout"] = 3
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await play(master, agent)
         done = await ended(run)
     assert (done.code, done.err) == (0, "")
@@ -195,7 +195,7 @@ async def test_a_stream_that_ends_before_its_task_is_opened_again(
     agent.texts = {("run-0", "stdout"): b"before\n"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
         assert run.stdout is not None
         assert await asyncio.wait_for(run.stdout.readline(), 20) == b"before\n"
@@ -224,7 +224,7 @@ async def test_output_is_read_from_an_agents_new_port(master: Master) -> None:
         async with serving_outputs() as before:
             before.texts = {("run-0", "stdout"): b"before\n"}
             before.open_ended = {"run-0"}
-            master.offer("cpus:1;mem:1GB", http_address=before.address)
+            await master.place(http_address=before.address)
             await master.update("run-0", TaskState.RUNNING)
             assert run.stdout is not None
             assert await asyncio.wait_for(run.stdout.readline(), 20) == b"before\n"
@@ -244,7 +244,7 @@ async def test_missing_output_is_reported_and_changes_no_exit_code(
     master.operator.answers[pb.ListAgentsRequest] = agents_at(agent.address)
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await play(master, agent)
         await eventually(lambda: len(agent.asked) > 6, timeout_s=20)
         agent.status = 404
@@ -257,7 +257,7 @@ async def test_missing_output_is_reported_and_changes_no_exit_code(
 async def test_unreadable_output_is_reported(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address="127.0.0.1:9")
+        await master.place(http_address="127.0.0.1:9")
         await play(master, TaskOutputs())
         done = await ended(run)
     assert done.code == 0
@@ -271,7 +271,7 @@ async def test_a_task_that_cannot_start_has_a_shells_exit_code(
     agent.knows_all = False
     async with started("run", "--master", master.address, "--", "nosuch") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         reason = Reason.CONTAINER_LAUNCH_FAILED
         message = "nosuch: not found"
         await master.update(
@@ -286,7 +286,7 @@ async def test_a_task_that_cannot_start_has_a_shells_exit_code(
 async def test_a_lost_task_is_reported_and_is_exit_code_1(master: Master, state: TaskState) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB")
+        await master.place()
         await master.update("run-0", state, message="why", from_master=True)
         assert await ended(run) == Ended(1, "", f"croupier run: run-0: {state.name}: why\n")
 
@@ -295,7 +295,7 @@ async def test_a_dropped_task_is_retried_three_times(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         for task_id in ("run-0", "run-0.2", "run-0.3", "run-0.4"):
-            master.offer("cpus:1;mem:1GB")
+            await master.place()
             await master.update(task_id, TaskState.DROPPED, from_master=True)
             if task_id != "run-0.4":
                 await master.next_call("update_demand")
@@ -308,9 +308,9 @@ async def test_a_stale_offer_is_retried(master: Master, agent: TaskOutputs) -> N
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         master.refuse_next(Conflict("the offer has expired"))
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.next_call("update_demand")
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await play(master, agent, 0, "run-0.2")
         assert await ended(run) == Ended(0, "", "")
 
@@ -319,7 +319,7 @@ async def test_a_task_that_is_refused_ends_the_run(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         master.refuse_next(InvalidRequest("no such thing as x"))
-        master.offer("cpus:1;mem:1GB")
+        await master.place()
         done = await ended(run)
     assert done.code == 1
     assert "no such thing as x" in done.err
@@ -339,7 +339,7 @@ async def test_a_signal_ends_the_tasks(
     agent.open_ended = {"run-0"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
         run.send_signal(number)
         await master.next_call("kill")
@@ -356,7 +356,7 @@ async def test_a_second_signal_ends_the_run_at_once(master: Master, agent: TaskO
     agent.open_ended = {"run-0"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
         run.send_signal(signal.SIGINT)
         await master.next_call("kill")
@@ -371,7 +371,7 @@ async def test_two_signals_at_once_count_as_one(master: Master, agent: TaskOutpu
     agent.open_ended = {"run-0"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
         run.send_signal(signal.SIGTERM)
         run.send_signal(signal.SIGINT)
@@ -387,7 +387,7 @@ async def test_the_loss_of_the_master_is_reported(agent: TaskOutputs) -> None:
     agent.open_ended = {"run-0"}
     async with Master() as master, started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
         await master.__aexit__()
         assert run.stderr is not None
@@ -411,7 +411,7 @@ async def test_a_closed_pipe_ends_the_run(master: Master, agent: TaskOutputs) ->
     agent.texts = {("run-0", "stdout"): b"line\n" * 1_000_000}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
         assert run.stdout is not None
         await asyncio.wait_for(run.stdout.readline(), 20)
@@ -457,9 +457,9 @@ async def test_a_run_ends_at_its_timeout(master: Master, agent: TaskOutputs) -> 
     words = ("--timeout", "1s", "--master", master.address)
     async with started("run", *words, "--", "x") as run:
         await master.subscribed()
-        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
-        await master.next_call("accept")
+        await master.next_call("submit")
         call = await master.next_call("kill")
         assert call.task_ids == ("run-0",)
         await master.update("run-0", TaskState.KILLED, signal=15)

@@ -35,7 +35,7 @@ async def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
 
     async def nothing() -> None: ...
 
-    monkeypatch.setattr(made, "_update_demand", nothing)
+    monkeypatch.setattr(made, "_submit_pending", nothing)
     return made
 
 
@@ -46,13 +46,15 @@ async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
     loop = asyncio.get_running_loop()
     limit = asyncio.create_task(limit_over(Limits(waiting_s=WAITING_S), launcher))
     [copy] = launcher.progress.launch(1)
-    launcher.launched_at = loop.time()
+    await launcher.on_update(
+        TaskStatus(FrameworkId("f"), TaskId("run-0"), AgentId("a1"), TaskState.STAGING)
+    )
     await asyncio.sleep(1.5 * WAITING_S)
     assert not limit.done(), "no copy is pending"
     waits_since = loop.time()
     task_id = TaskId("run-0")
     if state is None:
-        launcher._apply(copy, TaskVerdict(task_id, Conflict("a stale offer")))
+        launcher._apply(copy, TaskVerdict(task_id, Conflict("the queue is full")))
     else:
         status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state)
         await launcher.on_update(status)

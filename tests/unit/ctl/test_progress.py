@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from croupier.ctl.run.progress import MAX_DROPS, Progress, exit_code_of, warning_of
@@ -81,9 +83,20 @@ def test_any_other_end_is_a_warning_with_its_reason() -> None:
 def test_copies_are_launched_lowest_first_up_to_the_count() -> None:
     progress = Progress(3)
     assert [copy.task_id for copy in progress.launch(2)] == ["run-0", "run-1"]
-    assert progress.pending == 1
+    assert progress.unsubmitted == 1
     assert [copy.task_id for copy in progress.launch(9)] == ["run-2"]
     assert progress.launch(1) == []
+
+
+def test_a_queued_copy_is_pending_until_it_has_an_agent() -> None:
+    progress = Progress(2)
+    progress.launch(2)
+    assert progress.pending == 2
+    progress.on_status(status(TaskState.STAGING, "run-1"))
+    assert progress.pending == 1
+    progress.on_status(replace(status(TaskState.KILLED), agent_id=AgentId("")))
+    assert progress.pending == 0
+    assert not is_over(progress)
 
 
 def test_the_exit_code_is_the_first_by_index() -> None:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Self, TypeVar
 
-from croupier.master.core import on_agent, on_allocation, on_task
+from croupier.master.core import on_agent, on_allocation, on_submit, on_task
 from croupier.master.core.effects import Save, Send, SessionId
-from croupier.master.core.events import Register
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import (
     AgentFailed,
@@ -19,10 +18,12 @@ from croupier.master.core.messages import (
     ToFramework,
     Updated,
 )
+from croupier.master.core.task_queues import shape_of
+from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
-from croupier.model.isolation import Feature, Usage, known_features
+from croupier.model.isolation import Usage
 from croupier.model.resources import Resources
 from croupier.model.task import (
     MASTER_SEQUENCE,
@@ -30,6 +31,7 @@ from croupier.model.task import (
     TRANSITIONS,
     Reason,
     Source,
+    TaskInfo,
     TaskState,
     TaskStatus,
 )
@@ -37,6 +39,7 @@ from croupier.net.address import Address
 from croupier.net.task_scope import end
 from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
 from croupier.process.clock import SystemClock
+from croupier.sdk.testing.agents import Description, with_room
 from croupier.sdk.testing.core import Behaviour
 from croupier.sdk.testing.recorded import RecordedCall
 from croupier.sdk.testing.service import Service
@@ -224,23 +227,51 @@ class FakeMaster:
             raise Conflict(f"the framework is not subscribed in role {role!r}")
         core, allocator = self._service.core, self._service.core.state.allocator
         amount = Resources.parse(resources) if isinstance(resources, str) else resources
-        features = known_features(isolation) if isolation is not None else frozenset(Feature)
-        said = (hostname, dict(attributes or {}), http_address, features)
-        described = Register(SessionId(0), AgentId(agent_id), hostname, amount, *said[1:3])
-        agent = core.agent(replace(described, features=features))
-        try:
-            total = agent.total - allocator.queries.free(agent.agent_id) + amount
-        except ValueError as error:
-            raise Conflict(f"agent {agent_id} has that in use: {error}") from None
-        allocator.change_agent(agent.agent_id, total, *said[:2], features)
-        agent.total = total
-        if said != (agent.hostname, agent.attributes, agent.http_address, agent.features):
-            agent.introduce(*said)
+        said = Description(agent_id, hostname, attributes or {}, http_address, isolation)
+        agent = with_room(core, said, amount)
         own = framework.roles[0] if role is None else Role(role)
         grant = allocator.charges.grant(framework.framework_id, own, agent.agent_id, amount)
         offered = on_allocation.offer(core.state, grant, lease_s, core.now())
         core.perform(chain([Save(agent.record())], offered))
         return next(reversed(framework.offers))
+
+    async def place(
+        self,
+        *task_ids: str,
+        agent_id: str = "a1",
+        hostname: str = "h1",
+        attributes: Mapping[str, str] | None = None,
+        http_address: str = "",
+        isolation: Iterable[str] | None = None,
+    ) -> list[TaskInfo]:
+        """Wait until these submitted tasks are queued, and launch them on an agent.
+
+        Without ids, launch all that are queued, at least one. The agent gets room for them,
+        whatever their constraints say; the other arguments are those of `offer`.
+
+        Returns:
+            The tasks, in order.
+        """
+        found = await self._until(lambda: self._queued(task_ids), f"queued {task_ids or 'tasks'}")
+        said = Description(agent_id, hostname, attributes or {}, http_address, isolation)
+        core = self._service.core
+        for task in found:
+            assert task.queued is not None
+            agent = with_room(core, said, task.info.resources)
+            shape = shape_of(task.info, task.queued.placement)
+            place = (task.framework_id, task.role, agent.agent_id)
+            grant = core.state.allocator.charges.grant(*place, task.info.resources, shape)
+            launched = on_submit.launch_on(core.state, grant, (task,), core.now())
+            core.perform(chain([Save(agent.record())], launched))
+        return [task.info for task in found]
+
+    def _queued(self, task_ids: tuple[str, ...]) -> list[Task] | None:
+        """Return the named tasks if all are queued; without names, all that are queued."""
+        framework = self._service.framework
+        queued = {task.task_id: task for task in framework.queues} if framework is not None else {}
+        if not all(task_id in queued for task_id in task_ids):
+            return None
+        return [queued[TaskId(task_id)] for task_id in task_ids or queued] or None
 
     def rescind(self, offer_id: str, reason: str = "the test says so") -> None:
         """Rescind an offer."""

@@ -130,6 +130,7 @@ class Run:
 
     async def _tear_down(self, session: asyncio.Task[None]) -> None:
         """Remove the framework, and with it every task that is left."""
+        self._launcher.give_up()
         try:
             if not session.done():
                 await self._launcher.stop(teardown=self._launcher.framework_id is not None)

@@ -1,7 +1,8 @@
 """The state of each copy of the command, and the exit code of all. Pure.
 
-Rule: a copy is pending, launched or ended. Only a copy that never ran becomes pending again: its
-agent dropped it, up to three times, or its offer was void.
+Rule: a copy is pending, launched or ended. A launched copy is queued at the master until it has
+an agent. Only a copy that never ran becomes pending again: its agent dropped it, up to three times,
+or the master could not queue it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Copy:
     """One copy of the command.
 
     Attributes:
-        tries: the number of launches, which makes each task id unique.
+        tries: the number of submissions, which makes each task id unique.
         drops: the number of launches that an agent dropped.
         code: the exit code as in a shell, once it has ended.
     """
@@ -56,12 +57,18 @@ class Progress:
         self.copies = [Copy(index) for index in range(count)]
         self._pending = list(range(count))
         self._by_task: dict[str, Copy] = {}
+        self._queued: set[str] = set()
         self._ended = 0
         self._is_given_up = False
 
     @property
     def pending(self) -> int:
-        """The number of copies that wait to be launched."""
+        """The number of copies that wait for an agent, at the master or to be submitted."""
+        return 0 if self._is_given_up else len(self._pending) + len(self._queued)
+
+    @property
+    def unsubmitted(self) -> int:
+        """The number of copies that wait to be submitted."""
         return len(self._pending)
 
     @property
@@ -84,18 +91,20 @@ class Progress:
         return self._by_task.get(task_id)
 
     def launch(self, count: int) -> list[Copy]:
-        """Launch up to `count` pending copies, lowest first, each with a new task id."""
+        """Submit up to `count` pending copies, lowest first, each with a new task id."""
         taken = [heapq.heappop(self._pending) for _ in range(min(count, len(self._pending)))]
         copies = [self.copies[index] for index in taken]
         for copy in copies:
             copy.state = CopyState.LAUNCHED
             copy.tries += 1
             self._by_task[copy.task_id] = copy
+            self._queued.add(copy.task_id)
         return copies
 
     def put_back(self, copy: Copy) -> None:
         """Make a launched copy that never ran pending again."""
         assert copy.state is CopyState.LAUNCHED
+        self._queued.discard(copy.task_id)
         del self._by_task[copy.task_id]
         if self._is_given_up:
             copy.state = CopyState.ENDED
@@ -115,6 +124,8 @@ class Progress:
         copy = self._by_task.get(status.task_id)
         if copy is None:
             return None
+        if status.agent_id:
+            self._queued.discard(status.task_id)
         if status.state is TaskState.UNKNOWN:
             self.put_back(copy)
         elif status.state is TaskState.DROPPED:
@@ -136,6 +147,7 @@ class Progress:
         return warning_of(copy.task_id, status)
 
     def _end(self, copy: Copy, code: int) -> None:
+        self._queued.discard(copy.task_id)
         del self._by_task[copy.task_id]
         copy.state, copy.code = CopyState.ENDED, code
 

@@ -14,6 +14,7 @@ from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, sum_of, total_of
@@ -94,17 +95,29 @@ class Charges:
         self._release(self._members.leaf(framework_id, role), amount.scalars)
 
     def grant(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        agent_id: AgentId,
+        amount: Resources,
+        shape: Shape | None = None,
     ) -> Grant:
         """Grant resources that the caller chose, past demand, filters and policy. O(log n).
+
+        With `shape` they are for one submitted task of that shape.
 
         Raises:
             ValueError: if that much is not free on the agent.
         """
         agent = self._agents.agents[agent_id]
         self._agents.set_free(agent, agent.free - amount)
-        number = self._tree.deal(self._members.leaf(framework_id, role), amount.scalars)
-        return Grant(framework_id, role, agent_id, amount, (), (number,))
+        leaf = self._members.leaf(framework_id, role)
+        number = self._tree.deal(leaf, amount.scalars)
+        if shape is None:
+            return Grant(framework_id, role, agent_id, amount, (), (number,))
+        leaf.queued[shape].outstanding += 1
+        units = ((shape.unit, 1),)
+        return Grant(framework_id, role, agent_id, amount, units, (number,), shape)
 
     def launch(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources

@@ -6,7 +6,7 @@ order and within the same limits; where it would make an offer, the task is laun
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from croupier.master.allocator.grant import Grant
@@ -112,9 +112,15 @@ def withdraw(state: State, framework: Framework, call: calls.Withdraw, now: floa
 def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
     """Launch the first queued tasks of the shape that was dealt."""
     assert grant.shape is not None
-    framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
     number = sum(units for _, units in grant.units)
-    tasks = framework.queues.first((grant.role, grant.shape), number)
+    tasks = state.frameworks[grant.framework_id].queues.first((grant.role, grant.shape), number)
+    yield from launch_on(state, grant, tasks, now)
+
+
+def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> Iterator[Effect]:
+    """Launch these queued tasks, for which the grant was made."""
+    assert grant.shape is not None
+    framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
     left, unused, launched = grant.resources, 0, []
     for task in tasks:
         framework.queues.remove(task)
