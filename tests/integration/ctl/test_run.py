@@ -62,9 +62,9 @@ async def test_output_and_exit_code_are_the_commands(master: Master, agent: Task
     argv = ["--cpus", "0.5", "--mem", "64MB", "--env", "A=b=c", "--name", "mine", "--role", "ads"]
     async with started("run", "--master", master.address, *argv, "--", "prog", "-n", "x") as run:
         await master.subscribed()
-        assert str(master.demand) == "1 <cpus:0.5;mem:64MB>"
+        call = await master.next_call("submit")
+        (task,) = call.tasks
         await master.place(http_address=agent.address)
-        (task,) = (await master.next_call("submit")).tasks
         await play(master, agent, code=7)
         done = await ended(run)
     assert done == Ended(7, "out\nno newline", "err\n")
@@ -80,9 +80,6 @@ async def test_limits_go_to_agents_that_enforce_them(master: Master, agent: Task
     argv += ["--image", "dir:/srv/root", "--max-completion", "60s"]
     async with started("run", "--master", master.address, *argv, "--", "prog") as run:
         await master.subscribed()
-        assert master.demand is not None
-        (constraint,) = master.demand.constraints
-        assert str(constraint) == "isolation has images, memory, namespaces, no-network, pids"
         await master.place(http_address=agent.address)
         (task,) = (await master.next_call("submit")).tasks
         await master.update("run-0", TaskState.RUNNING)
@@ -130,8 +127,8 @@ async def test_lines_of_several_tasks_have_prefixes(master: Master, agent: TaskO
         agent.texts[f"run-{index}", "stdout"] = f"one {index}\ntwo {index}".encode()
     async with started("run", "--master", master.address, "-n", "3", "--", "x") as run:
         await master.subscribed()
-        await master.place(agent_id="a1", http_address=agent.address)
-        await master.place(agent_id="a2", http_address=agent.address)
+        await master.place("run-0", agent_id="a1", http_address=agent.address)
+        await master.place("run-1", "run-2", agent_id="a2", http_address=agent.address)
         for index, code in ((2, 5), (1, 4), (0, 0)):
             await play(master, agent, code, f"run-{index}")
         done = await ended(run)
@@ -147,7 +144,8 @@ async def test_hundreds_of_short_tasks_take_seconds(agent: TaskOutputs) -> None:
         async with started("run", "--master", master.address, *argv) as run:
             await master.subscribed()
             for number in range(10):
-                await master.place(agent_id=f"a{number}", http_address=agent.address)
+                part = [f"run-{number * 20 + place}" for place in range(20)]
+                await master.place(*part, agent_id=f"a{number}", http_address=agent.address)
             assert await ended(run, timeout_s=15.0) == Ended(0, "", "")
     assert len(agent.asked) == 400
 
@@ -297,29 +295,23 @@ async def test_a_dropped_task_is_retried_three_times(master: Master) -> None:
         for task_id in ("run-0", "run-0.2", "run-0.3", "run-0.4"):
             await master.place()
             await master.update(task_id, TaskState.DROPPED, from_master=True)
-            if task_id != "run-0.4":
-                await master.next_call("update_demand")
-                assert master.demand is not None
-                assert master.demand.count == 1
         assert await ended(run) == Ended(1, "", "croupier run: run-0.4: DROPPED\n")
 
 
-async def test_a_stale_offer_is_retried(master: Master, agent: TaskOutputs) -> None:
+async def test_a_full_queue_is_retried(master: Master, agent: TaskOutputs) -> None:
+    master.refuse_next(Conflict("the queue is full"), "submit")
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.refuse_next(Conflict("the offer has expired"))
-        await master.place(http_address=agent.address)
-        await master.next_call("update_demand")
-        await master.place(http_address=agent.address)
+        await master.next_call("submit")
+        await master.place("run-0.2", http_address=agent.address)
         await play(master, agent, 0, "run-0.2")
         assert await ended(run) == Ended(0, "", "")
 
 
 async def test_a_task_that_is_refused_ends_the_run(master: Master) -> None:
+    master.refuse_next(InvalidRequest("no such thing as x"), "submit")
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        master.refuse_next(InvalidRequest("no such thing as x"))
-        await master.place()
         done = await ended(run)
     assert done.code == 1
     assert "no such thing as x" in done.err
@@ -389,6 +381,7 @@ async def test_the_loss_of_the_master_is_reported(agent: TaskOutputs) -> None:
         await master.subscribed()
         await master.place(http_address=agent.address)
         await master.update("run-0", TaskState.RUNNING)
+        await master.acknowledged("run-0", 1)
         await master.__aexit__()
         assert run.stderr is not None
         line = (await asyncio.wait_for(run.stderr.readline(), 20)).decode()

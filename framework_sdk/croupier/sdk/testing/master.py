@@ -353,9 +353,12 @@ class FakeMaster:
         [(agent_id, role)] = places
         self._send(PreemptRequested(wanted, agent_id, grace_s, role, reason))
 
-    def refuse_next(self, error: CroupierError) -> None:
-        """Refuse the next call but a heartbeat with `error`. For SUBSCRIBE it ends the stream."""
-        self._service.refusals.append(error)
+    def refuse_next(self, error: CroupierError, kind: str | None = None) -> None:
+        """Refuse the next call with `error`. For SUBSCRIBE it ends the stream.
+
+        With `kind` the next call of that kind; else the next call but a heartbeat.
+        """
+        self._service.refusals.append((kind, error))
 
     def mute(self) -> None:
         """Send nothing more on this stream, not even heartbeats; calls are still decided."""

@@ -43,7 +43,7 @@ class Service(rpc.FrameworkServiceServicer):
         framework_id: the framework that subscribed last.
         calls: recorded calls, oldest first.
         changed: set whenever a test's wait may be over.
-        refusals: what the next calls are refused with.
+        refusals: what the next calls are refused with, of one kind or of any.
         follows: what every stream is refused with; None while this master leads.
         refused: streams refused because this master follows.
     """
@@ -55,9 +55,17 @@ class Service(rpc.FrameworkServiceServicer):
         self.framework_id = FrameworkId("")
         self.calls: deque[RecordedCall] = deque(maxlen=_CALLS_KEPT)
         self.changed = asyncio.Event()
-        self.refusals: deque[CroupierError] = deque()
+        self.refusals: deque[tuple[str | None, CroupierError]] = deque()
         self.follows: NotLeader | None = None
         self.refused = 0
+
+    def refusal(self, kind: str) -> CroupierError | None:
+        """Return the error that this call is refused with, once; None if it is decided."""
+        wanted = next((each for each in self.refusals if each[0] in (None, kind)), None)
+        if wanted is None:
+            return None
+        self.refusals.remove(wanted)
+        return wanted[1]
 
     @property
     def framework(self) -> Framework | None:
@@ -154,8 +162,8 @@ class _Stream(Inbox[Event]):
 
     def _subscribe(self, event: Subscribe) -> None:
         service, other = self._service, self._service.framework
-        if service.refusals:
-            self._session.end(service.refusals.popleft())
+        if (refusal := service.refusal("subscribe")) is not None:
+            self._session.end(refusal)
         elif other and other.session and other.framework_id != event.framework_id:
             self._session.end(InvalidRequest("a fake master takes one framework at a time"))
         else:
@@ -169,8 +177,9 @@ class _Stream(Inbox[Event]):
         service, framework = self._service, self._service.core.state.peers.get(event.session)
         if isinstance(framework, Framework):
             again = self._decided[event.seq] = event.seq <= framework.last_seq
-            if service.refusals and not again:
-                event = replace(event, call=_refused(event.call, service.refusals.popleft()))
+            refusal = None if again else service.refusal(calls.call_name(event.call))
+            if refusal is not None:
+                event = replace(event, call=_refused(event.call, refusal))
         service.core.decide(event)
 
 
