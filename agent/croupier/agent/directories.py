@@ -51,14 +51,24 @@ def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int 
 
 def open_beneath(path: Path, flags: int, mode: int = 0o600) -> int:
     """Open a regular file in a directory that is not a link; return a descriptor."""
-    with directory(path.parent) as parent:
-        return open_regular(path.name, flags, parent, mode)
+    parent, name = os.path.split(path)
+    at = os.open(parent, os.O_PATH | _DIRECTORY)
+    try:
+        return open_regular(name, flags, at, mode)
+    finally:
+        os.close(at)
 
 
 def unlink_beneath(path: Path) -> None:
     """Remove a file, if it exists, from a directory that is not a link."""
+    parent, name = os.path.split(path)
     try:
-        with directory(path.parent) as parent:
-            os.unlink(path.name, dir_fd=parent)
+        at = os.open(parent, os.O_PATH | _DIRECTORY)
     except FileNotFoundError:
         return
+    try:
+        os.unlink(name, dir_fd=at)
+    except FileNotFoundError:
+        return
+    finally:
+        os.close(at)

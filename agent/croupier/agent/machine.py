@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, islice
 from signal import SIGKILL, SIGTERM
 
@@ -90,13 +89,14 @@ class LocalMachine:
             return self._fail(key, "user", str(error), str(error))
         argv = _argv(info.command)
         opened = False
-        launch = Launch(spawn.run, key, info, "", argv, {}, user, program=argv[0])
         try:
             with self._sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
                 environment = self._environment(state.agent_id, key, info, sandbox, user)
                 environment |= self._secrets(spawn, info.command, user)
-                launch = replace(launch, sandbox=sandbox.path, environment=environment)
+                launch = Launch(
+                    spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
+                )
                 self._supervisor.spawn(self._isolated(launch), sandbox)
         except Unavailable as error:
             return self._fail(key, "isolation", str(error), str(error))

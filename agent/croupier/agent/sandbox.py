@@ -74,7 +74,7 @@ class Sandboxes:
         """Return whether the task's sandbox exists; False if that cannot be read."""
         try:
             framework_id, task_id = _checked(key)
-            with directory(self.root) as root, directory(framework_id, root) as framework:
+            with self._framework(framework_id) as framework:
                 os.stat(task_id, dir_fd=framework, follow_symlinks=False)
         except (InvalidRequest, OSError):
             return False
@@ -152,16 +152,15 @@ class Sandboxes:
             OSError: if that fails.
         """
         framework_id, task_id = _checked(key)
-        with (
-            suppress(FileNotFoundError),
-            directory(self.root) as root,
-            directory(framework_id, root) as framework,
-            directory(task_id, framework, to_list=True) as home,
-        ):
-            if os.fstat(home).st_uid == uid:
-                os.fchown(home, os.geteuid(), uid)
-                # After the owner, who could change it. This disables an ACL, too.
-                os.fchmod(home, 0o700)
+        with suppress(FileNotFoundError), self._framework(framework_id) as framework:
+            home = open_directory(task_id, framework, to_list=True)
+            try:
+                if os.fstat(home).st_uid == uid:
+                    os.fchown(home, os.geteuid(), uid)
+                    # After the owner, who could change it. This disables an ACL, too.
+                    os.fchmod(home, 0o700)
+            finally:
+                os.close(home)
 
     def existing(self) -> Iterator[tuple[Key, float]]:
         """Yield each existing sandbox with the time of its last write, in seconds since 1970."""
@@ -219,9 +218,22 @@ class Sandboxes:
 
     def _make_in_place(self, key: Key) -> int:
         framework_id, task_id = key
-        with directory(self.root) as root, directory(framework_id, root) as framework:
+        with self._framework(framework_id) as framework:
             os.mkdir(task_id, 0o700, dir_fd=framework)
             return open_directory(task_id, framework, to_list=True)
+
+    @contextmanager
+    def _framework(self, framework_id: str) -> Iterator[int]:
+        """Open the directory of a framework for the context."""
+        root = open_directory(self.root)
+        try:
+            framework = open_directory(framework_id, root)
+        finally:
+            os.close(root)
+        try:
+            yield framework
+        finally:
+            os.close(framework)
 
 
 def _owners(home: os.stat_result) -> tuple[int, ...]:

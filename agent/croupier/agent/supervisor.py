@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
@@ -424,8 +423,9 @@ class Supervisor:
 
     def _exited(self, key: Key, run: str, record: RunRecord) -> Exited:
         assert record.end is not None
-        ending = self._ending_of(run)
-        ending = replace(ending, usage=completed(ending.usage, record.usage))
+        known = self._ending_of(run)
+        usage = completed(known.usage, record.usage)
+        ending = Ending(usage, known.exceeded, known.notes)
         return Exited(key, record.end.exit_code, record.end.signal, ending=ending)
 
     def _ending_of(self, run: str) -> Ending:

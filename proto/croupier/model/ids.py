@@ -6,6 +6,7 @@ components.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import islice
 from typing import NewType
@@ -27,6 +28,8 @@ MAX_ROLES = 32
 MAX_ROLES_BYTES = 4096
 MAX_ROLES_COMPONENTS = 128
 DEFAULT_ROLE = Role("*")
+# Most ids: looking at each character in turn takes 5 us.
+_COMMON = re.compile(r"[A-Za-z0-9._:-]{1,255}")
 
 
 def check_id(kind: str, value: str) -> str:
@@ -36,6 +39,8 @@ def check_id(kind: str, value: str) -> str:
         InvalidRequest: if it is empty, over 255 bytes, `.` or `..`, or holds a
             slash, a backslash, white space or a control character.
     """
+    if _COMMON.fullmatch(value) and value not in (".", ".."):
+        return value
     if not value:
         raise InvalidRequest(f"{kind} id is empty")
     if len(value.encode(errors="replace")) > MAX_ID_BYTES:

@@ -33,3 +33,17 @@ class Launch:
     user: UnixUser | None = None
     options: tuple[str, ...] = ()
     program: str = ""
+
+    def with_options(self, options: tuple[str, ...]) -> Launch:
+        """Return the launch with other options."""
+        return Launch(
+            self.run,
+            self.key,
+            self.info,
+            self.sandbox,
+            self.argv,
+            self.environment,
+            self.user,
+            options,
+            self.program,
+        )

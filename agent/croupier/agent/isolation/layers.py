@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
+from operator import attrgetter
 from typing import Final
 
 from croupier.agent.core.ending import NO_ENDING, Ending
@@ -20,6 +21,9 @@ _PIDS_OF_ACCOUNT: Final = (
 )
 
 
+_numbers = attrgetter(*(each.name for each in fields(Usage)))
+
+
 class Layers:
     """The isolators of an agent, in the order in which they prepare a launch."""
 
@@ -29,6 +33,7 @@ class Layers:
         """Use `isolators`; none isolate nothing. `closing` releases what they hold."""
         self._closing = closing or ExitStack()
         self._isolators = tuple(isolators)
+        self._backwards = self._isolators[::-1]
         self.isolators = self._isolators
         self.names = tuple(each.name for each in isolators)
         self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
@@ -54,11 +59,13 @@ class Layers:
         has_own_uid = launch.user is not None and launch.user.is_own
         if self._are_pids_by_uid and launch.info.limits.pids and not has_own_uid:
             raise InvalidRequest(_PIDS_OF_ACCOUNT)
-        with ExitStack() as made:
+        try:
             for isolator in self._isolators:
-                made.callback(isolator.forget, launch.run)
                 launch = isolator.prepare(launch)
-            made.pop_all()
+        except BaseException:
+            # An isolator forgets what it has not made.
+            self.forget(launch.run)
+            raise
         return launch
 
     def usage(self, run: str) -> Usage | None:
@@ -84,9 +91,14 @@ class Layers:
         Raises:
             OSError: if something is left.
         """
-        with ExitStack() as made:
-            for isolator in self._isolators:
-                made.callback(isolator.forget, run)
+        failed: OSError | None = None
+        for isolator in self._backwards:
+            try:
+                isolator.forget(run)
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def clean(self, known: Collection[str]) -> None:
         """Remove what runs of earlier agents have left, except for `known` ones.
@@ -105,28 +117,32 @@ class Layers:
 def joined(*found: Usage | None) -> Usage | None:
     """Return the largest number of each kind: a partial measurement is below a full one."""
     known = [usage for usage in found if usage is not None]
-    if not known:
-        return None
-    return Usage(*(max(getattr(usage, each.name) for usage in known) for each in fields(Usage)))
+    if len(known) < 2:
+        return known[0] if known else None
+    return Usage(*map(max, *map(_numbers, known)))
 
 
 def completed(usage: Usage | None, less_known: Usage | None) -> Usage | None:
     """Return `usage`, with numbers that it lacks from a measurement of less processes."""
     if usage is None or less_known is None:
         return usage or less_known
-    names = [each.name for each in fields(Usage)]
-    return Usage(*(getattr(usage, name) or getattr(less_known, name) for name in names))
+    return Usage(
+        *(one or other for one, other in zip(_numbers(usage), _numbers(less_known), strict=True))
+    )
 
 
 def joined_endings(*endings: Ending) -> Ending:
     """Return all that is known of a run; the first limit that was exceeded counts."""
     whole = NO_ENDING
     for each in endings:
-        whole = Ending(
-            joined(whole.usage, each.usage),
-            whole.exceeded or each.exceeded,
-            whole.notes + each.notes,
-        )
+        if whole is NO_ENDING:
+            whole = each
+        elif each is not NO_ENDING:
+            whole = Ending(
+                joined(whole.usage, each.usage),
+                whole.exceeded or each.exceeded,
+                whole.notes + each.notes,
+            )
     return whole
 
 

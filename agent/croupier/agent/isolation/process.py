@@ -98,7 +98,7 @@ class ProcessIsolator:
             options += self._only_ports(launch)
         else:
             options += self._restrictions(launch)
-        return replace(launch, options=(*launch.options, *options))
+        return launch.with_options((*launch.options, *options))
 
     def usage(self, run: str) -> Usage | None:
         """Return None: the shim measures at the end."""

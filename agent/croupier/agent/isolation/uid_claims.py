@@ -67,7 +67,7 @@ class UidClaims:
     def release(self, uid: int) -> None:
         """Release a uid that no process has any more."""
         with suppress(OSError):
-            (self._base / str(uid)).unlink()
+            os.unlink(f"{self._base}/{uid}")  # noqa: PTH108 - for each task
 
     def has(self, uid: int) -> bool:
         """Return whether a run of any agent has claimed a uid."""
@@ -78,7 +78,7 @@ class UidClaims:
         return {target.name: uid for uid, target in self._all() if target.parent == self._runs}
 
     def _claim(self, uid: int, run: str) -> None:
-        (self._base / str(uid)).symlink_to(self._runs / run)
+        os.symlink(f"{self._runs}/{run}", f"{self._base}/{uid}")  # noqa: PTH211 - for each task
 
     def _first_free(self, run: str) -> int | None:
         position = self._read_position()

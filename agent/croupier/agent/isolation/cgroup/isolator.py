@@ -20,7 +20,6 @@ from __future__ import annotations
 import resource
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from croupier.agent.core.ending import NO_ENDING, Ending
@@ -83,7 +82,7 @@ class CgroupIsolator:
         if Feature.PIDS in self.features:
             # A limit by user would be met first, and could not be told.
             kept = tuple(each for each in kept if not each.startswith(_PROCESSES))
-        return replace(launch, options=(*kept, *options))
+        return launch.with_options((*kept, *options))
 
     def usage(self, run: str) -> Usage | None:
         """Return what a run has used until now; None if it has no group."""
