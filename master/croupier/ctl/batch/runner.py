@@ -61,6 +61,7 @@ class Runner(Framework):
         was_subscribed: whether the master has admitted it.
         running: tasks that run now.
         queued: tasks that the master has not placed yet.
+        updated_at: time of the latest update, on the loop's clock.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Runner(Framework):
         self.was_subscribed = False
         self.running: set[int] = set()
         self.queued: set[int] = set()
+        self.updated_at = asyncio.get_running_loop().time()
         # Tasks that the cluster has confirmed to have.
         self._accepted: set[int] = set()
         self._restored = [task.task_id for task in machine.active]
@@ -146,6 +148,7 @@ class Runner(Framework):
         self._settle()
 
     async def _update(self, status: TaskStatus) -> None:
+        self.updated_at = asyncio.get_running_loop().time()
         found = self.machine.plan.node_of(status.task_id)
         if found is None:
             return

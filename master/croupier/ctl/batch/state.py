@@ -13,7 +13,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -55,6 +55,20 @@ class Row:
     agent_id: str = ""
     reason: str = ""
     output: str = ""
+
+    @property
+    def columns(self) -> tuple[str | int, ...]:
+        """The values of the table's columns, in order."""
+        return (
+            self.name,
+            self.state.value,
+            self.launches,
+            self.failures,
+            self.drops,
+            self.agent_id,
+            self.reason,
+            self.output,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,7 @@ class BatchState:
 
     def save(self, rows: Iterable[Row]) -> None:
         """Store tasks, together."""
-        values = [(row.name, row.state.value, *astuple(row)[2:]) for row in rows]
+        values = [row.columns for row in rows]
         with self._guarded("write"), self._transaction():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values

@@ -20,7 +20,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     job = plan.job
     steps = dict.fromkeys(node.step.name for node in plan.order())
     arrays = sum(step.values is not None for step in job.steps)
-    yield f"{job.name}: {_tasks(plan.count)}, {arrays} of {len(job.steps)} in the file are arrays"
+    are_arrays = f", {arrays} of them {'an array' if arrays == 1 else 'arrays'}" if arrays else ""
+    steps_text = "1 step" if len(job.steps) == 1 else f"{len(job.steps)} steps"
+    yield f"{job.name}: {_tasks(plan.count)} in {steps_text}{are_arrays}"
     by_name = {step.name: step for step in job.steps}
     width = max(map(len, steps))
     for name in steps:

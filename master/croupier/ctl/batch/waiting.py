@@ -16,7 +16,7 @@ _LOOK_S: Final = 1.0
 
 
 class WaitWatch:
-    """Reports why no task runs although some are queued, for over 3 s."""
+    """Reports why no task runs although some are queued, after 3 s without an update."""
 
     def __init__(self, runner: Runner, target: Target, tell: Callable[[str], None]) -> None:
         self._runner, self._target, self._tell = runner, target, tell
@@ -25,17 +25,18 @@ class WaitWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
         loop = asyncio.get_running_loop()
-        busy_at = loop.time()
+        waits_since = loop.time()
         while True:
             await asyncio.sleep(_LOOK_S)
-            counts = self._runner.machine.counts
-            if self._runner.running or not counts[NodeState.ACTIVE]:
-                busy_at, self._reported = loop.time(), ""
-            elif loop.time() - busy_at >= PATIENCE_S:
-                await self._check(counts[NodeState.ACTIVE])
+            queued = self._runner.machine.counts[NodeState.ACTIVE]
+            if self._runner.running or not queued:
+                waits_since, self._reported = loop.time(), ""
+            elif loop.time() - max(waits_since, self._runner.updated_at) >= PATIENCE_S:
+                await self._check(queued)
 
     async def _check(self, queued: int) -> None:
         found = await find_wait_reason(self._target, self._runner.framework_id)
         if not self._runner.running and found.kind != self._reported:
             self._reported = found.kind
-            self._tell(f"waiting to run {queued} tasks: {found.text}")
+            tasks = "1 task" if queued == 1 else f"{queued} tasks"
+            self._tell(f"waiting to run {tasks}: {found.text}")
