@@ -17,6 +17,8 @@ from croupier.ctl.batch.plan import Node, Plan
 
 # An agent may drop a task that has not begun; it is launched again, this often.
 MAX_DROPS: Final = 20
+# The pause before a task is handed over again that the master has no room for.
+DEFERRED_S: Final = 1.0
 
 
 class NodeState(Enum):
@@ -55,6 +57,7 @@ class Outcome(Enum):
         FAILED: in any other way, after it may have begun.
         REFUSED: it can never run, so it is not tried again.
         NEVER_RAN: it is not known to the cluster, or was dropped before it began.
+        DEFERRED: the master takes no more such tasks now; that never counts.
         STOPPED: this command killed or withdrew it; `--resume` runs it again.
     """
 
@@ -62,6 +65,7 @@ class Outcome(Enum):
     FAILED = "failed"
     REFUSED = "refused"
     NEVER_RAN = "never ran"
+    DEFERRED = "deferred"
     STOPPED = "stopped"
 
 
@@ -163,6 +167,9 @@ class Machine:
             return self._settle(task.node, "")
         if outcome is Outcome.STOPPED:
             self._make_ready(task)
+            return []
+        if outcome is Outcome.DEFERRED:
+            self._pause(task, now + DEFERRED_S)
             return []
         backoff = task.node.step.spec.backoff
         if outcome is Outcome.NEVER_RAN:

@@ -26,7 +26,6 @@ from croupier.sdk import (
     CroupierError,
     Framework,
     InvalidRequest,
-    NotFound,
     TaskState,
     TaskStatus,
     TaskVerdict,
@@ -259,8 +258,8 @@ class Runner(Framework):
         error = verdict.error
         if error is None:
             self._accepted.add(task.node.index)
-        elif isinstance(error, (Conflict, NotFound, Unavailable)):
-            self._end(task, Outcome.NEVER_RAN, None, str(error))
+        elif isinstance(error, (Conflict, Unavailable)):
+            self._end(task, Outcome.DEFERRED, None, str(error))
         else:
             self._end(task, Outcome.REFUSED, None, str(error))
 
