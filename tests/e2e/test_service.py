@@ -214,7 +214,8 @@ def test_an_instance_whose_check_hangs_is_replaced(web: Web) -> None:
 
 def test_a_check_by_command_ends_a_sick_instance(web: Web) -> None:
     web.write(health='command = "test ! -e sick"', within="60s")
-    web.file.write_text(web.file.read_text().replace('grace = "15s"', 'grace = "1s"'))
+    text = web.file.read_text().replace('grace = "15s"', 'grace = "1s"')
+    web.file.write_text(text.replace('interval = "500ms"', 'interval = "1s"'))
     web.start()
     first = sorted(web.tasks())
     (web.sandbox(first[0]) / "sick").touch()
@@ -316,3 +317,25 @@ def test_scale_status_and_stop(web: Web) -> None:
     assert web.run("stop", web.name).returncode == 0
     assert not web.tasks()
     assert web.view()["state"] == "stopped"
+
+
+def test_the_example_of_the_documentation(local: Local, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+    (tmp_path / "web.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    said: list[str] = []
+    for line in page.split("```sh\n")[1].split("```")[0].splitlines():
+        done = subprocess.run(
+            ["sh", "-c", line], capture_output=True, text=True, timeout=90, cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            env={
+                **os.environ, "CROUPIER_MASTER": local.master, "XDG_STATE_HOME": str(tmp_path),
+                "PATH": f"{local.bin_dir}:{os.environ['PATH']}",
+            },
+        )  # fmt: skip
+        assert done.returncode == 0, (line, done)
+        said.append(done.stdout)
+    assert "available   3 of 3" in said[1]
+    assert "version 2 runs: 4 of 4" in said[4] or "version 2 runs: 3 of 3" in said[4]
+    assert said[6].endswith("rolled back\n")
+    assert "version 1 runs" in said[7]
+    assert said[8].endswith("stopped\n")

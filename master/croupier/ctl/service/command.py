@@ -159,7 +159,10 @@ def stop(named: str, target: Target, options: ApplyOptions) -> int:
         finally:
             directory.unlock()
     answer = _ask(directory, {"do": "stop"})
-    return _follow(directory, answer["last"], lambda view: view["state"] == "stopped", options)
+    code = _follow(directory, answer["last"], lambda view: view["state"] == "stopped", options)
+    if options.waits and not code:
+        print_lines(f"{directory.path.name}: stopped")
+    return code
 
 
 def _applied(directory: StateDir, file: ServiceFile, answer: View, options: ApplyOptions) -> int:

@@ -181,17 +181,22 @@ def _read_health(root: Section, template: Template) -> Health:
         raise section.error(f"the service has {template.ports} ports; give `ports` above it")
     if kind.is_probed and not template.spec.network:
         raise section.error("the task has no network; use `command`", kind.value)
-    defaults = Health()
-    return Health(
+    default = Health()
+    health = Health(
         kind,
         port,
         path,
         command,
-        section.duration("grace", defaults.grace_s, most=86400),
-        section.duration("interval", defaults.interval_s, least=0.1, most=86400),
-        section.duration("timeout", defaults.timeout_s, least=0.05, most=3600),
-        section.whole("failures", defaults.failures, least=1, most=1000),
+        section.duration("grace", default.grace_s, most=86400),
+        section.duration("interval", default.interval_s, least=0.1, most=86400),
+        section.duration("timeout", default.timeout_s, least=0.05, most=3600),
+        section.whole("failures", default.failures, least=1, most=1000),
     )
+    if kind is Check.COMMAND:
+        for key, seconds in (("interval", health.interval_s), ("timeout", health.timeout_s)):
+            if seconds < 1 or seconds % 1:
+                raise section.error("must be in whole seconds for a `command`", key)
+    return health
 
 
 def _read_restart(root: Section) -> Restart:
