@@ -97,7 +97,7 @@ class Resources:
         )
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(frozenset(self.scalars.items()))
 
     def __bool__(self) -> bool:
         """Return whether any amount is above 0."""

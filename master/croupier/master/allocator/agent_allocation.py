@@ -87,7 +87,7 @@ class AgentAllocation:
         self._out: set[Leaf] = set()
         # The fit of each framework that was found eligible: of several the tree chooses one.
         self._fits: dict[Leaf, Fit] = {}
-        self._profile = this_pass.profiles.of(agent)
+        self._profile = this_pass.profiles.visit(agent, this_pass.number)
         self._misfits = self._profile.misfits
         self._passed_over = 0
         self._is_closed = False
@@ -105,8 +105,6 @@ class AgentAllocation:
         can use the agent: an earlier visit found that the others cannot.
         """
         eligibility, agent = self._eligibility, self._agent
-        self._profile.begin()
-        self._pass.profiles.visit(self._profile, agent.agent_id, self._pass.number)
         if leaves is not None and not self._is_of_use_to(leaves):
             self._follow_up()
             return []
@@ -189,7 +187,7 @@ class AgentAllocation:
         while eligibility.left:
             if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
                 return True
-            leaf = neediest(is_eligible, profile)
+            leaf = neediest(is_eligible, profile if profile.misfits else None)
             if leaf is not None:
                 self._deal(leaf)
             elif self._last or self._skips_last():

@@ -430,7 +430,7 @@ class Allocator:
         profile = self._profiles.of(agent)
         if not profile.skips_all(self._agents.swept_kinds):
             return False
-        self._profiles.visit(profile, agent.agent_id, self.passes)
+        self._profiles.visit(agent, self.passes)
         return True
 
     def check(self) -> None:

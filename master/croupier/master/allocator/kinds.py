@@ -63,6 +63,9 @@ class Kinds:
         self._named: dict[str, int] = {}
         self._version = 0
 
+    def __len__(self) -> int:
+        return len(self._by_parts)
+
     @property
     def version(self) -> int:
         """A number that changes when a constraint names an attribute for the first time."""

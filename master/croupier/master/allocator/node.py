@@ -143,8 +143,11 @@ class Branch(Node):
         else:
             del self.kinds[kind]
         if count == 0 or count == change:
-            is_small = len(self.kinds) <= _MOST_IN_SIGNATURE
-            self.signature = frozenset(self.kinds) if is_small else None
+            if len(self.kinds) == 1:
+                self.signature = next(iter(self.kinds)).alone
+            else:
+                is_small = len(self.kinds) <= _MOST_IN_SIGNATURE
+                self.signature = frozenset(self.kinds) if is_small else None
 
     def below(self) -> Iterator[Node]:
         """Yield the nodes right below it, by kind, in the order of arrival."""

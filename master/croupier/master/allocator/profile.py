@@ -25,31 +25,42 @@ class Profile:
         facts: their attributes that constraints name.
         agents: how many there are.
         misfits: the kinds that no agent of the profile can serve, and why.
-        visits: the latest pass that visited one, how many it visited, the last agent, and the
-            number of that visit among all visits.
+        pass_number: the latest pass that visited one.
+        count: how many visits it made.
+        agent_id: the agent of the last visit.
+        visit: the number of that visit among all visits.
     """
 
-    __slots__ = ("_is_stale", "_open", "agents", "facts", "misfits", "total", "visits")
+    __slots__ = (
+        "_is_stale",
+        "_open",
+        "agent_id",
+        "agents",
+        "count",
+        "facts",
+        "misfits",
+        "pass_number",
+        "total",
+        "visit",
+    )
 
     def __init__(self, total: Resources, facts: frozenset[tuple[str, str]]) -> None:
         self.total, self.facts = total, facts
         self.agents = 0
         self.misfits: dict[Kind, Unmet] = {}
-        self.visits: tuple[int, int, AgentId, int] = (0, 0, AgentId(""), 0)
+        self.agent_id = AgentId("")
+        self.pass_number = self.count = self.visit = 0
         # By the groups of a branch: their version, and those that have other kinds than misfits.
         self._open: dict[Groups, tuple[int, list[Group]]] = {}
         self._is_stale = False
 
-    def begin(self) -> None:
+    def begin(self, agent_id: AgentId, pass_number: int, visit: int) -> None:
         """Begin a visit: from now on, skip what the visits before it learned."""
+        self.count = self.count + 1 if pass_number == self.pass_number else 1
+        self.agent_id, self.pass_number, self.visit = agent_id, pass_number, visit
         if self._is_stale or len(self._open) > _MOST_BRANCHES:
             self._open.clear()
             self._is_stale = False
-
-    def visited(self, agent_id: AgentId, pass_number: int, number: int) -> None:
-        """Note a visit of a pass, with its number among all visits."""
-        latest, count, _, _ = self.visits
-        self.visits = pass_number, count + 1 if latest == pass_number else 1, agent_id, number
 
     def learn(self, kind: Kind, unmet: Unmet) -> None:
         """Remember a misfit."""
@@ -69,7 +80,7 @@ class Profile:
     def entries(self, branch: Branch) -> Iterable[Entry]:
         """Return entries of the branch in order, without most that have misfits only."""
         whole = branch.order
-        if not self.misfits or len(whole) < _FEW:
+        if len(whole) < _FEW:
             return whole
         groups = branch.groups
         if groups is None:

@@ -23,8 +23,7 @@ from croupier.master.allocator.profile import Profile
 from croupier.master.allocator.reasons import Case, Cause
 from croupier.master.allocator.rejections import Shortage, Text
 from croupier.model.attributes import Constraint
-from croupier.model.ids import AgentId
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources
 
 # How many misfits all profiles remember together, some 100 bytes each, before they start again.
 MOST_MISFITS: Final = 500_000
@@ -40,6 +39,8 @@ class Profiles:
         self._kinds = kinds
         self._remembers = remembers
         self._by_key: dict[tuple[Resources, frozenset[tuple[str, str]]], Profile] = {}
+        # Of all agents, as long as nothing can be learned.
+        self._blank = Profile(NOTHING, frozenset())
         self._learned = 0
         self.visits = 0
 
@@ -48,6 +49,8 @@ class Profiles:
 
     def of(self, agent: PooledAgent) -> Profile:
         """Return the agent's profile."""
+        if not (self._remembers and self._kinds):
+            return self._blank
         version = self._kinds.version
         if agent.profile is not None and agent.profile_version == version:
             return agent.profile
@@ -73,11 +76,12 @@ class Profiles:
                 self._learned -= len(profile.misfits)
                 del self._by_key[profile.total, profile.facts]
 
-    def visit(self, profile: Profile, agent_id: AgentId, pass_number: int) -> None:
-        """Note a visit to an agent of the profile."""
-        if self._remembers:
-            self.visits += 1
-            profile.visited(agent_id, pass_number, self.visits)
+    def visit(self, agent: PooledAgent, pass_number: int) -> Profile:
+        """Return the agent's profile at the begin of a visit."""
+        profile = self.of(agent)
+        self.visits += 1
+        profile.begin(agent.agent_id, pass_number, self.visits)
+        return profile
 
     def learn(self, profile: Profile, leaf: Leaf, unmet: Sequence[Constraint | None]) -> None:
         """Remember that the profile can never serve leaves of this kind."""
@@ -98,8 +102,7 @@ class Profiles:
         latest: dict[Cause, int] = {}
         steps = _STEPS
         for profile in self._by_key.values() if leaf.kind is not ANY else ():
-            pass_number, count, agent_id, number = profile.visits
-            if number <= leaf.reasons.since:
+            if profile.visit <= leaf.reasons.since:
                 continue
             unmet = profile.misfits.get(leaf.kind)
             if unmet is None and steps > 0:
@@ -109,14 +112,14 @@ class Profiles:
             if unmet is None:
                 continue
             cause, detail = _rejection(leaf, unmet, profile.total)
-            before = found.get(cause)
-            if before is not None and before[0] == pass_number:
+            before, count = found.get(cause), profile.count
+            if before is not None and before[0] == profile.pass_number:
                 count += before[1]
-            if number > latest.get(cause, 0):
-                latest[cause] = number
-                found[cause] = pass_number, count, agent_id, detail
-            elif before is not None and before[0] == pass_number:
-                found[cause] = pass_number, count, before[2], before[3]
+            if profile.visit > latest.get(cause, 0):
+                latest[cause] = profile.visit
+                found[cause] = profile.pass_number, count, profile.agent_id, detail
+            elif before is not None and before[0] == profile.pass_number:
+                found[cause] = before[0], count, *before[2:]
         return found
 
     def check(self, agents: Iterable[PooledAgent]) -> None:
