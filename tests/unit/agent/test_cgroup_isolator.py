@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 from croupier.agent.isolation.cgroup.bounds import MIB, Bounds, Measured
 from croupier.agent.isolation.cgroup.isolator import CgroupIsolator
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.unix_user import own_user
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import Feature, Features, Limits, Usage
 from croupier.model.resources import Resources
@@ -29,13 +31,16 @@ class MemoryGroups:
     bounds: dict[str, Bounds] = field(default_factory=dict)
     populated: set[str] = field(default_factory=set)
     stubborn: set[str] = field(default_factory=set)
+    fixed: set[str] = field(default_factory=set)
     is_gone: bool = False
     is_closed: bool = False
 
-    def make(self, run: str, bounds: Bounds) -> tuple[str, ...]:
+    def make(self, run: str, bounds: Bounds, *, is_fixed: bool = False) -> tuple[str, ...]:
         if self.is_gone:
             raise OSError(errno.ENODEV, "No such device")
         self.bounds[run] = bounds
+        if is_fixed:
+            self.fixed.add(run)
         return (f"group=/g/{run}/tasks",)
 
     def has(self, run: str) -> bool:
@@ -69,6 +74,26 @@ def test_a_run_gets_a_group_with_its_bounds_and_the_shim_its_path() -> None:
     isolator = CgroupIsolator(lambda: groups, Limits(pids=100))
     assert isolator.prepare(LAUNCH).options == ("x", "group=/g/r-1/tasks")
     assert groups.bounds["r-1"] == Bounds(64 * MIB, 0, 1000, 0, 100)
+
+
+@pytest.mark.parametrize(
+    ("uid", "options", "is_fixed"),
+    [
+        (None, ("no-new-privs",), False),
+        (0, ("no-new-privs",), False),
+        (os.geteuid(), ("no-new-privs",), False),
+        (123_456, (), False),
+        (123_456, ("no-new-privs",), True),
+    ],
+)
+def test_only_groups_that_tasks_cannot_change_are_used_again(
+    uid: int | None, options: tuple[str, ...], is_fixed: bool
+) -> None:
+    groups = MemoryGroups()
+    user = None if uid is None else own_user(uid)
+    launch = replace(LAUNCH, user=user, options=options)
+    CgroupIsolator(lambda: groups, Limits()).prepare(launch)
+    assert ("r-1" in groups.fixed) is is_fixed
 
 
 def test_a_limit_of_processes_by_user_is_not_met_before_that_of_the_group() -> None:

@@ -81,6 +81,10 @@ class GroupDirectory:
             self.remove(name)
             os.mkdir(name, 0o755, dir_fd=self._fd)
 
+    def rename(self, name: str, new: str) -> None:
+        """Rename a group; only in version 1."""
+        os.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
     def write(self, name: str, file: str, value: int | str) -> None:
         """Write to a file of a group."""
         fd = os.open(f"{name}/{file}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._fd)

@@ -15,8 +15,11 @@ class Groups(Protocol):
     def features(self) -> Features:
         """What they enforce and measure."""
 
-    def make(self, run: str, bounds: Bounds) -> tuple[str, ...]:
-        """Make a group with bounds; return the options for the shim. O(1)."""
+    def make(self, run: str, bounds: Bounds, *, is_fixed: bool = False) -> tuple[str, ...]:
+        """Make a group with bounds; return the options for the shim. O(1).
+
+        `is_fixed`: the task cannot change the group, so that a later run may use it again.
+        """
 
     def has(self, run: str) -> bool:
         """Return whether the run has a group."""

@@ -17,6 +17,7 @@ It also measures the usage of all processes of a task, and finds and kills those
 
 from __future__ import annotations
 
+import os
 import resource
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -70,14 +71,15 @@ class CgroupIsolator:
         """Make the group of the run, with its bounds; the shim's child enters it."""
         limits = limits_of(launch.info, self._defaults, has_quota=self._has_quota)
         bounds = bounds_of(launch.info.resources, limits)
+        is_fixed = _is_unprivileged(launch)
         try:
-            options = self._groups.make(launch.run, bounds)
+            options = self._groups.make(launch.run, bounds, is_fixed=is_fixed)
         except OSError as error:
             if error.errno not in GONE:
                 raise
             self._groups.close()
             self._groups = self._open()
-            options = self._groups.make(launch.run, bounds)
+            options = self._groups.make(launch.run, bounds, is_fixed=is_fixed)
         kept = launch.options
         if Feature.PIDS in self.features:
             # A limit by user would be met first, and could not be told.
@@ -141,3 +143,10 @@ class CgroupIsolator:
             self._of(run).remove(run)
         except OSError:
             self._left.append(run)
+
+
+def _is_unprivileged(launch: Launch) -> bool:
+    """Return whether no process of the task can ever write to files of the agent's user."""
+    user = launch.user
+    is_other = user is not None and user.uid not in (0, os.geteuid())
+    return is_other and "no-new-privs" in launch.options

@@ -15,6 +15,7 @@ from typing import Final
 from croupier.agent.isolation.cgroup.bounds import Bounds, Measured
 from croupier.agent.isolation.cgroup.directory import GroupDirectory
 from croupier.agent.isolation.cgroup.killing import kill_listed
+from croupier.agent.isolation.cgroup.spare import SpareGroups
 from croupier.model.isolation import Feature, Features, Usage
 
 CONTROLLERS: Final = ("memory", "pids", "cpu", "cpuacct")
@@ -57,19 +58,37 @@ class V1Groups:
             feature for file, feature in _FEATURES.items() if file in present
         )
         self._has_swap = _WITH_SWAP in present
+        pids, memory = self._of.get("pids"), self._of.get("memory")
+        kept = [each for each in self._all if each is not pids]
+        self._spare = SpareGroups(
+            kept,
+            memory if memory in kept else None,
+            self._of.get("cpuacct") if self._of.get("cpuacct") in kept else None,
+        )
+        # Runs whose tasks cannot change their groups, and those of them without killed processes.
+        self._fixed: dict[str, Bounds] = {}
+        self._unhurt: set[str] = set()
         if total is not None:
             self._bind(".", total)
 
-    def make(self, run: str, bounds: Bounds) -> tuple[str, ...]:
-        """Make the groups of a run."""
-        for directory in self._all:
-            directory.make(run)
-        self._bind(run, bounds)
+    def make(self, run: str, bounds: Bounds, *, is_fixed: bool = False) -> tuple[str, ...]:
+        """Make the groups of a run, or use some of an earlier one again."""
+        pids = self._of.get("pids")
+        if not (is_fixed and self._spare.take(run, bounds)):
+            for directory in self._all:
+                directory.make(run)
+            self._bind(run, bounds)
+        elif pids is not None:
+            pids.make(run)
+            self._bind_pids(run, bounds)
+        if is_fixed:
+            self._fixed[run] = bounds
         return tuple(f"group={directory.path}/{run}/tasks" for directory in self._all)
 
     def has(self, run: str) -> bool:
         """Return whether the run has a group."""
-        return any(directory.exists(run) for directory in self._all)
+        is_spare = run in self._spare.names
+        return not is_spare and any(directory.exists(run) for directory in self._all)
 
     def measure(self, run: str) -> Measured | None:
         """Return what the run has used; None if it has no group."""
@@ -78,15 +97,20 @@ class V1Groups:
             return None
         events = memory.numbers(run, "memory.oom_control") if memory else {}
         killed = events.get("oom_kill", 0)
+        if run in self._fixed and not killed:
+            self._unhurt.add(run)
+        else:
+            self._unhurt.discard(run)
         limit = memory.number(run, _MEMORY) if memory and killed else 0
         peak = memory.number(run, "memory.max_usage_in_bytes") if memory else 0
-        refused = pids.numbers(run, "pids.events").get("max", 0) if pids else 0
+        most = pids.number(run, "pids.peak") if pids else 0
+        refused = self._refused(pids, run, most) if pids else 0
         accounting = self._of.get("cpuacct")
         return Measured(
             Usage(
                 cpu_ms=accounting.number(run, "cpuacct.usage") // 1_000_000 if accounting else 0,
                 memory_peak=peak,
-                pids_peak=pids.number(run, "pids.peak") if pids else 0,
+                pids_peak=most,
             ),
             limit,
             killed,
@@ -105,35 +129,56 @@ class V1Groups:
     def kill(self, run: str) -> None:
         """Forbid forks, and kill the processes of the run."""
         pids = self._of.get("pids")
+        self._fixed.pop(run, None)
         if pids is not None:
             with suppress(FileNotFoundError):
                 pids.write(run, "pids.max", 0)
         kill_listed(lambda: [pid for each in self._all for pid in each.processes(run)])
 
     def remove(self, run: str) -> None:
-        """Remove the groups of a run."""
-        for directory in self._all:
-            directory.remove(run)
+        """Remove the groups of a run, or keep some for a later one."""
+        if run in self._spare.names:
+            return
+        bounds, is_unhurt = self._fixed.pop(run, None), run in self._unhurt
+        self._unhurt.discard(run)
+        if bounds is None or not is_unhurt or not self._spare.keep(run, bounds):
+            for directory in self._all:
+                directory.remove(run)
+        elif (pids := self._of.get("pids")) is not None:
+            pids.remove(run)
 
     def names(self) -> set[str]:
         """Return the names of all runs with a group."""
-        return {name for directory in self._all for name in directory.names()}
+        found = {name for directory in self._all for name in directory.names()}
+        return found - self._spare.names.keys()
 
     def close(self) -> None:
-        """Close all descriptors, and remove directories without groups."""
+        """Close all descriptors, and remove spare groups, and directories without groups."""
+        self._spare.clear()
         for directory in self._all:
             directory.close()
 
     def _bind(self, name: str, bounds: Bounds) -> None:
-        memory, cpu, pids = (self._of.get(each) for each in ("memory", "cpu", "pids"))
+        memory, cpu = self._of.get("memory"), self._of.get("cpu")
         if memory is not None and bounds.memory:
             self._bind_memory(memory, name, bounds)
         if cpu is not None:
             cpu.write(name, "cpu.shares", bounds.shares)
             if bounds.quota_us and Feature.CPU_QUOTA in self.features:
                 _write_quota(cpu, name, bounds.quota_us)
+        self._bind_pids(name, bounds)
+
+    def _bind_pids(self, name: str, bounds: Bounds) -> None:
+        pids = self._of.get("pids")
         if pids is not None and bounds.pids:
             pids.write(name, "pids.max", bounds.pids)
+
+    def _refused(self, pids: GroupDirectory, run: str, most: int) -> int:
+        """Return how many forks were refused: none if the peak is below the limit."""
+        limit = self._fixed[run].pids if run in self._fixed else 1
+        if most and (not limit or most < limit):
+            return 0
+        return pids.numbers(run, "pids.events").get("max", 0)
 
     def _bind_memory(self, memory: GroupDirectory, name: str, bounds: Bounds) -> None:
         with_swap = self._has_swap

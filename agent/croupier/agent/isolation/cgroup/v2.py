@@ -50,8 +50,9 @@ class V2Groups:
         if total is not None:
             self._bind(".", total)
 
-    def make(self, run: str, bounds: Bounds) -> tuple[str, ...]:
-        """Make the group of a run."""
+    def make(self, run: str, bounds: Bounds, *, is_fixed: bool = False) -> tuple[str, ...]:
+        """Make the group of a run; it cannot be renamed, so none is used again."""
+        del is_fixed
         self._directory.make(run)
         self._bind(run, bounds)
         if _AS_ONE in self._has:
