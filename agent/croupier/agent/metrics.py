@@ -18,7 +18,7 @@ from croupier.agent.core.tasks import Key
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
 from croupier.model.task import Reason, TaskState, TaskStatus
-from croupier.process.logging import get_logger
+from croupier.process.logging import get_logger, is_logged
 
 _log = get_logger("croupier.agent")
 
@@ -85,6 +85,8 @@ class Metrics:
         self._ordered_at: dict[Key, float] = {}
         self._adopting: dict[Key, str] = {}
         self._on_status: Callable[[TaskStatus], None] = lambda _: None
+        # Counters by name and values of labels: a lookup by the library costs more than a count.
+        self._children: dict[tuple[str, tuple[str, ...]], Counter] = {}
         self._counters = {
             name: Counter(f"croupier_{name}", text, labels, registry=registry)
             for name, (text, labels) in COUNTERS.items()
@@ -182,12 +184,19 @@ class Metrics:
         self._shim.labels(kind).set(1)
 
     def _count(self, name: str, *labels: str, by: int = 1) -> None:
-        counter = self._counters[name]
-        (counter.labels(*labels) if labels else counter).inc(by)
+        """Count under these values of the labels, which are few."""
+        child = self._children.get((name, labels))
+        if child is None:
+            counter = self._counters[name]
+            child = self._children[name, labels] = counter.labels(*labels) if labels else counter
+        child.inc(by)
 
 
 def _log_move(status: TaskStatus) -> None:
     is_end = status.state.is_terminal or status.state is TaskState.KILLING
+    level = logging.INFO if is_end else logging.DEBUG
+    if not is_logged(level):
+        return
     fields = {
         "framework_id": status.framework_id,
         "task_id": status.task_id,
@@ -198,7 +207,7 @@ def _log_move(status: TaskStatus) -> None:
         fields["reason"] = status.reason.name
     if status.message:
         fields["message"] = status.message
-    _log.log(logging.INFO if is_end else logging.DEBUG, "task_moved", **fields)
+    _log.log(level, "task_moved", **fields)
 
 
 def _log_health(problems: tuple[Problem, ...]) -> None:

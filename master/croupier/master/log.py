@@ -10,7 +10,7 @@ from typing import Final
 
 from croupier.master.core import facts
 from croupier.model.task import TaskState
-from croupier.process.logging import get_logger
+from croupier.process.logging import get_logger, is_logged
 
 _log = get_logger("croupier.master")
 
@@ -37,18 +37,22 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.UpdateHandled: ("update_handled", logging.DEBUG),
     facts.UpdateAcknowledged: ("update_acknowledged", logging.DEBUG),
 }
+_FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENTS}
 
 
 def log_fact(fact: facts.Fact) -> None:
     """Log `fact` with its fields; empty texts are left out."""
-    name, level = EVENTS[type(fact)]
-    values = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    name, usual = EVENTS[type(fact)]
+    level = _level(fact, usual)
+    if not is_logged(level):
+        return
+    values = ((field, getattr(fact, field)) for field in _FIELDS[type(fact)])
     shown = {
         field: value.name if isinstance(value, Enum) else value
-        for field, value in values.items()
+        for field, value in values
         if value != ""
     }
-    _log.log(_level(fact, level), name, **shown)
+    _log.log(level, name, **shown)
 
 
 def _level(fact: facts.Fact, usual: int) -> int:

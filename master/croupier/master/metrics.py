@@ -44,10 +44,9 @@ class FactCounter:
     labels: tuple[str, ...] = ()
     fields: tuple[str, ...] | None = None
 
-    def label_values(self, fact: facts.Fact) -> list[str]:
-        """Return the values of the labels for `fact`."""
-        values = (getattr(fact, field) for field in self.fields or self.labels)
-        return [value.name if isinstance(value, Enum) else value for value in values]
+    def label_values(self, fact: facts.Fact) -> tuple[object, ...]:
+        """Return the values of the labels for `fact`; of an enum, its name is the label."""
+        return tuple([getattr(fact, field) for field in self.fields or self.labels])
 
 
 FACT_COUNTERS: Final = (
@@ -134,6 +133,8 @@ class Metrics:
             entry.name: counter(entry.name, entry.text, *entry.labels) for entry in FACT_COUNTERS
         }
         self._entries = {entry.fact: entry for entry in FACT_COUNTERS}
+        # Counters by name and values of labels: a lookup by the library costs more than a count.
+        self._children: dict[tuple[str, tuple[object, ...]], Counter] = {}
         self._passes = counter("allocations", "Slices of allocation passes.")
         self._events = counter("loop_events", "Events that the core decided.")
         self._term_ends = counter("master_term_ends", "Terms that ended on this master.", "why")
@@ -168,17 +169,26 @@ class Metrics:
             log_fact(fact)
         entry = self._entries.get(type(fact))
         if entry is not None:
-            counter = self._counters[entry.name]
-            (counter.labels(*entry.label_values(fact)) if entry.labels else counter).inc()
+            self._child(entry.name, entry.label_values(fact)).inc()
         match fact:
             case facts.OfferMade():
-                self._counters["offers"].labels("sent").inc()
+                self._child("offers", ("sent",)).inc()
             case facts.OfferEnded():
                 self._hold.observe(fact.held_s)
             case facts.PreemptionBegun():
                 victims = self._counters["preemption_victims"]
                 victims.labels("asked").inc(len(fact.tasks))
                 victims.labels("rescinded").inc(len(fact.offers))
+
+    def _child(self, name: str, values: tuple[object, ...]) -> Counter:
+        """Return the counter for these values of its labels, which are few."""
+        child = self._children.get((name, values))
+        if child is None:
+            counter = self._counters[name]
+            labels = [value.name if isinstance(value, Enum) else str(value) for value in values]
+            child = counter.labels(*labels) if labels else counter
+            self._children[name, values] = child
+        return child
 
     def _is_due(self, fact: facts.Fact) -> bool:
         """Return whether to log a fact; facts that one peer can cause in masses are throttled."""

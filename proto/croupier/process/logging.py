@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
     from structlog.types import EventDict, Processor
 
+# The lowest level of a line that is written.
+_lowest = logging.NOTSET
+
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -51,6 +54,11 @@ def get_logger(name: str) -> BoundLogger:
     return cast("BoundLogger", _LazyLogger(name))
 
 
+def is_logged(level: int) -> bool:
+    """Return whether a line of this level is written, to save the work for one that is not."""
+    return level >= _lowest
+
+
 def _escape(_: object, __: str, event: EventDict) -> EventDict:
     """Escape unprintable characters in the values of an event; a traceback keeps its lines."""
     for name, value in event.items():
@@ -64,6 +72,8 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
 
     Text from peers is escaped in both. Tracebacks show no variables: these may be secrets.
     """
+    global _lowest
+    _lowest = getattr(logging, level.upper())
     structlog = _load()
     terminal = sys.stderr.isatty()
     as_text = log_format == "text" or (log_format == "auto" and terminal)
@@ -88,7 +98,7 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(_lowest),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -280,7 +280,7 @@ def _forward(task: Task, status: TaskStatus, session: SessionId) -> Iterator[Eff
         task.delivery = replace(sent, sequence=max(sent.sequence, status.sequence))
         yield Happened(UpdateHandled("stale"))
     else:
-        task.delivery = replace(sent, sequence=status.sequence)
+        task.delivery = Delivery(session, status.sequence, sent.has_end)
         yield Send(session, Updated((status,)))
         yield Happened(UpdateHandled("forwarded"))
 

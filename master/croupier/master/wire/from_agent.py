@@ -150,5 +150,9 @@ def _status(wire: task_pb2.TaskStatus) -> TaskStatus:
             f"task {wire.task_id[:255]!r}: sequence {wire.sequence} is reserved for the master"
         )
     status = status_from_wire(wire)
+    if status.source is not Source.MASTER and not (
+        status.is_reconciled or wire.HasField("decided_in_ms")
+    ):
+        return status
     source = Source.AGENT if status.source is Source.MASTER else status.source
     return replace(status, source=source, decided_in_s=None, is_reconciled=False)
