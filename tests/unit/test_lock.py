@@ -29,7 +29,7 @@ def wanted() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     named = [*project["dependencies"]]
-    named += [each for extra in ("futures", "oidc", "yaml") for each in extras[extra]]
+    named += [each for extra in ("dask", "futures", "oidc", "yaml") for each in extras[extra]]
     return [Requirement(each) for each in named]
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from distributed.core import Status
+from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import Scheduler
@@ -68,6 +70,7 @@ class DaskCluster(SpecCluster):
         worker_arguments: Sequence[str] = (),
         dashboard_address: str = "127.0.0.1:0",
         scheduler_options: Mapping[str, Any] | None = None,
+        silence_logs: int = logging.WARNING,
         asynchronous: bool = False,
         loop: Any = None,
     ) -> None:
@@ -99,6 +102,7 @@ class DaskCluster(SpecCluster):
             worker_arguments: further ones of `dask worker`.
             dashboard_address: of the scheduler's dashboard, if bokeh is installed.
             scheduler_options: further arguments of `distributed.Scheduler`.
+            silence_logs: Dask logs nothing below this level.
             asynchronous: whether it is used within an event loop: `async with`.
             loop: the loop to use.
 
@@ -138,17 +142,14 @@ class DaskCluster(SpecCluster):
         self._framework: WorkerFramework | None = None
         self._running: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[Any]] = set()
+        self._first = n_workers
         self._numbers = itertools.count()
         self._connected: set[str] = set()
         self._failures = StartFailures()
         self.failure: CroupierError | None = None
         worker = {
             "cls": WorkerTask,
-            "options": {
-                "framework": self._own_framework,
-                "security": own_security,
-                # For `scale(cores=...)` and `scale(memory=...)`.
-            },
+            "options": {"framework": self._own_framework, "security": own_security},
         }
         scheduler = {
             "cls": Scheduler,
@@ -164,15 +165,13 @@ class DaskCluster(SpecCluster):
                 asynchronous=asynchronous,
                 loop=loop,
                 security=own_security,
+                silence_logs=silence_logs,
                 name=name,
             )
-            if n_workers and not self.called_from_running_loop:
-                self.scale(n_workers)
         except BaseException:
             if not asynchronous:
                 self._loop_runner.stop()
             raise
-        self._first = n_workers
 
     def new_worker_spec(self) -> dict[str, Any]:
         """Return a name that was never used, and the specification of a worker."""
@@ -188,6 +187,13 @@ class DaskCluster(SpecCluster):
             raise self.failure
         return super().scale(n, memory=memory, cores=cores)
 
+    def adapt(self, minimum: float = 0, maximum: float = math.inf, **options: Any) -> Adaptive:
+        """Have between `minimum` and `maximum` workers, as the work needs.
+
+        `options` are those of `distributed.deploy.Adaptive`, such as `interval="500ms"`.
+        """
+        return super().adapt(minimum=minimum, maximum=maximum, **options)
+
     def _threads_per_worker(self) -> int:
         return self._launch.threads
 
@@ -198,8 +204,9 @@ class DaskCluster(SpecCluster):
         if self._framework is None:
             await self._connect()
         await super()._start()
-        if getattr(self, "_first", 0):
-            self.scale(self._first)
+        first, self._first = self._first, 0
+        if first:
+            self.scale(first)
 
     async def _connect(self) -> None:
         """Run the framework, and wait until a master admits it."""
@@ -263,7 +270,7 @@ class DaskCluster(SpecCluster):
         if op == "add":
             self._failures.on_success()
             self._connected.update(worker["name"] for worker in msg["workers"].values())
-        Cluster._update_worker_status(self, op, msg)
+        Cluster._update_worker_status(self, op, msg)  # noqa: SLF001 - overridden there
 
     def _on_ended(self, status: TaskStatus) -> None:
         """Replace a worker that is still wanted."""
@@ -305,8 +312,8 @@ class DaskCluster(SpecCluster):
         """Start no more workers; without any, end the cluster, so that nothing waits for ever."""
         LOGGER.error("%s", failure)
         self.failure = failure
-        with suppress(AttributeError):
-            self._adaptive.stop()
+        if (adaptive := getattr(self, "_adaptive", None)) is not None:
+            adaptive.stop()
         for name in set(self.worker_spec) - self._connected:
             del self.worker_spec[name]
         if not self._connected:
@@ -331,9 +338,7 @@ def _threads(resources: Resources, threads: int | None) -> int:
     return max(1, resources["cpus"] // 1000) if threads is None else threads
 
 
-def _scheduler_options(
-    reach: Reach, security: Security, dashboard_address: str
-) -> dict[str, Any]:
+def _scheduler_options(reach: Reach, security: Security, dashboard_address: str) -> dict[str, Any]:
     protocol = "tls://" if security.require_encryption else "tcp://"
     options: dict[str, Any] = {
         "host": reach.listen or None,

@@ -109,7 +109,8 @@ def security_variables(security: Security) -> tuple[dict[str, str], dict[str, st
 
     What is in memory is secret. Paths of files are plain: agents must have these files.
     """
-    plain, secret = {}, {}
+    plain: dict[str, str] = {}
+    secret: dict[str, str] = {}
     for name, attribute in _TLS.items():
         value: Any = getattr(security, attribute)
         if value:
@@ -127,7 +128,8 @@ def security_of(security: Security | bool | None) -> Security:
         InvalidRequest: if it is something else.
     """
     if security is None or security is True:
-        return Security.temporary()
+        temporary: Security = Security.temporary()
+        return temporary
     if security is False:
         return Security(require_encryption=False)
     if isinstance(security, Security):

@@ -90,7 +90,7 @@ class WorkerFramework(Framework):
             async with asyncio.timeout(CLOSE_S):
                 await self.kill(worker)
 
-    async def on_subscribed(self, framework_id: str) -> None:
+    async def on_subscribed(self, framework_id: str) -> None:  # noqa: ARG002 - as in Framework
         """Note that the master has admitted the framework."""
         self.is_admitted.set()
 
@@ -115,7 +115,7 @@ class WorkerFramework(Framework):
         """Do nothing: `run` raises the error."""
 
 
-class WorkerTask(ProcessInterface):  # type: ignore[misc, no-any-unimported, unused-ignore]
+class WorkerTask(ProcessInterface):
     """One worker, as Dask's `SpecCluster` sees it: started when the master has its task."""
 
     def __init__(
@@ -125,7 +125,7 @@ class WorkerTask(ProcessInterface):  # type: ignore[misc, no-any-unimported, unu
         framework: Callable[[], WorkerFramework],
         security: Security,
     ) -> None:
-        super().__init__(scheduler=scheduler, name=name)  # type: ignore[no-untyped-call, unused-ignore]
+        super().__init__(scheduler=scheduler, name=name)
         self._scheduler, self._name, self._security = scheduler, name, security
         self._framework = framework
 
@@ -136,9 +136,9 @@ class WorkerTask(ProcessInterface):  # type: ignore[misc, no-any-unimported, unu
         except CroupierError:
             self.status = Status.failed
             raise
-        await super().start()  # type: ignore[no-untyped-call, unused-ignore]
+        await super().start()
 
     async def close(self) -> None:
         """End the task, if it has not ended."""
         await self._framework().end_worker(self._name)
-        await super().close()  # type: ignore[no-untyped-call, unused-ignore]
+        await super().close()
