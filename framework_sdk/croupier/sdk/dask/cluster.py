@@ -187,7 +187,10 @@ class DaskCluster(SpecCluster):
             raise self.failure
         return super().scale(n, memory=memory, cores=cores)
 
-    def adapt(self, minimum: float = 0, maximum: float = math.inf, **options: Any) -> Adaptive:
+    # The first argument of `SpecCluster.adapt` is a class.
+    def adapt(  # type: ignore[override]
+        self, minimum: float = 0, maximum: float = math.inf, **options: Any
+    ) -> Adaptive:
         """Have between `minimum` and `maximum` workers, as the work needs.
 
         `options` are those of `distributed.deploy.Adaptive`, such as `interval="500ms"`.
