@@ -36,10 +36,20 @@ def test_the_users_programs_find_its_credentials(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_agents_can_join_once_the_master_knows_the_token(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    assert not made.files.join_token.exists()
+    made.let_join()
+    assert stat.S_IMODE(made.files.join_token.stat().st_mode) == 0o600
+    assert read_token_file(made.files.join_token) == made.join_token
+    with pytest.raises(InvalidRequest, match="File exists"):
+        made.let_join()
+
+
 def test_secrets_are_private_and_new_at_each_start(tmp_path: Path) -> None:
     files = make(tmp_path).files
     assert stat.S_IMODE(files.admin_token.parent.stat().st_mode) == 0o700
-    for path in (files.key, files.admin_token, files.join_token):
+    for path in (files.key, files.admin_token):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     before = files.admin_token.read_text(), files.key.read_text(), files.ca.read_text()
     files = make(tmp_path).files

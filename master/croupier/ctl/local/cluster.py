@@ -1,6 +1,7 @@
 """Starting, restarting and stopping the daemons of a local cluster.
 
-Rule: agents stop before the master, so that they can unregister. A daemon that has not ended 10 s
+Rule: all daemons start at once; agents wait until the master takes them. Agents stop before the
+master, so that they can unregister. A daemon that has not ended 10 s
 after SIGTERM is killed. A daemon that dies is restarted with the same flags; its tasks keep
 running.
 """
@@ -11,8 +12,9 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from croupier.ctl.flags import Target
 from croupier.ctl.lists import AGENTS, all_of
 from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
+from croupier.ctl.local.programs import KeptPrograms
 from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View
@@ -35,7 +38,7 @@ STOP_S = 10.0
 # The first and the longest wait before a daemon is restarted.
 RESTART_S = 0.2
 MAX_RESTART_S = 30.0
-_POLL_S = 0.05
+_POLL_S = 0.02
 
 
 class Cluster:
@@ -51,7 +54,9 @@ class Cluster:
         work_dir: Path,
         children: Children,
         security: LocalSecurity | None = None,
+        programs: KeptPrograms | None = None,
     ) -> None:
+        self._programs = programs or KeptPrograms(None)
         self._plan, self._work_dir, self._children = plan, work_dir, children
         self._security = security
         self._target = Target((plan.master_address,)) if security is None else security.target
@@ -76,20 +81,20 @@ class Cluster:
         Raises:
             Unavailable: if a daemon ends, or not all are registered within 30 s.
         """
-        self._started.append(self._launch(self._plan.master))
+        for directory in self._directories:
+            self._programs.place(directory)
+        self._started += map(self._launch, (self._plan.master, *self._plan.agents))
         try:
             async with asyncio.timeout(READY_S):
-                while not await self._admits_agents():
-                    await asyncio.sleep(_POLL_S)
-                    self._check_alive()
-                self._started += map(self._launch, self._plan.agents)
-                while await self._registered() < len(self._plan.agents):
-                    await asyncio.sleep(_POLL_S)
-                    self._check_alive()
+                await self._until(self._is_listening)
+                await self._until(self._admits_agents)
+                await self._until(self._are_registered)
         except TimeoutError:
             missing = len(self._plan.agents) - await self._registered()
             waiting = f"{missing} of {len(self._plan.agents)} agents are not registered"
             raise Unavailable(f"not ready after {READY_S:g} s: {waiting}") from None
+        for directory in self._directories:
+            self._programs.keep(directory)
 
     async def watch(self) -> None:
         """Report and restart each daemon that ends, until cancelled.
@@ -164,21 +169,46 @@ class Cluster:
         log = self._work_dir / f"{daemon.name}.log"
         return self._children.start(daemon, log, environment)
 
+    @property
+    def _directories(self) -> list[Path]:
+        return [self._work_dir / agent.name for agent in self._plan.agents]
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Wait for a condition.
+
+        Raises:
+            Unavailable: if a daemon ends.
+        """
+        while not await condition():
+            await asyncio.sleep(_POLL_S)
+            self._check_alive()
+
+    async def _is_listening(self) -> bool:
+        """Return whether something listens at the master's address: a look that costs nothing."""
+        address = self._plan.master_address
+        with socket.socket() as probe:
+            probe.settimeout(_POLL_S)
+            return probe.connect_ex((address.host, address.port)) == 0
+
     async def _admits_agents(self) -> bool:
         """Store the token by which agents join; return whether that is done."""
         if self._security is None:
             return True
-        token_id, token_hash = self._security.join_token_hash()
+        join = self._security.join_token
         token = pb.Token(
-            token_id=token_id, kind=pb.TOKEN_KIND_JOIN, description="agents of croupier local"
+            token_id=join.token_id, kind=pb.TOKEN_KIND_JOIN, description="agents of croupier local"
         )
-        request = pb.CreateTokenRequest(token=token, token_hash=token_hash)
+        request = pb.CreateTokenRequest(token=token, token_hash=join.hash)
         try:
             async with connected(self._target) as master:
                 await master.ask(master.access.CreateToken, request)
         except Unavailable:
             return False
+        self._security.let_join()
         return True
+
+    async def _are_registered(self) -> bool:
+        return await self._registered() == len(self._plan.agents)
 
     async def _registered(self) -> int:
         names = {agent.name for agent in self._plan.agents}

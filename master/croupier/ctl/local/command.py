@@ -16,6 +16,7 @@ from croupier.ctl.local.cluster import Cluster, report
 from croupier.ctl.local.follow import follow
 from croupier.ctl.local.machine import port_to_use, this_machine
 from croupier.ctl.local.plan import HOST, LocalSpec, Plan, make_plan
+from croupier.ctl.local.programs import KeptPrograms
 from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.signals import EndSignals
 from croupier.model.errors import InvalidRequest
@@ -56,7 +57,8 @@ def run_local(spec: LocalSpec, place: Place) -> int:
         machine = this_machine(directory)
         plan = make_plan(spec, machine, directory, master_port, http_port, files)
         try:
-            return asyncio.run(live(plan, place, directory, work_dir.keep_logs, security))
+            programs = KeptPrograms.of_user()
+            return asyncio.run(live(plan, place, directory, work_dir.keep_logs, security, programs))
         finally:
             if security is not None:
                 security.withdraw()
@@ -101,6 +103,7 @@ async def live(
     directory: Path,
     keep_logs: Callable[[], None] = lambda: None,
     security: LocalSecurity | None = None,
+    programs: KeptPrograms | None = None,
 ) -> int:
     """Run `plan` until a signal ends it; return the exit code.
 
@@ -111,7 +114,7 @@ async def live(
     """
     signals = EndSignals()
     children = Children()
-    cluster = Cluster(plan, directory, children, security)
+    cluster = Cluster(plan, directory, children, security, programs)
     following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
     living = asyncio.create_task(_serve(cluster, plan, place, directory, security))
     ending = asyncio.create_task(signals.first())

@@ -20,6 +20,7 @@ from typing import Final
 from croupier.ctl.flags import Target
 from croupier.ctl.local.plan import HOST, SecurityFiles
 from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.token import BearerToken
 from croupier.net.address import Address
 from croupier.net.credential_search import credentials_file
 from croupier.net.token_file import create_token_file, make_token, read_token_file
@@ -34,11 +35,16 @@ _MARK: Final = "# Written by croupier local, which removes it at its end.\n"
 
 @dataclass(frozen=True, slots=True)
 class LocalSecurity:
-    """The secrets of one start, and the credentials file of the user."""
+    """The secrets of one start, and the credentials file of the user.
+
+    Attributes:
+        join_token: the token by which agents join.
+    """
 
     files: SecurityFiles
     master: Address
     credentials: Path | None
+    join_token: BearerToken
 
     @classmethod
     def make(
@@ -66,7 +72,7 @@ class LocalSecurity:
             files = _make_files(private)
         except OSError as error:
             raise InvalidRequest(f"cannot write {private}: {error.strerror}") from None
-        return cls(files, master, credentials)
+        return cls(files, master, credentials, make_token())
 
     @property
     def target(self) -> Target:
@@ -78,10 +84,17 @@ class LocalSecurity:
             token_file=self.files.admin_token,
         )
 
-    def join_token_hash(self) -> tuple[str, bytes]:
-        """Return the id and the hash of the token by which agents join."""
-        token = read_token_file(self.files.join_token)
-        return token.token_id, token.hash
+    def let_join(self) -> None:
+        """Write the token by which agents join, once the master knows it: agents wait for it.
+
+        Raises:
+            InvalidRequest: if it cannot be written.
+        """
+        try:
+            create_token_file(self.files.join_token, self.join_token)
+        except OSError as error:
+            path = self.files.join_token
+            raise InvalidRequest(f"cannot write {path}: {error.strerror}") from None
 
     def publish(self) -> Path | None:
         """Write the user's credentials file, and return its path; None if that is impossible."""
@@ -123,8 +136,7 @@ def _make_files(private: Path) -> SecurityFiles:
     files = SecurityFiles(
         authority.ca, made.cert, made.key, private / "admin.token", private / "join.token"
     )
-    for path in (files.admin_token, files.join_token):
-        create_token_file(path, make_token())
+    create_token_file(files.admin_token, make_token())
     return files
 
 
