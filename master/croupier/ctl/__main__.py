@@ -34,8 +34,10 @@ def _is_word(rest: Sequence[str]) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`, or of the process; return the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    load_commands(next(iter(words), ""))
     try:
-        code = run_app(app, connection_after_command(sys.argv[1:] if argv is None else argv))
+        code = run_app(app, connection_after_command(words))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -45,8 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     return code
 
-
-load_commands()
 
 if __name__ == "__main__":
     sys.exit(main())

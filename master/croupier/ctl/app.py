@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Final
 
 from cyclopts import App
 
@@ -27,6 +28,8 @@ app = make_app(
 )
 # Words that lead to commands of their own, such as `weights` and `token create`.
 families: set[str] = set()
+# Commands that are all of their modules.
+ALONE: Final = frozenset({"local", "run"})
 
 
 def family(name: str, text: str, within: App | None = None) -> App:
@@ -37,7 +40,11 @@ def family(name: str, text: str, within: App | None = None) -> App:
     return made
 
 
-def load_commands() -> None:
-    """Import every module of `commands`; each adds its commands to `app`."""
-    for module in iter_modules(commands.__path__):
-        import_module(f"{commands.__name__}.{module.name}")
+def load_commands(word: str = "") -> None:
+    """Import every module of `commands`; each adds its commands to `app`.
+
+    If `word` is a command whose start users wait for, import only its module.
+    """
+    names = [word] if word in ALONE else [each.name for each in iter_modules(commands.__path__)]
+    for name in names:
+        import_module(f"{commands.__name__}.{name}")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from cyclopts import App
 
-import croupier.ctl.__main__  # noqa: F401 - adds all commands to `app`
-from croupier.ctl.app import app
+from croupier.ctl.app import app, load_commands
 
 
 def commands(parent: App, path: str = "croupier") -> Iterator[tuple[str, App]]:
@@ -21,6 +20,7 @@ def commands(parent: App, path: str = "croupier") -> Iterator[tuple[str, App]]:
         yield from commands(child, f"{path} {name}")
 
 
+load_commands()
 COMMANDS = dict(commands(app))
 
 

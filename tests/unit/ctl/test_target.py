@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.ctl.__main__ import connection_after_command
+from croupier.ctl.app import load_commands
 from croupier.ctl.commands.kill import kill_request
 from croupier.ctl.flags import LOCAL, Target, parse_grace_ms
 from croupier.model.errors import InvalidRequest
@@ -59,4 +60,5 @@ def test_ids_are_checked_before_they_are_sent() -> None:
     ],
 )
 def test_the_master_may_be_named_before_the_command(given: str, meant: str) -> None:
+    load_commands()
     assert connection_after_command(given.split()) == meant.split()

@@ -18,20 +18,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from croupier.ctl.connection import connected
 from croupier.ctl.flags import Target
-from croupier.ctl.lists import AGENTS, all_of
 from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
 from croupier.ctl.local.programs import KeptPrograms
 from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.terminal import print_lines
-from croupier.ctl.views.amounts import View
-from croupier.ctl.views.isolation import default_user_text, levels_text
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import Unavailable
 from croupier.net.backoff import Backoff
 from croupier.process.daemon import PARENT_VARIABLE
-from croupier.v1 import access_pb2 as pb
 
 READY_S = 30.0
 STOP_S = 10.0
@@ -194,15 +189,10 @@ class Cluster:
         """Store the token by which agents join; return whether that is done."""
         if self._security is None:
             return True
-        join = self._security.join_token
-        token = pb.Token(
-            token_id=join.token_id, kind=pb.TOKEN_KIND_JOIN, description="agents of croupier local"
-        )
-        request = pb.CreateTokenRequest(token=token, token_hash=join.hash)
-        try:
-            async with connected(self._target) as master:
-                await master.ask(master.access.CreateToken, request)
-        except Unavailable:
+        # Imports gRPC, while the daemons start.
+        from croupier.ctl.local.questions import admits
+
+        if not await admits(self._target, self._security.join_token):
             return False
         self._security.let_join()
         return True
@@ -211,15 +201,12 @@ class Cluster:
         return await self._registered() == len(self._plan.agents)
 
     async def _registered(self) -> int:
-        names = {agent.name for agent in self._plan.agents}
-        try:
-            async with connected(self._target) as master:
-                known = await all_of(master, AGENTS)
-        except CroupierError:
-            return 0
-        ours = {a["hostname"]: a for a in known if a["state"] == "connected"}
-        self.isolation = next(map(_isolation_text, ours.values()), "")
-        return len(ours.keys() & names)
+        """Return how many agents are registered; note how they isolate tasks."""
+        from croupier.ctl.local.questions import connected_agents
+
+        found = await connected_agents(self._target)
+        self.isolation = next(iter(found.values()), "")
+        return len(found.keys() & {agent.name for agent in self._plan.agents})
 
     def _check_alive(self) -> None:
         for child in self._started:
@@ -229,13 +216,6 @@ class Cluster:
                     f"{child.name} {child.exit_text} before it was ready"
                     + (f": {last}" if last else "")
                 )
-
-
-def _isolation_text(agent: View) -> str:
-    return (
-        f"{levels_text(agent['isolation'])}; tasks run as"
-        f" {default_user_text(agent['default_user'])}"
-    )
 
 
 def _exit_line(child: Child) -> str:

@@ -1,0 +1,52 @@
+"""What a local cluster asks its master."""
+
+from __future__ import annotations
+
+from croupier.ctl.connection import connected
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import AGENTS, all_of
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.isolation import default_user_text, levels_text
+from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.token import BearerToken
+from croupier.v1 import access_pb2 as pb
+
+
+async def admits(target: Target, join: BearerToken) -> bool:
+    """Store the token by which agents join; return False if the master does not answer yet.
+
+    Raises:
+        CroupierError: if the master refuses.
+    """
+    token = pb.Token(
+        token_id=join.token_id, kind=pb.TOKEN_KIND_JOIN, description="agents of croupier local"
+    )
+    request = pb.CreateTokenRequest(token=token, token_hash=join.hash)
+    try:
+        async with connected(target) as master:
+            await master.ask(master.access.CreateToken, request)
+    except Unavailable:
+        return False
+    return True
+
+
+async def connected_agents(target: Target) -> dict[str, str]:
+    """Return the isolation of tasks, in words, of each agent that is connected, by hostname.
+
+    There is none if the master does not answer.
+    """
+    try:
+        async with connected(target) as master:
+            known = await all_of(master, AGENTS)
+    except CroupierError:
+        return {}
+    return {each["hostname"]: _isolation_text(each) for each in known if _is_connected(each)}
+
+
+def _is_connected(agent: View) -> bool:
+    return bool(agent["state"] == "connected")
+
+
+def _isolation_text(agent: View) -> str:
+    levels, user = levels_text(agent["isolation"]), default_user_text(agent["default_user"])
+    return f"{levels}; tasks run as {user}"
