@@ -128,7 +128,8 @@ def test_a_run_continues_when_master_and_agent_are_killed(tmp_path: Path) -> Non
             for pid in local.leftovers():
                 if daemon in cmdline(pid):
                     os.kill(pid, signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
+        # `communicate` would lose what `readline` has read ahead.
+        out, err = process.stdout.read(), process.communicate(timeout=60)[1]
         assert process.returncode == 3, err
         assert (first + out).splitlines() == [f"line {number}" for number in range(1, 41)]
         assert local.end() == 0
