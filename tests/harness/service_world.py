@@ -81,6 +81,7 @@ class World:
         self.service = from_json(json.loads(json.dumps(to_json(self.service))))
         resume(self.service, self.now)
         self.mail.clear()
+        self.service.hold_until = self.now + 0.5
         self.reconcile()
 
     def reconcile(self) -> None:

@@ -56,7 +56,7 @@ async def running(
     session = asyncio.create_task(controller.run())
     ticking = asyncio.create_task(controller.tick())
     await master.subscribed()
-    await eventually(lambda: controller.is_subscribed)
+    await eventually(lambda: controller.is_ready)
     try:
         yield controller
     finally:

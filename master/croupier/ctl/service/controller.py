@@ -44,7 +44,9 @@ SAVE_AGAIN_S: Final = 2.0
 QUIET_S: Final = 5.0
 # A state that an update should have told by now is asked for.
 ASK_AGAIN_S: Final = 20.0
-# Time for the statuses of instances that another controller has left.
+# Time for the statuses of the instances after the master was asked, and of those that another
+# controller has left.
+SYNC_S: Final = 0.5
 ADOPT_S: Final = 3.0
 _REFUSE_S: Final = 1.0
 
@@ -83,10 +85,10 @@ class Controller(Framework):
         self._demanded: list[Demand] | None = None
         self._launching = 0
         self._contact_at = self._asked_at = self._now()
-        self.is_subscribed = False
+        self.is_subscribed = self._is_synced = False
         self.over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         resume(self._service, self._now())
-        # Nothing is launched before the master has told which instances run.
+        # Nothing is launched or updated before the master has told which instances run.
         self._service.hold_until = float("inf")
 
     # Commands.
@@ -138,6 +140,11 @@ class Controller(Framework):
         self._finish(stopped=False)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it knows the state of its instances, and launches more."""
+        return self._is_synced and self._now() >= self._service.hold_until
+
+    @property
     def saved(self) -> Saved:
         """The state."""
         return self._saved
@@ -149,17 +156,12 @@ class Controller(Framework):
     # What the SDK calls.
 
     async def on_subscribed(self, framework_id: str) -> None:
-        """Ask for the state of all instances, and launch from then on."""
+        """Keep the id, and ask for the state of all instances."""
         self._contact()
         self._saved.framework_id = framework_id
         await self._save()
         self._demanded = None
-        # First those that this state knows: what has ended makes room for others in its slots.
-        await self.reconcile(list(self._service.instances))
-        await self.reconcile()
-        if not self.is_subscribed:
-            self._service.hold_until = self._now() + (ADOPT_S if self._adopts else 0.0)
-        self.is_subscribed = True
+        self.is_subscribed, self._is_synced = True, False
 
     async def on_offers(self, offers: list[Offer]) -> None:
         """Launch instances on the offers, and decline the rest."""
@@ -225,6 +227,8 @@ class Controller(Framework):
                 self._work(f"check {instance.task_id}", self._check(instance))
         if not self.is_subscribed:
             return
+        if not self._is_synced:
+            self._work("sync", self._sync())
         self._work("demand", self._send_demand())
         self._ask(now)
         if service.is_stopping and self._is_ended():
@@ -305,6 +309,18 @@ class Controller(Framework):
             else:
                 passed, text = False, "the instance has no such port"
         events.on_check(self._service, instance.task_id, passed=passed, text=text, now=self._now())
+
+    async def _sync(self) -> None:
+        """Ask for the state of all instances; a failed attempt is repeated by the next turn."""
+        with suppress(Unavailable):
+            # First those that this state knows: what has ended makes room for others.
+            await self.reconcile(list(self._service.instances))
+            await self.reconcile()
+            self._contact()
+            self._is_synced = True
+            if self._service.hold_until == float("inf"):
+                wait_s = ADOPT_S if self._adopts else SYNC_S
+                self._service.hold_until = self._now() + wait_s
 
     async def _send_demand(self) -> None:
         """Ask for what is lacking; offers of nothing else are made."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from croupier.ctl.terminal import print_lines
+from croupier.model.printable import printable
+from croupier.process.durable_files import write_all
 
 KEPT: Final = 500
 
@@ -19,8 +23,8 @@ class Journal:
         self._next = 1
 
     def write(self, line: str) -> None:
-        """Print a line, and keep it."""
-        print_lines(f"{self._service}: {line}")
+        """Print a line, and keep it. A full disk or a closed terminal ends no service."""
+        _print(f"{self._service}: {line}")
         self._lines.append((self._next, line))
         self._next += 1
 
@@ -32,3 +36,14 @@ class Journal:
     def since(self, number: int) -> list[str]:
         """Return the lines after line `number`."""
         return [line for each, line in self._lines if each > number]
+
+
+def _print(line: str) -> None:
+    try:
+        fd = sys.stdout.fileno()
+    except (OSError, ValueError):
+        print_lines(line)  # stdout is no file
+        return
+    # Not buffered: what could not be written would fail again at exit.
+    with suppress(OSError):
+        write_all(fd, f"{printable(line)}\n".encode())

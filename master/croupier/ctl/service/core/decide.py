@@ -32,12 +32,13 @@ def decide(service: Service, now: float, *, is_connected: bool = True) -> list[s
         _shift_deadlines(service, gap)
     _fit_slots(service, now)
     _observe(service, now)
-    _judge_rollout(service, now)
-    _assign_versions(service, now)
-    for slot in list(service.slots.values()):
-        _stop_members(service, slot, now)
-    _stop_unhealthy(service, now)
-    _finish_rollout(service, now)
+    if now >= service.hold_until:
+        _judge_rollout(service, now)
+        _assign_versions(service, now)
+        for slot in list(service.slots.values()):
+            _stop_members(service, slot, now)
+        _stop_unhealthy(service, now)
+        _finish_rollout(service, now)
     _note_wants(service, now)
     return _kills_due(service, now)
 

@@ -24,7 +24,7 @@ class Service:
         target: the number of the version that all slots shall run.
         stable: the last version that all slots ran; None before the first.
         previous: the stable version before that.
-        hold_until: no launch before this time.
+        hold_until: no launch and no update before this time: the state may be old.
         decided_at: the time of the last decision.
         known_places: when each value of the spread attribute was last offered.
         explored_until: until then no further values are waited for.
