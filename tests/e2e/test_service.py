@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +23,8 @@ from croupier.ctl.lists import TASKS, all_of
 from croupier.ctl.service.command import view_of
 from croupier.ctl.service.state_dir import StateDir
 from croupier.model.errors import Unavailable
+from tests.harness.cluster import processes_with, real_cluster
+from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.real_local import Local, running_local
 
@@ -293,6 +298,54 @@ def test_a_second_copy_is_refused_and_takes_over_if_asked(web: Web) -> None:
     web.start("--takeover")
     assert not is_running(pid)
     assert web.tasks() == running
+
+
+def test_a_hung_controller_is_replaced_by_takeover(web: Web) -> None:
+    web.start()
+    first, pid = web.tasks(), web.view()["controller_pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        web.start("--takeover")
+        assert not is_running(pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert web.view()["controller_pid"] not in (0, pid)
+    assert web.tasks() == first
+
+
+async def test_instances_of_a_lost_agent_are_replaced(tmp_path: Path) -> None:
+    amounts = "cpus:1;mem:1GB;ports:[{}-{}]"
+    agents = [amounts.format(31000 + 50 * n, 31049 + 50 * n) for n in range(2)]
+    flags = ("--heartbeat", "1s", "--agent-timeout", "3s")
+    async with real_cluster(tmp_path, *agents, flags=flags) as cluster:
+        local = Local(cast("Any", None), cluster.master, tmp_path, Path(sys.executable).parent)
+        web = Web(local, tmp_path, "lost")
+        web.write(more='unreachable = "1s"')
+        await asyncio.to_thread(web.start)
+        first = await asyncio.to_thread(web.tasks)
+        on_first = [e for e in web_rows(web) if 31000 <= e["ports"][0] < 31050]
+        assert 0 < len(on_first) < 3
+        cluster.kill("host0")
+        for row in on_first:
+            for pid in processes_with(row["task_id"]):
+                os.kill(pid, signal.SIGKILL)
+
+        def is_replaced() -> bool:
+            rows = [e for e in web_rows(web) if e["state"] == "available"]
+            return len(rows) == 3 and all(e["ports"][0] >= 31050 for e in rows)
+
+        await eventually(is_replaced, 60)
+        assert len(first & await asyncio.to_thread(web.tasks)) == 3 - len(on_first)
+        done = await asyncio.to_thread(web.run, "stop", "lost")
+        assert done.returncode == 0, done
+
+
+def web_rows(web: Web) -> list[dict[str, Any]]:
+    """Return the instances, from a thread without a loop."""
+    with ThreadPoolExecutor(1) as pool:
+        rows: list[dict[str, Any]] = pool.submit(web.view).result()["instances"]
+        return rows
 
 
 def test_scale_status_and_stop(web: Web) -> None:

@@ -30,7 +30,7 @@ from croupier.model.errors import Conflict, InvalidRequest, NotFound, Unavailabl
 TIMED_OUT: Final = 124
 START_S: Final = 30.0
 # Time for a controller to end when another takes over.
-RELEASE_S: Final = 10.0
+RELEASE_S: Final = 5.0
 POLL_S: Final = 0.2
 
 View = Mapping[str, Any]
