@@ -83,6 +83,8 @@ class CallExecutor(Executor):
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
         if buffersize is not None and buffersize < 1:
             raise ValueError("buffersize must be None or > 0")
         pack = self._packer.mapper(self._terms, fn, is_chunked=chunksize > 1)
