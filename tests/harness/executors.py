@@ -14,7 +14,7 @@ import cloudpickle
 
 from croupier.sdk.futures import ClusterExecutor
 
-SMALL = {"cpus": 0.1, "mem": "128MB", "idle_s": 30.0}
+SMALL: dict[str, Any] = {"cpus": 0.1, "mem": "128MB", "idle_s": 30.0}
 
 
 @contextmanager

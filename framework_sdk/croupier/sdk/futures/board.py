@@ -7,7 +7,6 @@ network between them.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -217,7 +216,7 @@ class Board:
             if len(worker.calls) > 1 and not worker.is_asked and now - worker.since > STUCK_S
         ]
         for worker in found:
-            worker.is_asked, worker.mean_s = True, math.inf
+            worker.is_asked, worker.mean_s = True, now - worker.since
         return found
 
     def surplus(self, now: float, idle_s: float) -> list[Worker]:

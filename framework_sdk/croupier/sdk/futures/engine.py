@@ -398,6 +398,14 @@ class Engine:
 
     def on_frame(self, link: WorkerLink, kind: int, number: int, body: bytes) -> None:
         """Handle what a worker says."""
+        try:
+            self._handle(link, kind, number, body)
+        except Exception as error:
+            # No call may wait for ever.
+            _LOGGER.exception("the executor failed")
+            self._break(ClusterBroken(f"the executor failed: {error!r}"))
+
+    def _handle(self, link: WorkerLink, kind: int, number: int, body: bytes) -> None:
         assert link.hello is not None
         task_id, host = link.hello.task_id, link.hello.host
         worker = self._board.workers.get(task_id)
@@ -406,7 +414,8 @@ class Engine:
         now = time.monotonic()
         if kind in (remote.RESULT, remote.ERROR):
             call = self._board.ended(worker, number, now)
-            self._feed(worker)
+            if worker.task_id in self._links:
+                self._feed(worker)
             if call is not None and kind == remote.RESULT:
                 self._on_result(call, body)
             elif call is not None:

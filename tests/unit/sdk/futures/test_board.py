@@ -114,6 +114,8 @@ def test_calls_behind_a_long_one_are_taken_back_once_and_run_elsewhere() -> None
     taken = board.next_calls(other, now)
     assert [each.number for each in taken] == behind[:1]
     assert taken[0].attempts == 1
+    board.ended(worker, first, now + 1.5)
+    assert len(board.next_calls(worker, now + 1.5)) == 1, "one by one again"
 
 
 def test_a_cancelled_call_is_never_handed_out() -> None:
