@@ -62,7 +62,7 @@ def test_cpython(local: Local, group: str) -> None:
 
     class Executor(ClusterExecutor):
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **SMALL, **options, master=local.master)
+            super().__init__(*args, **{**SMALL, **options, "master": local.master})
 
     bases = [found(modules, group), unittest.TestCase]
     if not issubclass(bases[0], found(modules, "ExecutorMixin")):

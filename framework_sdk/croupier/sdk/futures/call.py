@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from croupier.sdk.futures.shape import Shape
@@ -90,6 +90,7 @@ class Call:
         payload: the pickled arguments, and the function unless that is shared.
         is_chunk: whether the payload has the arguments of several calls of a map.
         attempts: how often a worker began it.
+        size: bytes that are sent for it, if the worker does not have its function.
     """
 
     number: int
@@ -99,8 +100,7 @@ class Call:
     function: Function | None = None
     is_chunk: bool = False
     attempts: int = 0
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """Bytes that are sent for it."""
-        return len(self.payload) + (len(self.function.body) if self.function else 0)
+    def __post_init__(self) -> None:
+        self.size = len(self.payload) + (len(self.function.body) if self.function else 0)

@@ -12,8 +12,8 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,7 @@ from croupier.sdk.futures.start import Launch, StartFailures, same_python
 
 _LOGGER: Final = logging.getLogger("croupier.sdk.futures")
 TICK_S: Final = 0.05
+IDLE_TICK_S: Final = 0.5
 # How long a lost worker's calls wait for the reason that its agent reports.
 REASON_S: Final = 2.0
 CLOSE_S: Final = 5.0
@@ -70,6 +71,8 @@ class Engine:
         self._links: dict[str, WorkerLink] = {}
         self._failed_setups: dict[str, str] = {}
         self._lost: dict[str, list[Call]] = {}
+        # Ended calls of the frames that are being handled.
+        self._answers: list[tuple[Call, int, bytes]] = []
         self._starts = StartFailures()
         self._done = self._failed = self._retried = 0
         self._told: Progress | None = None
@@ -212,9 +215,12 @@ class Engine:
             planning = asyncio.create_task(self._plan())
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
+                async with asyncio.timeout(TICK_S if self._board.running else IDLE_TICK_S):
                     await self._changed.wait()
-            if planning.done() or session.done():
+            if session.done():
+                await asyncio.gather(planning, return_exceptions=True)
+            if planning.done():
+                planning.result()
                 continue
             # The master does not answer now; calls go on meanwhile.
             while not (planning.done() or self._is_over()):
@@ -398,34 +404,51 @@ class Engine:
 
     def on_frame(self, link: WorkerLink, kind: int, number: int, body: bytes) -> None:
         """Handle what a worker says."""
-        try:
+        with self._guarded():
             self._handle(link, kind, number, body)
+
+    def on_read(self, link: WorkerLink) -> None:
+        """Keep the worker busy, and then handle what it has answered."""
+        assert link.hello is not None
+        with self._guarded():
+            worker = self._board.workers.get(link.hello.task_id)
+            if worker is not None and worker.task_id in self._links:
+                self._feed(worker)
+            answers, self._answers = self._answers, []
+            for call, kind, body in answers:
+                if kind == remote.RESULT:
+                    self._on_result(call, body)
+                else:
+                    self._on_error(call, body, link.hello.host)
+            if answers and self._is_closed:
+                self._wake()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """End the executor after a mistake of its own: no call may wait for ever."""
+        try:
+            yield
         except Exception as error:
-            # No call may wait for ever.
             _LOGGER.exception("the executor failed")
-            self._break(ClusterBroken(f"the executor failed: {error!r}"))
+            failure = ClusterBroken(f"the executor failed: {error!r}")
+            for call, _, _ in self._answers:
+                self._fail(call, failure)
+            self._break(failure)
 
     def _handle(self, link: WorkerLink, kind: int, number: int, body: bytes) -> None:
         assert link.hello is not None
-        task_id, host = link.hello.task_id, link.hello.host
+        task_id = link.hello.task_id
         worker = self._board.workers.get(task_id)
         if worker is None:
             return
         now = time.monotonic()
         if kind in (remote.RESULT, remote.ERROR):
             call = self._board.ended(worker, number, now)
-            if worker.task_id in self._links:
-                self._feed(worker)
-            if call is not None and kind == remote.RESULT:
-                self._on_result(call, body)
-            elif call is not None:
-                self._on_error(call, body, host)
-            if self._is_closed:
-                self._wake()
+            if call is not None:
+                self._answers.append((call, kind, body))
         elif kind == remote.READY:
             self._starts.on_success()
             self._board.ready(worker, now)
-            self._feed(worker)
             self._wake()
         elif kind == remote.GIVEN_BACK:
             self._board.given_back(worker, struct.unpack(f"!{len(body) // 8}Q", body))
@@ -434,7 +457,7 @@ class Engine:
         elif kind == remote.SETUP_FAILED:
             self._failed_setups[task_id] = body.decode(errors="replace")
         elif kind == remote.DIED:
-            self._on_died(worker, host, number, death_of(body))
+            self._on_died(worker, link.hello.host, number, death_of(body))
 
     def _on_died(self, worker: Worker, host: str, number: int, death: Death) -> None:
         if death.phase == "setup":

@@ -48,6 +48,9 @@ class Workers(Protocol):
     def on_frame(self, link: WorkerLink, kind: int, number: int, body: bytes) -> None:
         """Handle a frame of an admitted worker."""
 
+    def on_read(self, link: WorkerLink) -> None:
+        """Handle the end of a batch of frames."""
+
     def on_closed(self, link: WorkerLink) -> None:
         """Handle the end of an admitted worker's connection."""
 
@@ -139,6 +142,7 @@ class WorkerLink(asyncio.Protocol):
             self._gate.workers.on_frame(self, kind, number, body)
         if start:
             del inbox[:start]
+            self._gate.workers.on_read(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Tell that the worker is gone."""

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from croupier.sdk.futures.call import Call, CallFuture, Function, Terms
 from croupier.sdk.futures.errors import TooLarge
 from croupier.sdk.futures.pickling import dumps
+from croupier.sdk.futures.stamp import stamp_of
 
 # The call, and the error that it ends with at once, or None.
 Packed: TypeAlias = tuple[Call, BaseException | None]
@@ -30,6 +31,9 @@ class Packer:
         self._numbers = itertools.count(1)
         self._functions: weakref.WeakValueDictionary[bytes, Function] = (
             weakref.WeakValueDictionary()
+        )
+        self._stamped: weakref.WeakKeyDictionary[FunctionType, tuple[Any, Function]] = (
+            weakref.WeakKeyDictionary()
         )
 
     def single(
@@ -78,11 +82,18 @@ class Packer:
     def _shared(self, function: Any) -> Function | None:
         if type(function) is not FunctionType or function.__closure__ is not None:
             return None
+        stamp = stamp_of(function)
+        if stamp is not None:
+            was, known = self._stamped.get(function, (None, None))
+            if known is not None and was == stamp:
+                return known
         body = dumps(function)
         key = hashlib.sha256(body).digest()
         found = self._functions.get(key)
         if found is None:
             found = self._functions[key] = Function(next(self._numbers), body)
+        if stamp is not None:
+            self._stamped[function] = stamp, found
         return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import pickle
 import sys
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -14,7 +15,8 @@ import cloudpickle
 
 from croupier.sdk.futures.remote.program import NAMESPACE
 
-_SCALARS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+# Immutable, and the same everywhere.
+SCALARS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def _loaded_namespace() -> ModuleType:
@@ -37,9 +39,18 @@ def dumps(content: object) -> bytes:
     Raises:
         Exception: whatever its parts raise.
     """
+    if type(content) is tuple and _is_plain(content):
+        return pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
     with io.BytesIO() as file:
         _Pickler(file).dump(content)
         return file.getvalue()
+
+
+def _is_plain(content: tuple[Any, ...]) -> bool:
+    """Return whether `content` is arguments (a tuple, and no names) that pickle alone can do."""
+    if len(content) != 2 or content[1] or type(content[0]) is not tuple:
+        return False
+    return all(type(value) in SCALARS for value in content[0])
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -69,7 +80,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _digest(self, value: object) -> Any:
         """Return something that differs when the value was changed."""
-        if type(value) in _SCALARS and not (isinstance(value, (str, bytes)) and len(value) > 64):
+        if type(value) in SCALARS and not (isinstance(value, (str, bytes)) and len(value) > 64):
             return value
         if isinstance(value, ModuleType):
             return value.__name__
