@@ -57,6 +57,33 @@ with DaskCluster(2, cpus=0.5, mem="400MB", name=sys.argv[1]) as cluster, Client(
     print("ready", flush=True)
     sys.stdin.read()
 """
+SCALE = """
+import asyncio, time
+from croupier.sdk.dask import DaskCluster
+from dask.distributed import Client
+
+async def in_a_loop():
+    settings = {"cpus": 0.5, "mem": "300MB", "name": "loop", "asynchronous": True}
+    async with DaskCluster(2, **settings) as cluster, Client(cluster, asynchronous=True) as client:
+        await client.wait_for_workers(2, timeout=60)
+        await cluster.scale(1)
+        while len(cluster.scheduler_info["workers"]) > 1:
+            await asyncio.sleep(0.05)
+        assert await client.submit(sum, [1, 2, 3]) == 6
+
+asyncio.run(in_a_loop())
+with DaskCluster(cpus=0.5, mem="300MB", name="plain", security=False) as cluster:
+    with Client(cluster) as client:
+        assert cluster.scheduler_address.startswith("tcp://127.0.0.1:")
+        cluster.adapt(0, 2, interval="200ms", wait_count=2)
+        assert sum(client.gather(client.map(lambda x: time.sleep(0.2) or x, range(20)))) == 190
+        while cluster.worker_spec:
+            time.sleep(0.05)
+        cluster.adapt(1, 1)
+        client.wait_for_workers(1, timeout=60)
+        client.restart(timeout=60)
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+"""
 FAIL = """
 import sys
 from croupier.sdk.dask import DaskCluster, WorkersFailed
@@ -181,6 +208,11 @@ async def test_workers_end_when_the_client_is_killed(tmp_path: Path) -> None:
         assert len(workers(name)) == 2
         process.kill()
         await eventually(lambda: not workers(name), 60, "no workers are left")
+
+
+async def test_scaling_restarting_and_an_event_loop(tmp_path: Path) -> None:
+    async with secured_cluster(tmp_path, 1) as cluster, program(cluster, SCALE) as process:
+        await finish(process)
 
 
 @pytest.mark.parametrize(

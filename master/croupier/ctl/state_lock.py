@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from croupier.model.errors import Conflict, Unavailable
@@ -39,8 +39,9 @@ def locked(path: Path, what: str) -> Iterator[None]:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
             by = f" (process {holder})" if holder.isdigit() else ""
             raise Conflict(f"{what} is in use by another copy{by}") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds without the number
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)

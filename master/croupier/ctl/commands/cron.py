@@ -60,13 +60,17 @@ def run(
     Parameters
     ----------
     check
-        Check the file, and run nothing.
+        Check the file, print its jobs with their next times, and run nothing.
     """
     from croupier.ctl.cron.command import run_cron
     from croupier.ctl.cron.cron_file import read_cron_file
+    from croupier.ctl.cron.listing import print_jobs
 
     read = read_cron_file(file)
-    return None if check else run_cron(read, master, state)
+    if not check:
+        return run_cron(read, master, state)
+    print_jobs(read)
+    return None
 
 
 @cron.command(name="next")

@@ -160,6 +160,8 @@ class CronFramework(Framework):
                 return
             case Ended(outcome, detail, code):
                 self._decide(self._board.on_update(status.task_id, outcome, now, detail, code))
+                if outcome is not Outcome.RUNNING:
+                    self._kills.discard(status.task_id)
             case Unknown() if status.task_id in self._refusals:
                 detail = self._refusals.pop(status.task_id)
                 self._decide(self._board.on_update(status.task_id, Outcome.FAILED, now, detail))

@@ -22,6 +22,16 @@ from croupier.ctl.table import Table, number, print_table, text
 from croupier.model.durations import duration_text
 from croupier.model.errors import NotFound
 
+JOBS: Final = Table(
+    (
+        text("JOB", "job", is_id=True),
+        text("SCHEDULE", "schedule"),
+        text("OVERLAP", "overlap"),
+        text("MISSED", "missed"),
+        text("NEXT", "shown", is_id=True),
+    ),
+    "no jobs",
+)
 NEXT: Final = Table(
     (
         text("TIME", "shown", is_id=True),
@@ -41,6 +51,17 @@ HISTORY: Final = Table(
     ),
     "no runs yet",
 )
+
+
+def print_jobs(file: CronFile) -> None:
+    """Print the jobs of a file, with the next time of each."""
+    now, views = int(time.time()), []
+    for job in file.jobs:
+        at = job.schedule.next_after(now)
+        view = {"job": job.name, "schedule": job.schedule.text, "shown": ""}
+        view |= {"overlap": str(job.overlap), "missed": str(job.missed)}
+        views.append(view | ({} if at is None else {"shown": job.schedule.shown(at)}))
+    print_table(JOBS, views, sys.stdout)
 
 
 def print_next(file: CronFile, job: str | None, most: int, *, as_json: bool) -> None:

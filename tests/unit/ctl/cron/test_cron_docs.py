@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.cron.cron_file import POLICY_KEYS, read_cron_file
-from croupier.ctl.cron.listing import print_next
+from croupier.ctl.cron.listing import print_jobs, print_next
 from croupier.ctl.job_file import TASK_KEYS
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/cron.md").read_text()
@@ -24,6 +24,8 @@ def test_the_example_can_be_read_and_has_times(
     file = read_cron_file(path)
     assert [job.name for job in file.jobs] == ["backup", "import", "probe"]
     assert [job.retries for job in file.jobs] == [2, 2, 2]
+    print_jobs(file)
+    assert "*/5 6-20 * * mon-fri  queue    skip" in capsys.readouterr().out
     print_next(file, "backup", 2, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3

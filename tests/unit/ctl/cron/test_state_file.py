@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import stat
 from dataclasses import replace
@@ -119,6 +121,22 @@ def test_a_second_copy_is_refused(tmp_path: Path) -> None:
     ):
         pass
     with locked(path, "the state"):
+        pass
+
+
+def test_a_full_disk_does_not_prevent_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    path = tmp_path / "x.lock"
+    with (
+        locked(path, "the state"),
+        pytest.raises(Conflict, match=r"in use by another copy$"),
+        locked(path, "the state"),
+    ):
         pass
 
 
