@@ -15,12 +15,20 @@ static void write_line(off_t at, const char *text) {
     }
 }
 
-static void report(const char *text) {
-    char line[LINE * 3];
-    int length = snprintf(line, sizeof line, "%d %s", (int)getpid(), text);
-    /* Waits for an agent that is slow to read; fails if the agent has ended. */
-    while (write(PIPE, line, (size_t)length) < 0 && errno == EINTR) {
+/* Reports a line, and perhaps another one, at once. */
+static void report_both(const char *text, const char *more) {
+    char lines[LINE * 5];
+    int pid = (int)getpid(), length = snprintf(lines, sizeof lines, "%d %s", pid, text);
+    if (more != NULL) {
+        length += snprintf(lines + length, sizeof lines - (size_t)length, "%d %s", pid, more);
     }
+    /* Waits for an agent that is slow to read; fails if the agent has ended. */
+    while (write(PIPE, lines, (size_t)length) < 0 && errno == EINTR) {
+    }
+}
+
+static void report(const char *text) {
+    report_both(text, NULL);
 }
 
 /* A field of /proc/PID/stat, numbered as in proc(5) from 3 on; 0 if there is no such process. */

@@ -136,22 +136,21 @@ static int be_inside(const char *directory, char **words) {
     return 128 + end.si_status;
 }
 
-/* Starts the task, and writes and reports that. Returns its pid; 0: it cannot be started. */
-static pid_t begin(pid_t self, const char *directory, char **words) {
-    char text[LINE];
+/* Starts the task, and writes that, also to `text`; reports an error. Returns its pid; 0: it cannot
+ * be started. */
+static pid_t begin(pid_t self, const char *directory, char **words, char *text) {
     pid_t task = start(self, directory, words);
     if (failed_step == NULL && restrictions.is_boxed && !has_started_inside(task)) {
         sweep(task);
     }
     if (failed_step != NULL) {
-        snprintf(text, sizeof text, "error %s %d\n", failed_step, failed_errno);
+        snprintf(text, LINE, "error %s %d\n", failed_step, failed_errno);
         write_line(TASK_LINE, text);
         report(text);
         return 0;
     }
     struct process process = find_process(task);
     write_process(TASK_LINE, "task", &process, text);
-    report(text);
     return task;
 }
 
@@ -198,8 +197,9 @@ int main(int argc, char **argv) {
     }
     struct process self = find_process(getpid());
     write_process(SHIM_LINE, "shim", &self, text);
-    pid_t task = begin(self.pid, argv[1], words);
+    pid_t task = begin(self.pid, argv[1], words, text);
     if (task > 0) {
+        report(text);
         finish(task, text);
     }
     return 0;
