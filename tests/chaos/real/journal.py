@@ -31,7 +31,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An ACCEPT with these tasks will be sent next."""
+    """An ACCEPT or a SUBMIT with these tasks will be sent next."""
 
     kind: ClassVar[str] = "asked"
     task_ids: tuple[str, ...]
@@ -42,7 +42,7 @@ class Answered:
     """The master's verdict on one task, as of `time_s` since the epoch.
 
     Attributes:
-        error: why it was refused; empty if it was launched.
+        error: why it was refused; empty if it was launched or queued.
     """
 
     kind: ClassVar[str] = "answered"

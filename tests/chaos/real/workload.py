@@ -5,7 +5,8 @@
 It runs up to MOST tasks while FOLDER/control says `run`, starts no more while that says `drain`,
 and ends with its tasks on `stop`. FOLDER/NAME.journal records its calls, the verdicts and the
 updates; the tasks write to FOLDER/ran. It may be killed and restarted at any moment: the journal
-holds what it had begun, and RECONCILE answers for ACCEPTs in flight.
+holds what it had begun, and RECONCILE answers for calls in flight. A framework whose name ends with
+an odd digit also submits tasks.
 """
 
 from __future__ import annotations
@@ -16,10 +17,20 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from croupier.sdk import CroupierError, Framework, NotFound, Offer, Resources, Task, TaskState
+from croupier.sdk import (
+    CroupierError,
+    Framework,
+    NotFound,
+    Offer,
+    Resources,
+    Task,
+    TaskState,
+    TaskVerdict,
+)
 from croupier.sdk import TaskStatus as Status
 from tests.chaos.real.journal import (
     Answered,
@@ -39,6 +50,8 @@ from tests.chaos.real.work import Work, work_named, work_of
 UNIT = Resources.parse("cpus:1;mem:64MB")
 REFUSE_S = 0.3
 CONTROL_S = 0.05
+# The most tasks in one SUBMIT.
+SUBMITTED_AT_ONCE = 5
 SETTLE_S = 1.0
 
 
@@ -100,6 +113,7 @@ class Workload(Framework):
         self._numbers = count(self._memory.last + 1)
         self._inherited = list(self._memory.unsettled)
         self._control = "drain"
+        self._submits = name[-1:] in tuple("13579")
         self._background: set[asyncio.Task[None]] = set()
         self._killing: set[str] = set()
         self._write(Begun(os.getpid()))
@@ -127,8 +141,7 @@ class Workload(Framework):
             await self.decline(offers, REFUSE_S)
             return
         for offer in offers:
-            room = self._most - len(self._memory.open) - len(self._memory.unsettled)
-            chosen = list(self._next(offer, room))
+            chosen = list(self._next(offer, self._room))
             if not chosen:
                 await self.decline(offer, REFUSE_S)
                 continue
@@ -148,6 +161,10 @@ class Workload(Framework):
         if state is TaskState.RUNNING and work.kill_after_s is not None:
             self._kill_after(work, work.kill_after_s)
 
+    @property
+    def _room(self) -> int:
+        return self._most - len(self._memory.open) - len(self._memory.unsettled)
+
     def _next(self, offer: Offer, room: int) -> Iterator[Work]:
         left = offer.resources
         while room > 0 and left >= UNIT:
@@ -155,12 +172,22 @@ class Workload(Framework):
             yield work_of(self._seed, self.name, next(self._numbers))
 
     async def _launch(self, offer: Offer, chosen: list[Work]) -> None:
+        self._answered(await self.accept(offer, self._asked(chosen), REFUSE_S))
+
+    async def _submit_some(self) -> None:
+        """Submit a few tasks, if there may be more."""
+        room = min(self._room, SUBMITTED_AT_ONCE)
+        chosen = [work_of(self._seed, self.name, next(self._numbers)) for _ in range(room)]
+        if chosen:
+            self._answered(await self.submit(self._asked(chosen)))
+
+    def _asked(self, chosen: list[Work]) -> list[Task]:
         ledger = str(self._folder / "ran")
         self._write(Asked(tuple(work.task_id for work in chosen)))
-        tasks = [
-            Task(work.command(ledger), resources=UNIT, task_id=work.task_id) for work in chosen
-        ]
-        for verdict in await self.accept(offer, tasks, REFUSE_S):
+        return [Task(work.command(ledger), resources=UNIT, task_id=work.task_id) for work in chosen]
+
+    def _answered(self, verdicts: list[TaskVerdict]) -> None:
+        for verdict in verdicts:
             told = (
                 "" if verdict.error is None else f"{type(verdict.error).__name__}: {verdict.error}"
             )
@@ -199,6 +226,10 @@ class Workload(Framework):
                     pass  # repeated in a moment
                 else:
                     self._control = told
+            if self._control == "run" and self._submits:
+                # Without an answer the tasks stay unsettled, until updates or RECONCILE tell.
+                with suppress(CroupierError):
+                    await self._submit_some()
             await asyncio.sleep(CONTROL_S)
 
     async def _change(self, told: str) -> None:
