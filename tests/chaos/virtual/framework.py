@@ -1,23 +1,25 @@
 """A framework: a correct program on the SDK's ledger of calls and book of updates.
 
-It accepts offers with tasks, declines, kills, reconciles, and handles updates at once or later. A
-crash loses everything but its id, the number of tasks that it has named, and its endless and killed
-tasks.
+It accepts offers with tasks, declines, kills, reconciles, and handles updates at once or later.
+Every second one also submits tasks and withdraws some. A crash loses everything but its id, the
+number of tasks that it has named, and its endless, killed and submitted tasks.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from random import Random
 from typing import Protocol
 from zlib import crc32
 
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
-from croupier.master.core.messages import Offered, Rescinded, Subscribed, Updated
+from croupier.master.core.messages import Offered, Placed, Rescinded, Subscribed, Updated
 from croupier.master.core.settings import Settings
 from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
 from croupier.model.verdict import Verdict
@@ -34,6 +36,7 @@ SUBSCRIBE_TIMEOUT_S = 6.0
 FOR_EVER_S = 1e9
 # Times to complete; 0 for no limit.
 MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
+SUBMITTED_SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:1")
 SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
 
 
@@ -63,6 +66,7 @@ class FrameworkProcess(Process):
         deaf_until: the time until which it handles no updates.
         endless: tasks that run until they are killed; survives crashes.
         killed: tasks that a master has promised to kill; survives crashes.
+        submitted: submitted tasks that may not have ended; survives crashes.
     """
 
     def __init__(
@@ -89,6 +93,10 @@ class FrameworkProcess(Process):
         self.deaf_until = 0.0
         self.endless: set[TaskId] = set()
         self.killed: set[TaskId] = set()
+        self.submitted: set[TaskId] = set()
+        # Random numbers of their own, so that seeds find the same mutants as before.
+        self._submitting = Random(crc32(f"{seed}/{name}/submit".encode()))
+        self._submits = self._submitting.random() < 0.5
         self._forget()
 
     def _forget(self) -> None:
@@ -124,6 +132,7 @@ class FrameworkProcess(Process):
         """Become a newer run of the same program; share the state that survives crashes."""
         self.framework_id = older.framework_id
         self.endless, self.killed = older.endless, older.killed
+        self.submitted = older.submitted
         self.is_launching = older.is_launching
 
     def on_start(self) -> None:
@@ -131,6 +140,8 @@ class FrameworkProcess(Process):
         self._connect(self.random.choice(self.masters))
         if self.habits.reconciles_s:
             self.later(self.habits.reconciles_s, self._reconcile)
+        if self._submits:
+            self.later(1.0, self._submit)
 
     def _connect(self, master: str) -> None:
         if self._end is not None:
@@ -220,12 +231,12 @@ class FrameworkProcess(Process):
                 answered = self.ledger.close(seq)
                 if answered is not None:
                     self._on_answered(answered.call, message)
-            case Updated(statuses):
+            case Updated(statuses) | Placed(_, statuses):
                 self.queue.extend(statuses)
 
     def _on_answered(self, call: calls.Call, verdict: Verdict) -> None:
         match call:
-            case calls.Accept():
+            case calls.Accept() | calls.Submit():
                 self.endless -= {each.task_id for each in verdict.tasks if each.error is not None}
             case calls.Kill(task_id):
                 # A task that the master does not know needs no kill.
@@ -241,13 +252,15 @@ class FrameworkProcess(Process):
         self.observer.on_new_identity(self)
         self.framework_id = FrameworkId("")
         # Another run may still use the old sets.
-        self.endless, self.killed = set(), set()
+        self.endless, self.killed, self.submitted = set(), set(), set()
         self._lost("")
         self.life += 1
         self._forget()
         self._connect(self.random.choice(self.masters))
         if self.habits.reconciles_s:
             self.later(self.habits.reconciles_s, self._reconcile)
+        if self._submits:
+            self.later(1.0, self._submit)
 
     def _on_ended(self, error: CroupierError) -> None:
         if isinstance(error, Removed):
@@ -278,6 +291,7 @@ class FrameworkProcess(Process):
                 if status.state.is_terminal:
                     self.ended.add(status.task_id)
                     self.endless.discard(status.task_id)
+                    self.submitted.discard(status.task_id)
             if decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
                 _, sequence = self._acks.get(status.task_id, ("", 0))
                 self._acks[status.task_id] = (status.agent_id, max(sequence, status.sequence))
@@ -339,6 +353,21 @@ class FrameworkProcess(Process):
             tasks.append(self._task(size))
         return tuple(tasks)
 
+    def _submit(self) -> None:
+        """Submit some tasks, and withdraw others at times; then wait."""
+        random, most = self._submitting, self.habits.tasks - self.named
+        if self.is_subscribed and self.is_launching and len(self.ledger) < 50:
+            number = min(random.randint(0, 4), most)
+            size = Resources.parse(random.choice(SUBMITTED_SIZES))
+            tasks = tuple(self._task(size) for _ in range(number))
+            if tasks:
+                self.submitted |= {task.task_id for task in tasks}
+                bound = random.choice((None, None, 1))
+                self._call(calls.Submit(tasks, placement=Placement(max_per_agent=bound)))
+            if self.submitted and random.random() < 0.2:
+                self._call(calls.Withdraw((random.choice(sorted(self.submitted)),)))
+        self.later(random.uniform(0.5, 5.0), self._submit)
+
     def _task(self, size: Resources) -> TaskInfo:
         self.named += 1
         task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.{self.named}")
@@ -393,6 +422,9 @@ class FrameworkProcess(Process):
         self.is_launching = False
         self.deaf_until = 0.0
         self._call(calls.Suppress(()))
+        if self.submitted:
+            # There may be no agent for them any more.
+            self._call(calls.Withdraw(tuple(sorted(self.submitted))))
         self.wake(self.clock.now())
 
     @property

@@ -120,8 +120,10 @@ class Judge:
             case _:
                 return
         history = self.histories[task_id]
-        if isinstance(record, TaskRecord) and not (history.recorded or self.is_store_old):
-            self._check_limits(record)
+        if isinstance(record, TaskRecord) and record.queued is None:
+            if not (history.placed or self.is_store_old):
+                self._check_limits(record)
+            history.placed = True
         history.recorded = True
         history.end_acknowledged = history.end_acknowledged or (done and history.is_known)
 
@@ -148,7 +150,8 @@ class Judge:
         history = self.histories[record.task_id]
         is_reported = record.is_acknowledged or record.master_status is not None or history.is_over
         has_ended = history.run is not None and not history.run.lives
-        return not (is_reported or has_ended or _host_of(record.agent_id) in self.damaged)
+        is_lost = _host_of(record.agent_id) in self.damaged
+        return not (record.queued is not None or is_reported or has_ended or is_lost)
 
     def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
         """Remember the framework of each session."""
@@ -167,7 +170,7 @@ class Judge:
             case LaunchTask(_, task):
                 history = self.histories.get(task.task_id)
                 must(
-                    history is not None and history.recorded,
+                    history is not None and history.placed,
                     f"{task.task_id} is launched before its record is durable",
                 )
             case AcknowledgeUpdate(framework_id, task_id, sequence):
@@ -200,7 +203,7 @@ class Judge:
         call = self._calls[client_id, verdict.seq]
         before = self._verdicts.setdefault((client_id, verdict.seq), verdict)
         match call:
-            case calls.Accept():
+            case calls.Accept() | calls.Submit():
                 for old, new in zip(before.tasks, verdict.tasks, strict=True):
                     same = (old.error is None) == (new.error is None) or self.is_store_old
                     must(same, f"{new.task_id} was answered {old.error} and {new.error}")
@@ -297,13 +300,16 @@ class Judge:
         self._calls[framework.client_id, seq] = call
         self.seen["calls"] += 1
         match call:
-            case calls.Accept(_, tasks):
+            case calls.Accept(_, tasks) | calls.Submit(tasks):
                 for task in tasks:
                     self.histories[task.task_id] = TaskHistory(
                         framework, framework.framework_id, framework.client_id
                     )
             case calls.Kill(task_id):
                 self.histories[task_id].killers.add("framework")
+            case calls.Withdraw(task_ids):
+                for task_id in task_ids:
+                    self.histories[task_id].killers.add("framework")
             case _:
                 pass
 

@@ -31,6 +31,8 @@ class TaskHistory:
     Attributes:
         framework_id, client_id: the framework that named it, and the run of its program.
         accepted, refused: the master's verdict.
+        recorded: whether the ledger has it.
+        placed: whether the ledger has it with an agent.
         run: its process, once there was one.
         killers: the parties that wanted it killed.
         kill_promised: whether a master has promised to kill it.
@@ -48,6 +50,7 @@ class TaskHistory:
     accepted: bool = False
     refused: bool = False
     recorded: bool = False
+    placed: bool = False
     run: Run | None = None
     machine: Machine | None = None
     killers: set[str] = field(default_factory=set)
@@ -113,6 +116,7 @@ class TaskHistory:
         must(not lost, f"{claim}, but no agent has lost anything")
         if run is None:
             never = {TaskState.KILLED, TaskState.DROPPED, TaskState.GONE, TaskState.FAILED}
+            never |= {TaskState.ERROR, TaskState.LOST}
             must(state in never, f"{claim}, but never ran")
             return
         truth = f"{claim}, but it ended with {run.exit_code}, signal {run.signal}"
