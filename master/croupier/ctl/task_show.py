@@ -11,6 +11,7 @@ from croupier.ctl.views.amounts import View
 from croupier.ctl.views.task import is_live, task_lines
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import check_id
+from croupier.model.task import TaskState
 
 
 def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool) -> None:
@@ -26,7 +27,7 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
 
     async def found(master: Master) -> tuple[View, str]:
         view = await _find_task(master, task_id, framework_id)
-        if not is_live(view):
+        if not is_live(view) or view["state"] == TaskState.QUEUED.name:
             return view, ""
         security = target.credentials().security
         use = await live_usage(master, view, security)

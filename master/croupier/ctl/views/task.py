@@ -77,7 +77,11 @@ def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
     if task["message"]:
         yield f"  message: {task['message']}"
     yield f"  framework: {task['framework_id']}, role {task['role']}"
-    yield f"  agent: {task['agent_id'] or 'none'}" + (f", pid {task['pid']}" if task["pid"] else "")
+    if task["state"] == TaskState.QUEUED.name:
+        yield f"  agent: it waits for one (croupier why {task['framework_id']} tells why)"
+    else:
+        pid = f", pid {task['pid']}" if task["pid"] else ""
+        yield f"  agent: {task['agent_id'] or 'none'}{pid}"
     yield f"  command: {task['shell'] or ' '.join(task['command'] or ()) or 'unknown'}"
     if task["secrets"]:
         yield f"  secrets: {', '.join(task['secrets'])}"

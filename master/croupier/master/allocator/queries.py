@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import KeysView, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
@@ -127,6 +127,14 @@ class Queries:
             for leaf in self._members.leaves(framework_id)
             for shape, pending in leaf.queued.items()
         }
+
+    def queued_demands(self, framework_id: FrameworkId) -> list[Demand]:
+        """Return the demand that stands for the framework's submitted tasks."""
+        return [
+            replace(pending.demand, role=leaf.role)
+            for leaf in self._members.leaves(framework_id)
+            for pending in leaf.queued.values()
+        ]
 
     def tasks_on(self, agent_id: AgentId) -> Mapping[FrameworkId, int]:
         """Return how many tasks each framework runs on the agent."""

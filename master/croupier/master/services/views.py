@@ -122,7 +122,7 @@ def view_framework(
         suppressed_roles=[r for r in queries.suppressed_roles(framework_id) if r in roles],
         demands=[
             demand_to_wire(each)
-            for each in queries.demands(framework_id)
+            for each in (*queries.queued_demands(framework_id), *queries.demands(framework_id))
             if (each.role or framework.roles[0]) in roles
         ],
         used=resources_to_wire(total_of(t.info.resources for t in tasks if t.is_counted)),

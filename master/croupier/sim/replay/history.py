@@ -78,6 +78,15 @@ class TaskRun:
     was_lost: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A submitted task that waits for an agent since `at`."""
+
+    at: float
+    role: Role
+    demand: Demand
+
+
 @dataclass(slots=True)
 class FrameworkStay:
     """A framework, from its first subscription to its removal.
@@ -138,6 +147,7 @@ class History:
         self._sessions: dict[SessionId, FrameworkStay] = {}
         self._running: dict[TaskKey, TaskRun] = {}
         self._offers: dict[OfferId, tuple[float, Role]] = {}
+        self._queued: dict[TaskKey, Queued] = {}
 
     @property
     def start(self) -> float:
@@ -238,6 +248,8 @@ class History:
         match event.call:
             case calls.Accept():
                 self._on_accept(entry, stay, event.call)
+            case calls.Submit():
+                self._on_submit(entry, stay, event.call)
             case calls.UpdateDemand(demands):
                 self._declare(stay, demands, entry.at)
             case calls.Decline() | calls.Suppress() | calls.Revive():
@@ -271,6 +283,19 @@ class History:
             )
             self._launched((stay.framework_id, task.task_id), run)
 
+    def _on_submit(self, entry: Entry, stay: FrameworkStay, call: calls.Submit) -> None:
+        role = stay.roles[0] if call.role is None else call.role
+        taken = {outcome[2] for outcome in entry.outcomes if outcome[0] == "task"}
+        for task in call.tasks:
+            if task.task_id in taken:
+                demand = Demand(task.resources, 1, call.placement.constraints, role=role)
+                self._queued[stay.framework_id, task.task_id] = Queued(entry.at, role, demand)
+
+    def _on_placed(self, key: TaskKey, agent_id: AgentId, at: float) -> None:
+        queued = self._queued.pop(key)
+        place = (key[0], queued.role, agent_id, queued.demand.unit)
+        self._launched(key, TaskRun(*place, at, queued.at, queued.demand))
+
     def _on_roles(self, entry: Entry, event: UpdateRoles) -> None:
         changed = {outcome[1] for outcome in entry.outcomes if outcome[0] == "role"}
         if not changed:
@@ -286,7 +311,12 @@ class History:
             case ("offer", offer_id, _, role, _):
                 self._offers[OfferId(offer_id)] = (at, Role(role))
                 self._forget_offers(at)
+            case ("task", framework_id, task_id, "STAGING", agent_id, _) if (
+                key := (FrameworkId(framework_id), TaskId(task_id))
+            ) in self._queued:
+                self._on_placed(key, AgentId(agent_id), at)
             case ("task", framework_id, task_id, state, _, reason) if state in _ENDED:
+                self._queued.pop((FrameworkId(framework_id), TaskId(task_id)), None)
                 was_lost = state in _LOST or reason == Reason.PREEMPTED.name
                 self._ended((FrameworkId(framework_id), TaskId(task_id)), at, was_lost)
             case ("agent-left", agent_id, "unreachable" | "stopped" | "gone"):
