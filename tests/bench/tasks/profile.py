@@ -77,7 +77,7 @@ def _print_groups(system: System, directory: Path, slots: int, tasks: int) -> No
     system.client.run(tasks)
     for role, pid in system.pids.items():
         os.kill(pid, signal.SIGUSR2)
-        found = json.loads(_awaited(directory / f"{pid}.json"))
+        found = json.loads(awaited(directory / f"{pid}.json"))
         whole = sum(found["groups"].values())
         print(f"\n{role}, under the profiler: {whole / tasks * 1e3:.2f} ms of CPU per task\n")
         print("| group | us per task | % |\n|---|---|---|")
@@ -102,7 +102,7 @@ def _counted(system: System) -> Totals:
     return found
 
 
-def _awaited(path: Path) -> str:
+def awaited(path: Path) -> str:
     deadline = time.monotonic() + WAIT_S
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} is not written"
