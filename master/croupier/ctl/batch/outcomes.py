@@ -23,6 +23,9 @@ def outcome_of(status: TaskStatus, *, was_accepted: bool, is_stopping: bool) -> 
     match status.state:
         case TaskState.FINISHED:
             return Outcome.SUCCEEDED
+        case TaskState.KILLED if status.exit_code == 0:
+            # It had done its work when it was asked to end, so it must not run again.
+            return Outcome.SUCCEEDED
         case TaskState.ERROR:
             return Outcome.REFUSED
         case TaskState.DROPPED:

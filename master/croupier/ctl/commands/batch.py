@@ -24,7 +24,7 @@ def batch(
     retry_failed: Annotated[bool, Parameter(negative="")] = False,
     restart: Annotated[bool, Parameter(negative="")] = False,
     state: Path | None = None,
-    keep: Annotated[float, read_by(parse_duration)] = 3600.0,
+    keep: Annotated[float, read_by(parse_duration, show_default="1h".format)] = 3600.0,
     master: MasterFlag = LOCAL,
 ) -> int:
     """Run the tasks of a job file on the cluster, such as: croupier batch jobs.toml.

@@ -110,6 +110,7 @@ def test_progress_names_what_is_not_zero() -> None:
         (status(TaskState.ERROR), True, False, Outcome.REFUSED),
         (status(TaskState.DROPPED), True, False, Outcome.NEVER_RAN),
         (status(TaskState.GONE), True, False, Outcome.FAILED),
+        (status(TaskState.KILLED, exit_code=0), True, True, Outcome.SUCCEEDED),
         (status(TaskState.KILLED, reason=Reason.PREEMPTED), True, False, Outcome.FAILED),
         (status(TaskState.KILLED, reason=Reason.KILLED_BY_FRAMEWORK), True, False, Outcome.STOPPED),
     ],
