@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -113,31 +114,36 @@ async def settled(files: Files, cluster: Cluster) -> None:
     assert sorted(files.lines()) == [run["task_id"].removeprefix("tick.") for run in runs]
 
 
-async def test_a_later_run_replaces_one_that_still_runs(tmp_path: Path) -> None:
-    text = FILE.replace('overlap = "queue"', 'overlap = "replace"')
-    text = text.replace(">> OUT", ">> OUT; exec sleep 1000")
-    files = Files(tmp_path, text)
+async def test_replaced_runs_and_a_framework_that_was_removed(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, "cpus:4;mem:4GB") as cluster:
-        async with started("cron", *files.words, CROUPIER_MASTER=cluster.master) as cron:
-            await files.grown_by(3)
-            cron.kill()
-        states = Counter(run["state"] for run in await files.history())
-        assert states["replaced"] >= 2
-        assert states["running"] + states["placing"] <= 1
-        view = (await cluster.frameworks())["survivor"]
-        assert view.tasks <= 1
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        async with asyncio.TaskGroup() as both:
+            both.create_task(replaced(cluster, tmp_path / "a"))
+            both.create_task(removed(cluster, tmp_path / "b"))
 
 
-async def test_the_master_removed_the_framework(tmp_path: Path) -> None:
-    files = Files(tmp_path)
-    async with (
-        real_cluster(tmp_path, "cpus:4;mem:4GB") as cluster,
-        started("cron", *files.words, CROUPIER_MASTER=cluster.master),
-    ):
+async def replaced(cluster: Cluster, directory: Path) -> None:
+    """A later run ends one that still runs, and never are there two."""
+    text = FILE.replace('overlap = "queue"', 'overlap = "replace"').replace("survivor", "replacer")
+    files = Files(directory, text.replace(">> OUT", ">> OUT; exec sleep 1000"))
+    async with started("cron", *files.words, CROUPIER_MASTER=cluster.master) as cron:
+        await files.grown_by(3)
+        cron.kill()
+    states = Counter(run["state"] for run in await files.history())
+    assert states["replaced"] >= 2
+    assert states["running"] + states["placing"] <= 1
+    assert (await cluster.frameworks())["replacer"].tasks <= 1
+
+
+async def removed(cluster: Cluster, directory: Path) -> None:
+    """Cron begins a new framework when an operator has removed its own."""
+    files = Files(directory)
+    async with started("cron", *files.words, CROUPIER_MASTER=cluster.master):
         await files.grown_by(1)
         words = ("framework", "teardown", "survivor", "--yes", "--master", cluster.master)
-        removed = await croupier(*words)
-        assert removed.code == 0, removed.err
+        result = await croupier(*words)
+        assert result.code == 0, result.err
         await files.grown_by(2)
 
 

@@ -215,20 +215,22 @@ async def test_scaling_restarting_and_an_event_loop(tmp_path: Path) -> None:
         await finish(process)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ("env={'CROUPIER_DASK_PYTHON': '3.0'}", "its Python is of another minor version"),
-        ("python='/bin/false'", "exit code 1; its stderr is in the sandbox of task"),
-        ("python='/nowhere/python'", "name a Python that agents have with python=PATH"),
-    ],
-)
-async def test_workers_that_cannot_start_are_an_error(
-    tmp_path: Path, arguments: str, error: str
-) -> None:
-    text = FAIL.replace("ARGUMENTS", arguments)
-    async with secured_cluster(tmp_path, 1) as cluster, program(cluster, text, "x") as process:
-        out, _ = await finish(process)
-        assert "3 workers ended before they had connected; the last one on host0: " in out
-        assert error in out
-        assert out.splitlines()[-1] == "refused"
+ERRORS = {
+    "env={'CROUPIER_DASK_PYTHON': '3.0'}": "its Python is of another minor version",
+    "python='/bin/false'": "exit code 1; its stderr is in the sandbox of task",
+    "python='/nowhere/python'": "name a Python that agents have with python=PATH",
+}
+
+
+async def test_workers_that_cannot_start_are_an_error(tmp_path: Path) -> None:
+    async with secured_cluster(tmp_path, 1) as cluster:
+
+        async def fail(arguments: str, error: str) -> None:
+            text = FAIL.replace("ARGUMENTS", arguments)
+            async with program(cluster, text, f"x{len(arguments)}") as process:
+                out, _ = await finish(process)
+            assert "3 workers ended before they had connected; the last one on host0: " in out
+            assert error in out
+            assert out.splitlines()[-1] == "refused"
+
+        await asyncio.gather(*(fail(arguments, error) for arguments, error in ERRORS.items()))

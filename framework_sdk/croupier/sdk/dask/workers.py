@@ -109,7 +109,9 @@ class WorkerFramework(Framework):
 
     async def on_preempt(self, request: PreemptRequest) -> None:
         """Let workers hand on their data before the master kills them."""
-        await self._on_preempted(tuple(request.task_ids))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(request.expires_in_s):
+                await self._on_preempted(tuple(request.task_ids))
 
     async def on_error(self, error: CroupierError) -> None:
         """Do nothing: `run` raises the error."""

@@ -31,7 +31,7 @@ def _text(run: Run) -> str | None:
         case RunState.PLACING if run.is_replaced:
             return "is being replaced"
         case RunState.PLACING:
-            return "handed over" + (f", attempt {run.attempt}" if run.attempt > 1 else "")
+            return "placing" + (f", attempt {run.attempt}" if run.attempt > 1 else "")
         case RunState.RUNNING:
             return "is being replaced" if run.is_replaced else "runs"
         case RunState.FINISHED if run.started is not None and run.ended is not None:
