@@ -279,7 +279,7 @@ def test_a_second_copy_is_refused_and_takes_over_if_asked(web: Web) -> None:
     first, other = web.tasks(), web.directory / "other"
     again = web.local.croupier("service", "apply", str(web.file), "--state", str(other))
     assert again.returncode == 1
-    assert "already run by a controller" in again.stderr
+    assert "already has a controller" in again.stderr
     assert len(again.stderr.splitlines()) == 1
     taken = web.local.croupier(
         "service", "apply", str(web.file), "--state", str(other), "--takeover", "--detach",

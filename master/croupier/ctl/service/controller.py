@@ -37,7 +37,9 @@ from croupier.sdk import (
 
 # The instances keep running for this long without a controller.
 FAILOVER_S: Final = 7 * 24 * 3600.0
+# Between two turns while something changes, and while nothing does.
 TICK_S: Final = 0.2
+IDLE_S: Final = 1.0
 MAX_PROBES: Final = 64
 SAVE_AGAIN_S: Final = 2.0
 # Silence after which the connection is tested; and time for the test.
@@ -84,6 +86,8 @@ class Controller(Framework):
         self._busy: set[str] = set()
         self._demanded: list[Demand] | None = None
         self._launching = 0
+        # Something has happened: the next turn is due.
+        self._woken = asyncio.Event()
         self._contact_at = self._asked_at = self._now()
         self.is_subscribed = self._is_synced = False
         self.over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -99,6 +103,7 @@ class Controller(Framework):
         Raises:
             Conflict: if it is of another service, or names another role.
         """
+        self._woken.set()
         service = self._service
         if file.name != service.name:
             raise Conflict(f"the file is of service {file.name}, not of {service.name}")
@@ -117,10 +122,12 @@ class Controller(Framework):
 
     def scale(self, instances: int) -> None:
         """Set the number of instances; raises as `commands.scale`."""
+        self._woken.set()
         commands.scale(self._service, instances)
 
     def rollout(self, action: str) -> None:
         """Restart, undo, pause or resume the update; raises as `commands` do."""
+        self._woken.set()
         match action:
             case "restart":
                 commands.restart(self._service, self._now())
@@ -133,6 +140,7 @@ class Controller(Framework):
 
     def stop_service(self) -> None:
         """End all instances, and then the service."""
+        self._woken.set()
         self._service.is_stopping = True
 
     def release(self) -> None:
@@ -186,10 +194,12 @@ class Controller(Framework):
         """Apply the state of a task."""
         self._contact()
         events.on_status(self._service, status, self._now())
+        self._woken.set()
 
     async def on_preempt(self, request: PreemptRequest) -> None:
         """End the instances gracefully."""
         events.on_preempt(self._service, tuple(request.task_ids))
+        self._woken.set()
 
     async def on_error(self, error: CroupierError) -> None:
         """Do nothing: `run` raises the error."""
@@ -199,8 +209,13 @@ class Controller(Framework):
     async def tick(self) -> None:
         """Decide again and again, until the service is over."""
         while not self.over.done():
+            self._woken.clear()
             await self.turn()
             await asyncio.sleep(TICK_S)
+            if self._is_idle():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_S - TICK_S):
+                        await self._woken.wait()
 
     async def close(self) -> None:
         """Save the state, and end all work that is under way."""
@@ -237,6 +252,18 @@ class Controller(Framework):
     def _is_ended(self) -> bool:
         """Return whether no instance is left, or only those that the teardown will end."""
         return all(each.unreachable_since is not None for each in self._service.instances.values())
+
+    def _is_idle(self) -> bool:
+        """Return whether the next turn has time: nothing changes, and no check is due soon."""
+        service = self._service
+        return (
+            self._is_synced
+            and service.rollout.state.is_over
+            and not (service.is_stopping or service.news)
+            and not any(slot.down_since is not None for slot in service.slots.values())
+            and not any(each.is_stopping for each in service.instances.values())
+            and all(each.health.interval_s >= IDLE_S for each in service.versions.values())
+        )
 
     async def _save(self) -> None:
         """Make the state durable; wait, and say so once, while the disk is full."""

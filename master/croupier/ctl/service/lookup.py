@@ -21,10 +21,10 @@ class Found:
 
     @property
     def text(self) -> str:
-        """The framework, for people."""
+        """What runs there, for people."""
         if self.is_connected:
             return f"a controller on {self.hostname} (framework {self.framework_id})"
-        return f"framework {self.framework_id}, which has {self.tasks} tasks and no controller,"
+        return f"{self.tasks} instances without a controller (framework {self.framework_id})"
 
 
 async def other_copies(target: Target, service: str) -> list[Found]:

@@ -162,14 +162,14 @@ class _Run:
                 return others[0]
             if others:
                 raise Conflict(
-                    f"service {name} is already run by {others[0].text} in another state"
-                    " directory: --takeover takes it over"
+                    f"service {name} already has {others[0].text}, of another state directory:"
+                    " --takeover takes it over"
                 )
             if self._start.takes_over or not any(each.is_connected for each in mine):
                 return None
             if asyncio.get_running_loop().time() > deadline:
                 raise Conflict(
-                    f"service {name} is already run by {mine[0].text}: --takeover takes it over"
+                    f"service {name} already has {mine[0].text}: --takeover takes it over"
                 )
             await asyncio.sleep(ASK_AGAIN_S)
 
