@@ -371,6 +371,8 @@ Global___AgentTask: _TypeAlias = AgentTask  # noqa: Y015
 
 @_typing.final
 class StatusUpdates(_message.Message):
+    """The updates of one task are in order. Those of a short task may come at its end, in one message."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUSES_FIELD_NUMBER: _builtins.int

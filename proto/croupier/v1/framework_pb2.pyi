@@ -667,7 +667,9 @@ Global___Kill: _TypeAlias = Kill  # noqa: Y015
 
 @_typing.final
 class Acknowledge(_message.Message):
-    """Acknowledges a task's updates up to and with `sequence`."""
+    """Acknowledges a task's updates up to and with `sequence`. It may wait a little for another call,
+    to share its message.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
