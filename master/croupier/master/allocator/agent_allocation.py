@@ -242,6 +242,8 @@ class AgentAllocation:
             if unmet is not None:
                 self._pass.profiles.learn(self._profile, leaf, unmet)
                 return found.cause
+        elif found.cause is Cause.IN_USE and self._pass.profiles.may_learn(leaf):
+            self._pass.profiles.learn_usable(self._profile, leaf)
         leaf.reasons.note(found.cause, self._pass.number, self._agent.agent_id, found.detail)
         return found.cause
 

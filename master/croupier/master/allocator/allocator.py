@@ -37,6 +37,7 @@ from croupier.master.allocator.queries import Queries
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.starvation import PreemptionRules
+from croupier.master.allocator.sweeps import Sweep
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
@@ -411,27 +412,22 @@ class Allocator:
             now,
         )
         grants: list[Grant] = []
+        sweep = Sweep(self._agents, self._profiles, self.passes)
         while budget > 0:
             found = self._agents.take_dirty()
             if found is None:
                 break
             agent, leaves = found
-            if leaves is not None and self._skips(agent):
+            if leaves is not None and sweep.skips(agent, leaves):
                 budget -= 1
                 continue
+            sweep.tell()
             visit = AgentAllocation(agent, this_pass)
             grants += visit.run(leaves)
             budget -= visit.checks + visit.work + 1
+        sweep.tell()
         self._in_pass = self.has_dirty_agents
         return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
-
-    def _skips(self, agent: PooledAgent) -> bool:
-        """Return whether the demand of all frameworks to visit the agent for is a misfit on it."""
-        profile = self._profiles.of(agent)
-        if not profile.skips_all(self._agents.swept_kinds):
-            return False
-        self._profiles.visit(agent, self.passes)
-        return True
 
     def check(self) -> None:
         """Assert every invariant, such as that all resources are either free or charged."""

@@ -7,6 +7,7 @@ what is learned about the kind holds for all of them; see `profiles`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.model.attributes import Constraint
@@ -15,6 +16,8 @@ from croupier.model.resources import Resources
 Part = tuple[Resources, tuple[Constraint, ...]]
 # The constraint that each part of a kind fails; None if its unit is too large.
 Unmet = tuple[Constraint | None, ...]
+# How many kinds without users are kept.
+MOST_IDLE: Final = 1_000
 # The kinds of the leaves at or below a node; None if they are many.
 Signature = frozenset["Kind"] | None
 
@@ -55,11 +58,13 @@ ANY = Kind(())
 
 
 class Kinds:
-    """All kinds in use."""
+    """All kinds in use, and the latest that were: frameworks often ask for the same again."""
 
     def __init__(self) -> None:
         self._by_parts: dict[tuple[Part, ...], Kind] = {}
-        # How many constraints of kinds in use name each attribute.
+        # Kinds without users, the oldest first.
+        self._idle: dict[Kind, None] = {}
+        # How many constraints of kinds name each attribute.
         self._named: dict[str, int] = {}
         self._version = 0
 
@@ -88,17 +93,23 @@ class Kinds:
                 if name not in self._named:
                     self._version += 1
                 self._named[name] = self._named.get(name, 0) + 1
+        elif not kind.users:
+            del self._idle[kind]
         kind.users += 1
         return kind
 
     def release(self, kind: Kind) -> None:
-        """Count one user less; a kind without users is forgotten."""
+        """Count one user less; of the kinds without users, some are kept."""
         if kind is ANY:
             return
         kind.users -= 1
-        if kind.users:
-            return
-        del self._by_parts[kind.parts]
+        if not kind.users:
+            self._idle[kind] = None
+            if len(self._idle) > MOST_IDLE:
+                self._forget(next(iter(self._idle)))
+
+    def _forget(self, kind: Kind) -> None:
+        del self._idle[kind], self._by_parts[kind.parts]
         for name in _names(kind.parts):
             self._named[name] -= 1
             if not self._named[name]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from heapq import merge
 
 from croupier.master.allocator.groups import Entry, Group, Groups
@@ -25,6 +25,7 @@ class Profile:
         facts: their attributes that constraints name.
         agents: how many there are.
         misfits: the kinds that no agent of the profile can serve, and why.
+        usable: kinds of one part that each of them could serve if it were empty.
         pass_number: the latest pass that visited one.
         count: how many visits it made.
         agent_id: the agent of the last visit.
@@ -41,6 +42,7 @@ class Profile:
         "misfits",
         "pass_number",
         "total",
+        "usable",
         "visit",
     )
 
@@ -48,6 +50,7 @@ class Profile:
         self.total, self.facts = total, facts
         self.agents = 0
         self.misfits: dict[Kind, Unmet] = {}
+        self.usable: set[Kind] = set()
         self.agent_id = AgentId("")
         self.pass_number = self.count = self.visit = 0
         # By the groups of a branch: their version, and those that have other kinds than misfits.
@@ -68,14 +71,10 @@ class Profile:
         self._is_stale = True
 
     def forget(self) -> None:
-        """Forget all misfits."""
+        """Forget all that was learned."""
         self.misfits.clear()
+        self.usable.clear()
         self._is_stale = True
-
-    def skips_all(self, kinds: Collection[Kind]) -> bool:
-        """Return whether all of these kinds are misfits."""
-        misfits = self.misfits
-        return all(kind in misfits for kind in kinds)
 
     def entries(self, branch: Branch) -> Iterable[Entry]:
         """Return entries of the branch in order, without most that have misfits only."""

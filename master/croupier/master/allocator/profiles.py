@@ -25,8 +25,8 @@ from croupier.master.allocator.rejections import Shortage, Text
 from croupier.model.attributes import Constraint
 from croupier.model.resources import NOTHING, Resources
 
-# How many misfits all profiles remember together, some 100 bytes each, before they start again.
-MOST_MISFITS: Final = 500_000
+# How much all profiles remember together, some 100 bytes for each kind, before they start again.
+MOST_LEARNED: Final = 500_000
 # The most steps of matching patterns, of some 5 ns each, in one answer to an operator.
 _STEPS: Final = 1_000_000
 
@@ -73,7 +73,7 @@ class Profiles:
         if profile is not None:
             profile.agents -= 1
             if not profile.agents:
-                self._learned -= len(profile.misfits)
+                self._learned -= len(profile.misfits) + len(profile.usable)
                 del self._by_key[profile.total, profile.facts]
 
     def visit(self, agent: PooledAgent, pass_number: int) -> Profile:
@@ -85,15 +85,24 @@ class Profiles:
 
     def learn(self, profile: Profile, leaf: Leaf, unmet: Sequence[Constraint | None]) -> None:
         """Remember that the profile can never serve leaves of this kind."""
-        if self._learned >= MOST_MISFITS:
+        self._count_learned()
+        profile.learn(leaf.kind, tuple(unmet))
+
+    def learn_usable(self, profile: Profile, leaf: Leaf) -> None:
+        """Remember that agents of the profile could serve leaves of this kind if empty."""
+        if len(leaf.kind.parts) == 1 and leaf.kind not in profile.usable:
+            self._count_learned()
+            profile.usable.add(leaf.kind)
+
+    def _count_learned(self) -> None:
+        if self._learned >= MOST_LEARNED:
             for each in self._by_key.values():
                 each.forget()
             self._learned = 0
-        profile.learn(leaf.kind, tuple(unmet))
         self._learned += 1
 
     def may_learn(self, leaf: Leaf) -> bool:
-        """Return whether a misfit of this leaf may be remembered."""
+        """Return whether anything about the kind of this leaf may be remembered."""
         return self._remembers and leaf.kind is not ANY
 
     def cases(self, leaf: Leaf) -> dict[Cause, Case]:
@@ -127,7 +136,8 @@ class Profiles:
         counts = Counter(agent.profile for agent in agents if agent.profile is not None)
         assert counts == {each: each.agents for each in self._by_key.values()}
         assert all(agent.profile is None or agent.profile.total == agent.total for agent in agents)
-        assert self._learned == sum(len(each.misfits) for each in self._by_key.values())
+        learned = (len(each.misfits) + len(each.usable) for each in self._by_key.values())
+        assert self._learned == sum(learned)
 
 
 def _rejection(leaf: Leaf, unmet: Unmet, total: Resources) -> tuple[Cause, object]:

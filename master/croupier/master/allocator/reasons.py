@@ -83,11 +83,13 @@ class Reasons:
         self._cases: dict[Cause, Case] = {}
         self.since = 0
 
-    def note(self, cause: Cause, pass_number: int, agent_id: AgentId, detail: object) -> None:
-        """Count one agent that was passed over; `str(detail)` is called only by `report`."""
+    def note(
+        self, cause: Cause, pass_number: int, agent_id: AgentId, detail: object, agents: int = 1
+    ) -> None:
+        """Count agents that were passed over; `str(detail)` is called only by `report`."""
         case = self._cases.get(cause)
-        count = case[1] + 1 if case is not None and case[0] == pass_number else 1
-        self._cases[cause] = (pass_number, count, agent_id, detail)
+        count = case[1] if case is not None and case[0] == pass_number else 0
+        self._cases[cause] = (pass_number, count + agents, agent_id, detail)
 
     def clear(self, since: int) -> None:
         """Drop all, after the framework was dealt to or changed its demand."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Cause, Rules
+from croupier.master.allocator import kinds as kinds_module
 from croupier.master.allocator import profiles as profiles_module
 from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.model.attributes import equals
@@ -138,16 +139,21 @@ def test_profiles_go_with_their_agents() -> None:
     assert len(fixture.allocator._profiles) == 0
 
 
-def test_kinds_go_with_their_frameworks() -> None:
+def test_kinds_go_some_time_after_their_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
     fixture = waiting(3)
+    fixture.framework("g", want("cpus:9", 1, equals("rack", "r1")))
+    fixture.demand("g", want("cpus:10", 1))
+    assert set(fixture.tree.kinds.named) == {"zone", "rack"}
+    monkeypatch.setattr(kinds_module, "MOST_IDLE", 1)
+    fixture.allocator.remove_framework(FrameworkId("g"))
+    assert set(fixture.tree.kinds.named) == {"zone"}
     for number in range(3):
         fixture.allocator.remove_framework(FrameworkId(f"f{number}"))
-    assert not fixture.tree.kinds._by_parts
-    assert not fixture.tree.kinds.named
+    assert len(fixture.tree.kinds) == 1
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles_module, "MOST_MISFITS", 10)
+    monkeypatch.setattr(profiles_module, "MOST_LEARNED", 10)
     fixture = AllocatorFixture()
     for number in range(5):
         fixture.agent(f"m{number}", f"cpus:{number + 1}")
@@ -181,3 +187,19 @@ def test_limits_and_misfits_are_told_apart() -> None:
     fixture.agent("n", "cpus:4")
     assert fixture.deal() == []
     assert fixture.causes("f0") == [Cause.LIMIT]
+
+
+def test_a_sweep_passes_over_agents_without_room(checks: list[str]) -> None:
+    fixture = AllocatorFixture()
+    fixture.framework("g", want("cpus:3"))
+    for number in range(10):
+        fixture.agent(f"m{number}", "cpus:4")
+    taken = fixture.fill()
+    fixture.framework("f0", want("cpus:2", 1))
+    assert fixture.deal() == []
+    assert checks[-1] == "<Leaf f0> m0"
+    (case,) = fixture.allocator.queries.explain(F)
+    assert (case.cause, case.agents) == (Cause.IN_USE, 10)
+    assert fixture.why("f0") == "agent m9: needs cpus:2, but only cpus:1 is free"
+    fixture.finish(taken[3], "cpus:3")
+    assert "f0 m3 cpus:2" in fixture.dealt()

@@ -1,0 +1,80 @@
+"""Sweeps: visits of agents for some frameworks only, most of which end before they begin.
+
+A framework that changed is of no interest to an agent that can never serve it (see `profiles`), nor
+to one without room for a unit. A sweep passes over such agents by the kinds of the frameworks'
+demand; each framework is told the reason as if it had been checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
+from croupier.master.allocator.kinds import Kind
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.profiles import Profiles
+from croupier.master.allocator.reasons import Cause
+from croupier.master.allocator.rejections import Shortage
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+
+# How many agents in a row had no room; the last one, with its free and total resources.
+_Full = tuple[int, AgentId, Resources, Resources]
+
+
+class Sweep:
+    """The swept agents of one slice of a pass."""
+
+    def __init__(self, agents: AgentPool, profiles: Profiles, pass_number: int) -> None:
+        self._agents, self._profiles, self._pass_number = agents, profiles, pass_number
+        self._full: dict[Kind, _Full] = {}
+        self._leaves: Mapping[Leaf, None] = {}
+
+    def skips(self, agent: PooledAgent, leaves: Mapping[Leaf, None]) -> bool:
+        """Return whether the agent can serve none of the leaves, which it is to be visited for."""
+        if not any(leaf.is_listed for leaf in leaves):
+            # They were dealt all that they want by now.
+            return True
+        full = self._without_room(agent)
+        if full is None:
+            return False
+        self._profiles.visit(agent, self._pass_number)
+        self._leaves = leaves
+        for kind in full:
+            before = self._full.get(kind)
+            count = 1 if before is None else before[0] + 1
+            self._full[kind] = count, agent.agent_id, agent.free, agent.total
+        return True
+
+    def _without_room(self, agent: PooledAgent) -> list[Kind] | None:
+        """Return the swept kinds that the agent has no room for now.
+
+        Return None if it may serve one of the others.
+        """
+        profile, free = self._profiles.of(agent), agent.free
+        misfits, usable = profile.misfits, profile.usable
+        found: list[Kind] = []
+        for kind in self._agents.swept_kinds:
+            if kind in misfits:
+                continue
+            if kind not in usable or agent.earmark is not None:
+                return None
+            if kind.parts[0][0].units_within(free, 1):
+                return None
+            found.append(kind)
+        return found
+
+    def tell(self) -> None:
+        """Note the reason with each leaf that was passed over for lack of room, so far."""
+        if not self._full:
+            return
+        for leaf in self._leaves:
+            full = self._full.get(leaf.kind)
+            if full is not None and leaf.is_listed:
+                count, agent_id, free, total = full
+                pending = next(each for each in leaf.pending or () if each.left)
+                shortage = Shortage(pending.demand.unit, pending.least, free, total)
+                is_enough = pending.demand.unit.units_within(total, pending.least) >= pending.least
+                cause = Cause.IN_USE if is_enough else Cause.DOES_NOT_FIT
+                leaf.reasons.note(cause, self._pass_number, agent_id, shortage, count)
+        self._full.clear()
