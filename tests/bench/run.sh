@@ -5,6 +5,7 @@ cd "$(dirname "$0")/../.."
 sh deploy/setup.sh dev
 .venv/bin/python tests/bench/allocator.py >/dev/null
 .venv/bin/python tests/bench/misfits.py
+.venv/bin/python -m tests.bench.core_tasks
 .venv/bin/python tests/bench/reoffer.py
 .venv/bin/python -m tests.bench.event_log
 .venv/bin/python -m tests.bench.registry
