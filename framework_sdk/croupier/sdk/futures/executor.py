@@ -247,8 +247,8 @@ class ClusterExecutor(CallExecutor):
             setup=pickled_setup(initializer, initargs),
             on_progress=on_progress,
         )
-        engine = Engine(settings)
         terms = Terms(shape, _count("retries", retries), _types(retry_on), cancel_running)
+        engine = Engine(settings)
         super().__init__(engine, Packer(max_bytes), terms)
         _ENGINES.add(engine)
         finalizer = weakref.finalize(self, engine.close, wait=False)
