@@ -281,7 +281,7 @@ async def test_ctrl_c_ends_tasks_and_resume_runs_them_again(world: World) -> Non
     process.send_signal(signal.SIGINT)
     code, out, err = await world.finished(process)
     assert (code, out) == (130, "")
-    assert "--resume continues this run" in err
+    assert "stopped, 1 of 5 done, 4 waiting; --resume continues this run" in err
     assert await world.cluster.conserved()
     assert await world.cluster.frameworks() == {}
     (world.work_dir / "go").write_text("")
@@ -289,6 +289,30 @@ async def test_ctrl_c_ends_tasks_and_resume_runs_them_again(world: World) -> Non
     assert (code, out.startswith("5 of 5 done")) == (0, True), (code, out, err)
     ended = Counter(task_id.rpartition(".")[0] for task_id in world.events("end"))
     assert ended == {"a.0": 1, "b.0": 1, "b.1": 1, "b.2": 1, "b.3": 1}
+
+
+async def test_a_second_ctrl_c_leaves_tasks_running(world: World) -> None:
+    """The task ignores SIGTERM and has a long grace, so the first signal does not end it."""
+    world.write("""
+        [tasks.long]
+        shell = "trap '' TERM; {begin}; while [ ! -e {go} ]; do sleep 0.05; done; {end}"
+        grace = "60s"
+    """, go=str(world.work_dir / "go"))  # fmt: skip
+    process = world.batch()
+    await eventually(lambda: world.events("begin"), 30)
+
+    def is_over() -> bool:
+        # Signals within half a second count as one.
+        process.send_signal(signal.SIGINT)
+        return process.poll() is not None
+
+    await eventually(is_over, 30)
+    code, _, err = await world.finished(process)
+    assert (code, "1 task goes on in the cluster; --resume" in err) == (130, True), err
+    (world.work_dir / "go").write_text("")
+    code, out, _ = await world.finished(world.batch("--resume"))
+    assert (code, out.startswith("1 of 1 done")) == (0, True)
+    assert world.events("begin") == ["long.0.1"]
 
 
 async def test_restart_ends_the_tasks_of_the_run_before(world: World) -> None:

@@ -17,7 +17,7 @@ from croupier.ctl.batch.plan import Plan
 from croupier.ctl.batch.reports import Reports
 from croupier.ctl.batch.runner import Ended, Runner
 from croupier.ctl.batch.state import BatchState, Row
-from croupier.ctl.batch.summary import summary_lines
+from croupier.ctl.batch.summary import progress_text, summary_lines
 from croupier.ctl.batch.tails import Tails
 from croupier.ctl.batch.waiting import WaitWatch
 from croupier.ctl.connection import Refused, connected, with_advice
@@ -209,7 +209,7 @@ class _Batch:
                 if interrupt.done():
                     display.note("stopping; a second signal leaves the tasks running")
                     await self._stopped(runner, signals)
-                    display.note("stopped; --resume continues this run")
+                    display.note(_stopped_text(runner.machine))
                     return SIGNAL_BASE + interrupt.result()
                 for ended in (runner.over, session):
                     if ended.done():
@@ -263,6 +263,14 @@ class _Batch:
         task = asyncio.create_task(running)
         self._tasks.append(task)
         return task
+
+
+def _stopped_text(machine: Machine) -> str:
+    left = machine.counts[NodeState.ACTIVE]
+    if not left:
+        return f"stopped, {progress_text(machine, 0)}; --resume continues this run"
+    tasks = "1 task goes" if left == 1 else f"{left} tasks go"
+    return f"{tasks} on in the cluster; --resume continues this run"
 
 
 def _again(row: Row) -> Row:
