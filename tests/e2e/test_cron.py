@@ -65,23 +65,23 @@ async def test_every_time_runs_once_through_kill_9_of_all_parts(tmp_path: Path) 
     files = Files(tmp_path)
     async with real_cluster(tmp_path, "cpus:4;mem:4GB") as cluster:
         async with started("cron", *files.words, CROUPIER_MASTER=cluster.master) as cron:
-            await files.grown_by(2)
+            await files.grown_by(1)
             refused = await croupier("cron", *files.words, CROUPIER_MASTER=cluster.master)
             assert refused.code == 1
             assert f"in use by another copy (process {cron.pid})" in refused.err
             cron.kill()
         async with started("cron", *files.words, CROUPIER_MASTER=cluster.master) as cron:
-            await files.grown_by(2)
+            await files.grown_by(1)
             await restarted_master(cluster)
-            await files.grown_by(2)
+            await files.grown_by(1)
             cluster.kill("host0")
             await cluster.start_agent("host0", "cpus:4;mem:4GB")
-            await files.grown_by(2)
+            await files.grown_by(1)
             cluster.kill("master")
             cron.kill()
         await cluster.start_master()
         async with started("cron", *files.words, CROUPIER_MASTER=cluster.master) as cron:
-            await files.grown_by(3)
+            await files.grown_by(2)
             cron.send_signal(signal.SIGTERM)
             result = await ended(cron)
             assert result.code == 0, result.err

@@ -58,7 +58,7 @@ def play(world: CronWorld, steps: int, *, crashes: bool, leaps: bool) -> None:
                 world.tick()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_time_runs_twice_and_every_run_ends(seed: int) -> None:
     random = Random(seed)
@@ -81,7 +81,7 @@ def test_no_time_runs_twice_and_every_run_ends(seed: int) -> None:
             assert world.accepted[name, scheduled] == len(mine)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_job_that_makes_up_for_all_runs_at_every_one_of_its_times(seed: int) -> None:
     random = Random(seed)
@@ -99,7 +99,7 @@ def test_a_job_that_makes_up_for_all_runs_at_every_one_of_its_times(seed: int) -
         assert all(r.state is not RunState.SKIPPED for r in world.runs.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_one_run_of_a_job_at_a_time(seed: int) -> None:
     random = Random(seed)
