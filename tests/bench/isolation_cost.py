@@ -1,7 +1,8 @@
 """What each level of isolation costs, beside none.
 
 Rounds of `/bin/true` alternate between the levels, so that the load of the machine hits all of
-them. Each task has a sandbox, a shim and, at the level cgroup, a memory limit. No record is written
+them. Each task has a sandbox, a shim, a uid of its own if this process is root and, at the level
+cgroup, a memory limit. No record is written
 and no message is sent: this is what the levels add to a task, and nothing else.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import resource
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,15 +24,18 @@ from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.shim.build import prepare_shim
 from croupier.agent.supervisor import RunEvent
+from croupier.agent.unix_user import own_user
 from croupier.model.errors import CroupierError
 from croupier.model.isolation import Isolation
 from croupier.model.resources import Resources
+from tests.bench.tasks.machine import cpu_s
 from tests.harness.oci_image import make_root
 from tests.harness.supervisor_fixture import TaskRunner, key, launch_of
 
 LEVELS = ("none", "process", "process,cgroup", "process,cgroup,namespaces", "container")
 TASKS, CONTAINERS = 200, 20
 MOST_AT_ONCE = 32
+FIRST_UID = 2_000_000
 TOTAL = Resources.parse("cpus:4;mem:4GB")
 MEM = Resources.parse("cpus:0.1;mem:32MB")
 
@@ -80,9 +83,10 @@ class Level:
         """Start a task."""
         self._count += 1
         name = f"t{self._count}"
-        launch = launch_of(name, "/bin/true")
+        user = own_user(FIRST_UID + self._count) if os.geteuid() == 0 else None
+        launch = launch_of(name, "/bin/true", user=user)
         info = replace(launch.info, resources=MEM, isolation=Isolation(image=self.image))
-        with self.runner.sandboxes.create(key(name), None, again=True) as sandbox:
+        with self.runner.sandboxes.create(key(name), user, again=True) as sandbox:
             launch = replace(launch, info=info, sandbox=sandbox.path)
             self.runner.supervisor.spawn(self._prepared(launch), sandbox)
 
@@ -125,9 +129,8 @@ class Level:
 
 
 def _spent() -> float:
-    """Return the processor time of this process and its children, in seconds."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    """Return the processor time of this process and its descendants, in seconds."""
+    return time.process_time() + cpu_s()
 
 
 @contextmanager
@@ -137,6 +140,7 @@ def level(name: str, folder: Path) -> Iterator[Level]:
     Raises:
         CroupierError: if the machine lacks it.
     """
+    folder.chmod(0o755)
     work = folder / name.replace(",", "-")
     work.mkdir()
     roots = folder / f"roots-{work.name}"
