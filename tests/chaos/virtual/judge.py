@@ -281,7 +281,10 @@ class Judge:
         _, task_id = run.key
         history = self.histories[task_id]
         self.seen["processes"] += 1
-        must(history.run is None, f"{task_id} is started twice")
+        # An older copy of the store may hold a task as queued that has run since. A master that no
+        # agent has told yet that its copy is old cannot know that.
+        may_repeat = history.submitted and self.is_store_old
+        must(history.run is None or may_repeat, f"{task_id} is started twice")
         must(not history.refused, f"{task_id} was refused and is started")
         # A task on an agent that was declared gone may still run.
         ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
@@ -302,9 +305,10 @@ class Judge:
         match call:
             case calls.Accept(_, tasks) | calls.Submit(tasks):
                 for task in tasks:
-                    self.histories[task.task_id] = TaskHistory(
+                    history = self.histories[task.task_id] = TaskHistory(
                         framework, framework.framework_id, framework.client_id
                     )
+                    history.submitted = isinstance(call, calls.Submit)
             case calls.Kill(task_id):
                 self.histories[task_id].killers.add("framework")
             case calls.Withdraw(task_ids):

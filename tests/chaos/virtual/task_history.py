@@ -33,6 +33,7 @@ class TaskHistory:
         accepted, refused: the master's verdict.
         recorded: whether the ledger has it.
         placed: whether the ledger has it with an agent.
+        submitted: whether the master placed it.
         run: its process, once there was one.
         killers: the parties that wanted it killed.
         kill_promised: whether a master has promised to kill it.
@@ -51,6 +52,7 @@ class TaskHistory:
     refused: bool = False
     recorded: bool = False
     placed: bool = False
+    submitted: bool = False
     run: Run | None = None
     machine: Machine | None = None
     killers: set[str] = field(default_factory=set)
