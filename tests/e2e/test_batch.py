@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from croupier.ctl.signals import SAME_SIGNAL_S
 from croupier.v1 import operator_pb2
 from tests.harness.cluster import Cluster, processes_with, real_cluster
 from tests.harness.eventually import eventually
@@ -296,17 +298,15 @@ async def test_a_second_ctrl_c_leaves_tasks_running(world: World) -> None:
     world.write("""
         [tasks.long]
         shell = "trap '' TERM; {begin}; while [ ! -e {go} ]; do sleep 0.05; done; {end}"
-        grace = "60s"
+        grace = "15s"
     """, go=str(world.work_dir / "go"))  # fmt: skip
     process = world.batch()
     await eventually(lambda: world.events("begin"), 30)
-
-    def is_over() -> bool:
-        # Signals within half a second count as one.
-        process.send_signal(signal.SIGINT)
-        return process.poll() is not None
-
-    await eventually(is_over, 30)
+    process.send_signal(signal.SIGINT)
+    # Signals within this time count as one.
+    second_at = time.monotonic() + SAME_SIGNAL_S + 0.1
+    await eventually(lambda: time.monotonic() >= second_at)
+    process.send_signal(signal.SIGINT)
     code, _, err = await world.finished(process)
     assert (code, "1 task goes on in the cluster; --resume" in err) == (130, True), err
     (world.work_dir / "go").write_text("")
