@@ -11,14 +11,17 @@ from croupier.master.allocator import profile as profiles_module
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.groups import Groups
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.profile import Profile
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.tree import Tree
-from croupier.model.attributes import facts_of
+from croupier.model.attributes import equals, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId
+from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 from tests.harness.effort import portion
+from tests.harness.oracle import Task
 from tests.harness.random_driver import ZONES, RandomDriver
 
 WORLDS = 90
@@ -39,7 +42,12 @@ class Twin(RandomDriver):
             self.framework_comes()
 
     def apply_random_event(self) -> None:
-        more = {self.agent_changes: 3, self.party_backs_off: 1, super().apply_random_event: 30}
+        more = {
+            self.agent_changes: 3,
+            self.party_backs_off: 1,
+            self.tasks_are_submitted: 3,
+            super().apply_random_event: 30,
+        }
         (action,) = self.random.choices(list(more), list(more.values()))
         action()
 
@@ -59,6 +67,29 @@ class Twin(RandomDriver):
         self.facts[agent_id] = facts_of("", zone)
         self.allocator.change_agent(agent_id, self.totals[agent_id], "", zone)
 
+    def tasks_are_submitted(self) -> None:
+        member = self.random.choice(list(self.members.values()))
+        amounts = self.random.choice(("cpus:1", "cpus:4;mem:100MB", "gpus:1", "cpus:9"))
+        asked = (equals("zone", self.random.choice(ZONES)),) if self.random.random() < 0.4 else ()
+        placement = Placement(asked, self.random.choice((None, None, 1, 2)))
+        shape = Shape(Resources.parse(amounts), placement)
+        role = self.random.choice(member.roles)
+        self.allocator.queue(member.framework_id, role, shape, self.random.randint(1, 3))
+
+    def framework_goes(self) -> None:
+        self.withdraw_all()
+        super().framework_goes()
+
+    def framework_changes_roles(self) -> None:
+        self.withdraw_all()
+        super().framework_changes_roles()
+
+    def withdraw_all(self) -> None:
+        for framework_id in self.members:
+            queued = self.allocator.queries.queued(framework_id)
+            for (role, shape), number in queued.items():
+                self.allocator.queue(framework_id, role, shape, -number)
+
     def agent_goes(self) -> None:
         before = set(self.totals)
         super().agent_goes()
@@ -73,8 +104,15 @@ class Twin(RandomDriver):
     def deal(self) -> None:
         """Visit one agent, or all; a slice in between depends on how many checks there are."""
         grants = self.allocator.run(self.now, self.random.choice((1, 10**9)))
-        self.offers += grants
         self.visible.append(grants)
+        for grant in grants:
+            if grant.shape is None:
+                self.offers.append(grant)
+                continue
+            for _ in range(sum(number for _, number in grant.units)):
+                self.allocator.charges.launch(*grant.place, grant.shape.unit)
+                self.tasks.append(Task(grant.place, grant.shape.unit))
+            self.allocator.launched(grant)
 
     def reasons(self, framework_id: FrameworkId) -> list[PassedOver]:
         return self.allocator.queries.explain(framework_id, None, self.now)
@@ -99,7 +137,8 @@ def compare(seed: int) -> int:
         for framework_id in plain.members:
             reasons = plain.reasons(framework_id), quick.reasons(framework_id)
             demands = quick.allocator.queries.demands(framework_id)
-            compared += compare_reasons(*reasons, demands, plain.changed)
+            queued = quick.allocator.queries.queued(framework_id)
+            compared += compare_reasons(*reasons, demands, plain.changed, has_queue=bool(queued))
     return compared
 
 
@@ -122,10 +161,12 @@ def compare_reasons(
     quick: list[PassedOver],
     demands: Sequence[Demand],
     gone: set[AgentId],
+    *,
+    has_queue: bool,
 ) -> int:
     """Compare the reasons of a framework; those of agents in `gone` may be forgotten."""
     # With several shapes, other ones may be left by now than at the visit.
-    if len(demands) > 1:
+    if len(demands) != 1 or has_queue:
         return 0
     found = {(each.role, each.cause): each for each in quick}
     compared = 0

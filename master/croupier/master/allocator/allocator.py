@@ -9,27 +9,20 @@ of the tree. Those of an agent that has not returned to this master are either c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import inf
 
-from croupier.master.allocator import limits
 from croupier.master.allocator.absent_agents import AbsentAgents
-from croupier.master.allocator.agent_allocation import AgentAllocation, Pass
 from croupier.master.allocator.agent_pool import AgentPool, Earmark, PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, BackOff, Party, party_of
 from croupier.master.allocator.charges import Charges
-from croupier.master.allocator.grant import Grant, Units, merged
+from croupier.master.allocator.demand_changes import DemandChanges
+from croupier.master.allocator.grant import Grant, Units
+from croupier.master.allocator.invariants import check_holdings
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.memberships import Memberships
-from croupier.master.allocator.node import Amounts, Leaf, add_amounts
-from croupier.master.allocator.pending_demand import (
-    Shape,
-    carried,
-    count_down,
-    queue_of,
-    return_units,
-    shapes,
-)
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.passes import Passes
+from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.allocator.profiles import Profiles
@@ -37,7 +30,6 @@ from croupier.master.allocator.queries import Queries
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.starvation import PreemptionRules
-from croupier.master.allocator.sweeps import Sweep
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
@@ -55,7 +47,6 @@ class Allocator:
         back_off: parties that left offers unanswered, and come last for some time.
         charges: the resources that frameworks hold.
         queries: read-only questions.
-        passes: how many passes began; a quiet cluster makes none.
     """
 
     def __init__(
@@ -71,7 +62,7 @@ class Allocator:
             rules: how agents are dealt.
             roles: the initial settings of roles.
         """
-        self._rules = rules = rules or Rules(remembers_misfits=True)
+        rules = rules or Rules(remembers_misfits=True)
         self._totals = Totals()
         self._tree = Tree(self._totals, policy, roles)
         self._agents = AgentPool(rules.order, rules.seed, rules.scarce)
@@ -80,14 +71,24 @@ class Allocator:
         )
         self._members = Memberships(self._tree, self._agents)
         self._waiters = LimitWaiters(self._tree, self._agents)
+        self._demand = DemandChanges(
+            self._tree, self._agents, self._profiles, self._members, self._waiters
+        )
         self.absent = AbsentAgents(self._totals)
         self.back_off = BackOff()
         self.charges = Charges(self._tree, self._agents, self.absent, self._members, self._waiters)
         self.queries = Queries(
             self._tree, self._agents, self._profiles, self._members, self.back_off, rules
         )
-        self.passes = 0
-        self._in_pass = False
+        self._passes = Passes(
+            self._tree,
+            self._agents,
+            self._profiles,
+            self._members,
+            self._waiters,
+            self.back_off,
+            rules,
+        )
         self._others_wait = -inf, False
 
     def preemptor(self, rules: PreemptionRules) -> Preemptor:
@@ -202,9 +203,9 @@ class Allocator:
         Its holdings in a role that it left stay charged there. Its demand there is dropped.
         """
         for leaf in self._members.set_roles(framework_id, roles):
-            self._relist(leaf)
+            self._demand.relist(leaf)
             self._members.drop_if_left(leaf)
-        self._distribute_demand(framework_id)
+        self._demand.distribute(framework_id)
 
     def remove_framework(self, framework_id: FrameworkId) -> None:
         """Remove a framework that holds nothing."""
@@ -218,7 +219,7 @@ class Allocator:
             leaf.is_connected = connected
             if not connected:
                 self._agents.forget_filters(leaf)
-            self._relist(leaf)
+            self._demand.relist(leaf)
 
     def set_demand(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
         """Replace the framework's demand; without any it is dealt whole remainders in all roles.
@@ -227,13 +228,13 @@ class Allocator:
         """
         if tuple(demands) != self._members.demands(framework_id):
             self._members.declare(framework_id, demands)
-            self._distribute_demand(framework_id)
+            self._demand.distribute(framework_id)
 
     def suppress(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
         """Deal the framework nothing, in these roles or in all, until it revives."""
         for leaf in self._members.subscribed(framework_id, roles):
             leaf.is_suppressed = True
-            self._renew(leaf)
+            self._demand.renew(leaf)
 
     def revive(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
         """Drop the framework's filters and visit every agent for it. O(agents)."""
@@ -241,7 +242,7 @@ class Allocator:
             leaf.is_suppressed = False
             self._agents.forget_filters(leaf)
             leaf.reasons.clear(self._profiles.visits)
-            self._renew(leaf)
+            self._demand.renew(leaf)
             if leaf.is_listed:
                 self._agents.mark_all_dirty(leaf)
 
@@ -253,7 +254,7 @@ class Allocator:
         O(log n), and O(agents) for the first task of a shape.
         """
         leaf = self._members.leaf(framework_id, role)
-        self._count_queued(leaf, shape, number)
+        self._demand.count_queued(leaf, shape, number)
 
     def launched(self, grant: Grant) -> None:
         """Count down submitted tasks that were launched on a grant; they are charged before."""
@@ -261,25 +262,8 @@ class Allocator:
         leaf = self._members.leaf(grant.framework_id, grant.role)
         number = sum(number for _, number in grant.units)
         leaf.queued[grant.shape].outstanding -= number
-        self._count_queued(leaf, grant.shape, -number)
+        self._demand.count_queued(leaf, grant.shape, -number)
         self.back_off.answered(self._party(grant.framework_id), grant.agent_id)
-
-    def _count_queued(self, leaf: Leaf, shape: Shape, number: int) -> None:
-        before = leaf.queued.get(shape)
-        pending = before or queue_of(shape)
-        count = (pending.demand.count or 0) + number
-        assert count >= pending.outstanding, (leaf, shape)
-        pending.demand = replace(pending.demand, count=count)
-        if before is None:
-            leaf.queued[shape] = pending
-            self._renew(leaf)
-        elif not count:
-            del leaf.queued[shape]
-            self._renew(leaf)
-        else:
-            self._waiters.update_surplus(leaf)
-            self._visit_for(leaf, is_new=False)
-            self._agents.recheck_scarce(leaf)
 
     # Offers.
 
@@ -321,7 +305,10 @@ class Allocator:
         slots = sum(number for _, number in units) if units else offers
         self._tree.count_slots(leaf, len(launched) - slots)
         if leaf.declared is not None:
-            self._count_down(leaf, units, launched, agent.facts)
+            self._demand.count_down(leaf, units, launched, agent.facts)
+        elif leaf.queued:
+            # A whole remainder that was offered before is beyond what the queued tasks need.
+            self._waiters.update_surplus(leaf)
         self._members.drop_if_left(leaf)
 
     def offer_kept_since(self, framework_id: FrameworkId, agent_id: AgentId, now: float) -> float:
@@ -371,6 +358,11 @@ class Allocator:
     # Passes.
 
     @property
+    def passes(self) -> int:
+        """How many passes began; a quiet cluster makes none."""
+        return self._passes.number
+
+    @property
     def has_dirty_agents(self) -> bool:
         """Whether a pass would visit any agent."""
         return self._agents.is_dirty
@@ -393,63 +385,15 @@ class Allocator:
 
         The rest waits for the next call; see `has_dirty_agents`. O(checks x log n).
         """
-        if not self._in_pass:
-            if not self._tree.has_willing:
-                self._agents.mark_all_clean()
-            if not self._agents.line_up():
-                return []
-            self.passes += 1
-        self._tree.refresh()
-        last = self.back_off.active(now)
-        this_pass = Pass(
-            self._tree,
-            self._agents,
-            self._profiles,
-            self._waiters,
-            self._rules,
-            last,
-            self.passes,
-            now,
-        )
-        grants: list[Grant] = []
-        sweep = Sweep(self._agents, self._profiles, self.passes)
-        while budget > 0:
-            found = self._agents.take_dirty()
-            if found is None:
-                break
-            agent, leaves = found
-            if leaves is not None and sweep.skips(agent, leaves):
-                budget -= 1
-                continue
-            sweep.tell()
-            visit = AgentAllocation(agent, this_pass)
-            grants += visit.run(leaves)
-            budget -= visit.checks + visit.work + 1
-        sweep.tell()
-        self._in_pass = self.has_dirty_agents
-        return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
+        return self._passes.run(now, budget)
 
     def check(self) -> None:
         """Assert every invariant, such as that all resources are either free or charged."""
         self._tree.check()
         self._profiles.check(self._agents.agents.values())
         self.absent.check()
-        free = self.absent.uncharged()
-        held: Amounts = {}
-        for agent in self._agents.agents.values():
-            assert agent.free <= agent.total, agent.agent_id
-            add_amounts(free, agent.free.scalars, 1)
-        for key, leaf in self._tree.leaves.items():
-            assert self._members.leaf(*key) is leaf
-            assert all(pending.outstanding >= 0 for pending in leaf.pending or ())
-            assert all(agent_id in self._agents.agents for agent_id in leaf.reservations)
-            assert leaf.surplus == (limits.surplus_of(leaf) if leaf.limited else {})
-            add_amounts(held, leaf.held, 1)
-        for name in {*self._totals.amounts, *free, *held}:
-            total = self._totals.amounts.get(name, 0)
-            assert free.get(name, 0) + held.get(name, 0) == total, name
-        filters = sum(len(agent.filters) for agent in self._agents.agents.values())
-        assert filters == self.queries.filter_count()
+        check_holdings(self._tree, self._agents, self.absent)
+        assert all(self._members.leaf(*key) is leaf for key, leaf in self._tree.leaves.items())
 
     def _party(self, framework_id: FrameworkId) -> Party:
         return party_of(framework_id, self._members.owner(framework_id))
@@ -458,67 +402,3 @@ class Allocator:
         for leaf in self._tree.leaves.values():
             for pending in leaf.pending or ():
                 pending.unmet.pop(agent_id, None)
-
-    def _distribute_demand(self, framework_id: FrameworkId) -> None:
-        for leaf, demands in self._members.demands_by_leaf(framework_id):
-            self._set_pending(leaf, demands)
-
-    def _set_pending(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
-        leaf.declared = None if demands is None else carried(leaf.declared or (), demands)
-        self._renew(leaf)
-
-    def _renew(self, leaf: Leaf) -> None:
-        """Deal to the leaf what it wants now."""
-        pending = leaf.wanted()
-        # All demand of a leaf that waits at a limit is new: visits decide again what waits.
-        is_new = bool(leaf.waits_at) or shapes(pending) != shapes(leaf.pending)
-        self._tree.unpark(leaf)
-        self._tree.set_pending(leaf, pending)
-        leaf.reasons.clear(self._profiles.visits)
-        self._waiters.update_surplus(leaf)
-        self._visit_for(leaf, is_new=is_new)
-        if is_new:
-            self._agents.release_reservations(leaf)
-            self._agents.mark_withheld_dirty()
-
-    def _count_down(
-        self, leaf: Leaf, units: Units, launched: Sequence[Resources], facts: Mapping[str, str]
-    ) -> None:
-        assert leaf.declared is not None
-        before = shapes(leaf.pending)
-        for unit, number in units:
-            return_units(leaf.declared, unit, number, facts)
-        for task in launched:
-            count_down(leaf.declared, task, facts)
-        if leaf.pending is not None and len(leaf.pending) > 1:
-            self._tree.update_kind(leaf)
-        self._waiters.update_surplus(leaf)
-        self._visit_for(leaf, is_new=shapes(leaf.pending) != before)
-        self._agents.recheck_scarce(leaf)
-
-    def _visit_for(self, leaf: Leaf, *, is_new: bool) -> None:
-        """Visit agents for a leaf whose demand changed; with `is_new`, all open agents."""
-        if leaf.parked_by is not None and not limits.is_blocked(leaf):
-            self._tree.unpark(leaf)
-            is_new = True
-        if not self._relist(leaf) and leaf.is_listed and is_new:
-            self._agents.mark_all_dirty(leaf)
-
-    def _relist(self, leaf: Leaf) -> bool:
-        newly = self._tree.relist(leaf)
-        if newly:
-            self._agents.mark_all_dirty(leaf)
-        elif not leaf.is_listed:
-            self._agents.release_reservations(leaf)
-        return newly
-
-    def _is_one_offer(self, grant: Grant) -> bool:
-        """Return whether one offer may have all units of the grant."""
-        pending = self._members.leaf(grant.framework_id, grant.role).declared
-        if grant.shape is not None:
-            return True
-        if pending is None:
-            return False
-        most = {each.demand.unit: each.demand.max_per_offer for each in pending}
-        bounds = ((number, most.get(unit)) for unit, number in grant.units)
-        return all(bound is None or number <= bound for number, bound in bounds)

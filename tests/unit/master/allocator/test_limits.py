@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Cause
+from croupier.master.allocator.pending_demand import Shape
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.placement import ANYWHERE
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
 
 
@@ -260,3 +262,14 @@ def test_a_parked_framework_stays_parked_when_it_declares_demand_again() -> None
     fixture.allocator.activate_agent(grant.agent_id, False)
     fixture.finish(grant, "cpus:1")
     assert fixture.dealt() == ["f n cpus:1"]
+
+
+def test_an_offer_from_before_a_submission_counts_once_it_is_used() -> None:
+    fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:4")})
+    fixture.framework("f", roles=["r"])
+    fixture.agent("m", "cpus:4")
+    (grant,) = fixture.deal()
+    fixture.allocator.queue(FrameworkId("f"), Role("r"), Shape(amount("cpus:1"), ANYWHERE), 1)
+    fixture.accept(grant, "cpus:4")
+    fixture.agent("n", "cpus:4")
+    assert fixture.deal() == []
