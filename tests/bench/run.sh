@@ -16,3 +16,4 @@ sh deploy/setup.sh dev
 .venv/bin/python -m tests.bench.heavy_messages
 .venv/bin/python -m tests.bench.failover
 .venv/bin/python -m tests.bench.security
+.venv/bin/python -m tests.bench.futures

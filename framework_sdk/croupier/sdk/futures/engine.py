@@ -33,6 +33,7 @@ _LOGGER: Final = logging.getLogger("croupier.sdk.futures")
 TICK_S: Final = 0.05
 IDLE_TICK_S: Final = 0.5
 CLOSE_S: Final = 5.0
+LATE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +247,9 @@ class Engine:
             _LOGGER.info("the framework was not removed: %s", error)
         session.cancel()
         await asyncio.gather(session, return_exceptions=True)
+        # gRPC completes its last calls from a thread that all loops of the process share; one that
+        # finds this loop closed is logged as an error by another.
+        await asyncio.sleep(LATE_S)
 
     def _tick(self) -> None:
         self._exchange.tidy(self._settings.idle_s)
