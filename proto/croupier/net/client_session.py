@@ -46,6 +46,10 @@ ResponseT = TypeVar("ResponseT")
 _JOINING_TICK_S = 0.25
 # A timer this late means that our own loop was blocked; the master may have sent meanwhile.
 _STALL_S = 1.0
+# The longest wait before reconnecting while a master on this machine may be starting together with
+# the client, as in `croupier local`: in the first seconds of a client that was never accepted.
+_TOGETHER_S = 0.1
+_STARTING_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,8 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         self._election = Backoff(times.election_first_s, times.election_cap_s, rng)
         self._rejection = Backoff(times.rejected_first_s, times.rejected_cap_s, rng)
         self._throttle = LogThrottle()
-        self._is_leaving = False
+        self._is_leaving = self._has_joined = False
+        self._began_at = 0.0
         self.address: Address | None = None
         # State of the latest stream.
         self._outbox = self.make_outbox()
@@ -212,7 +217,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         now = _now()
         self._heartbeat_s, self._beat_at = heartbeat_s, now + heartbeat_s
         self._joined_at = self._joined_at or now
-        self.is_joined = True
+        self.is_joined = self._has_joined = True
         self._masters.served()
         self._throttle.forget()
 
@@ -237,6 +242,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         Raises:
             CroupierError: if it is fatal.
         """
+        self._began_at = _now()
         while True:
             self.address = self._masters.next()
             try:
@@ -261,10 +267,15 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         if isinstance(error, Unauthenticated | PermissionDenied):
             return self._rejection.next_s()
         if not isinstance(error, NotLeader):
-            return self._backoff.next_s()
+            wait_s = self._backoff.next_s()
+            return min(wait_s, _TOGETHER_S) if self._starts_with_master() else wait_s
         # A master answers, so a leader is elected soon: wait no longer than the election takes.
         self._backoff.reset()
         return 0.0 if is_named else self._election.next_s()
+
+    def _starts_with_master(self) -> bool:
+        """Return whether a master on this machine may be starting together with the client."""
+        return self.is_local and not self._has_joined and _now() - self._began_at < _STARTING_S
 
     def _report(self, address: Address, error: CroupierError, wait_s: float) -> None:
         event = "master_unreachable" if self._joined_at is None else "master_lost"
