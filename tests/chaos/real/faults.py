@@ -267,10 +267,15 @@ class KillShim(Fault):
     kind = "kill-shim"
 
     def begin(self) -> None:
-        for task_id, pid in some_shims(self.cluster, self.rng, 2):
-            self.excuses[task_id] = Excuse.SHIM_KILLED
+        for task_id, shim, task in some_shims(self.cluster, self.rng, 2):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                # A shim that is stopped cannot go on to another task.
+                os.kill(shim, signal.SIGSTOP)
+                if is_task(task, task_id) and parent_of(task) == shim:
+                    self.excuses[task_id] = Excuse.SHIM_KILLED
+                    os.kill(shim, signal.SIGKILL)
+                else:
+                    os.kill(shim, signal.SIGCONT)
 
     def end(self) -> None:
         return
@@ -282,13 +287,13 @@ class StopShim(Fault):
     kind = "stop-shim"
 
     def begin(self) -> None:
-        self._stopped = some_shims(self.cluster, self.rng, 2)
-        for _, pid in self._stopped:
+        self._stopped = [shim for _, shim, _ in some_shims(self.cluster, self.rng, 2)]
+        for pid in self._stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
 
     def end(self) -> None:
-        for _, pid in self._stopped:
+        for pid in self._stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
@@ -297,18 +302,18 @@ def _size(log: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def some_shims(cluster: Cluster, rng: random.Random, most: int) -> list[tuple[str, int]]:
-    """Return running tasks, with the pid of each one's shim."""
+def some_shims(cluster: Cluster, rng: random.Random, most: int) -> list[tuple[str, int, int]]:
+    """Return running tasks, with the pids of each one's shim and process."""
     running = sorted(read_ledger(cluster.folder / "ran").running().items())
     rng.shuffle(running)
     daemons = {daemon.pid for daemon in cluster.daemons().values()}
-    found: list[tuple[str, int]] = []
+    found: list[tuple[str, int, int]] = []
     for task_id, pid in running:
         if len(found) == most:
             break
         shim = parent_of(pid) if is_task(pid, task_id) else None
         if shim is not None and shim > 1 and shim not in daemons:
-            found.append((task_id, shim))
+            found.append((task_id, shim, pid))
     return found
 
 
