@@ -88,6 +88,8 @@ class Profile:
         if known is None or known[0] != groups.version:
             known = self._open[groups] = groups.version, groups.without(self.misfits)
         found = known[1]
+        if len(found) > 1:
+            found = [group for group in found if group]
         if len(found) < 2:
             return found[0] if found else ()
         # To merge many groups costs more than to pass over a few nodes.
