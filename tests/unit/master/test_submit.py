@@ -7,15 +7,17 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.core import calls
+from croupier.master.core.events import AgentTask
+from croupier.master.core.records import TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.model.attributes import Constraint, Operator
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
-from croupier.model.ids import Role, TaskId
+from croupier.model.ids import AgentId, Role, TaskId
 from croupier.model.isolation import Isolation
 from croupier.model.placement import ANYWHERE, Placement
 from croupier.model.resources import Resources
-from croupier.model.task import Reason, TaskInfo, TaskState
+from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from tests.harness.restarting import Scene
 from tests.harness.world import World, make_task
@@ -283,3 +285,21 @@ def test_a_removed_framework_leaves_no_queue() -> None:
         scene.finish(scene.host, scene.owner, f"t{n}")
     assert scene.owner not in scene.state.frameworks
     assert not scene.ledger
+
+
+def test_an_agent_that_runs_a_task_which_an_older_store_holds_as_queued_is_admitted() -> None:
+    scene = Submitting()
+    scene.submit(*tasks(1, "cpus:1;mem:1GB;ports:1"))
+    host = scene.agent("cpus:4;mem:4GB;ports:[1-9]", agent_id="other")
+    (launched,) = scene.launches(host)
+    report = TaskStatus(
+        scene.owner, launched.task_id, AgentId("other"), TaskState.RUNNING, sequence=1
+    )
+    older = [each for each in scene.saved if not isinstance(each, TaskRecord) or each.queued]
+    scene.saved[:] = older
+    scene.ledger = scene.registry().tasks
+    scene.restart()
+    listed = AgentTask(scene.owner, launched, report, (report,))
+    back = scene.agent("cpus:4;mem:4GB;ports:[1-9]", agent_id="other", tasks=(listed,))
+    assert back not in scene.closed
+    assert scene.state.frameworks[scene.owner].tasks[TaskId("t1")].state is TaskState.LOST
