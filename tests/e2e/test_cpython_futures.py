@@ -63,6 +63,8 @@ def test_cpython(local: Local, group: str) -> None:
     class Executor(ClusterExecutor):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **{**SMALL, **options, "master": local.master})
+            # The tests are about calls, some with deadlines, and not about the start of workers.
+            self.submit(abs, 1).result(WAIT_S)
 
     bases = [found(modules, group), unittest.TestCase]
     if not issubclass(bases[0], found(modules, "ExecutorMixin")):
