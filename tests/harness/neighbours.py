@@ -175,7 +175,7 @@ class Neighbourhood:
         assert TaskState.RUNNING is self.master.states("honest")[-1]
 
     async def _is_gone(self, task_id: str) -> None:
-        """Wait until no process and no group of an offender is left."""
+        """Wait until no process of an offender is left, also in no group; empty ones are reused."""
         mark = f"CROUPIER_TASK_ID={task_id}\0"
         await eventually(lambda: not processes_with(mark), what=f"no process of {task_id}")
         sandbox = self._sandbox(task_id)
@@ -184,7 +184,7 @@ class Neighbourhood:
 
         def runs() -> set[str]:
             found = (run for path in left_groups(self.agent.work_dir) for run in path.iterdir())
-            return {run.name for run in found if run.is_dir()}
+            return {run.name for run in found if _has_processes(run)}
 
         await eventually(lambda: len(runs()) <= 1, what=f"no group of {task_id}")
         await eventually(lambda: sandbox.stat().st_uid == 0, what="the agent owns the sandbox")
@@ -231,3 +231,11 @@ async def neighbourhood() -> AsyncIterator[Neighbourhood]:
 
 def _perl(task_id: str, script: str, resources: str, limits: Limits = NO_LIMITS) -> Any:
     return program(task_id, "perl", "-e", script, resources=resources, limits=limits)
+
+
+def _has_processes(group: Path) -> bool:
+    """Return whether a control group has processes; False if it is gone."""
+    try:
+        return bool((group / "cgroup.procs").read_text())
+    except OSError:
+        return False
