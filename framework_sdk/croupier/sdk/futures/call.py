@@ -46,7 +46,7 @@ class CallFuture(Future[T]):
     def __init__(self, *, can_stop: bool = False) -> None:
         super().__init__()
         self._can_stop = can_stop
-        self._runs = False
+        self._runs = self._is_told = False
         # A weak reference: who keeps a future keeps no arguments.
         self._call: weakref.ref[Call] | None = None
         self._on_cancelled: Callable[[Call], None] | None = None
@@ -63,6 +63,14 @@ class CallFuture(Future[T]):
         if is_cancelled and not was_cancelled and call and self._on_cancelled is not None:
             self._on_cancelled(call)
         return is_cancelled
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Begin, or tell the waiters that it was cancelled; they are told once."""
+        if self.cancelled():
+            if self._is_told:
+                return False
+            self._is_told = True
+        return super().set_running_or_notify_cancel()
 
     def running(self) -> bool:
         """Return whether the call has been handed to a worker and is not over."""

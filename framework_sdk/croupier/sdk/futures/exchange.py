@@ -11,7 +11,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from croupier.sdk import CroupierError, InvalidRequest, TaskState, TaskStatus
@@ -187,8 +187,7 @@ class Exchange:
             raise error
 
         if call.future.cancelled():
-            with suppress(RuntimeError):
-                call.future.set_running_or_notify_cancel()
+            call.future.set_running_or_notify_cancel()
         settle(call.future, give)
 
     def _died(self, call: Call, text: str) -> None:

@@ -111,7 +111,9 @@ async def ask(directory: Path, request: Mapping[str, Any], timeout_s: float = AN
     except TimeoutError:
         raise Unavailable(f"the controller does not answer within {timeout_s:g} s") from None
     except (OSError, ValueError):
-        raise Unavailable("no controller answers") from None
+        raise Unavailable(
+            "no controller answers; instances run on, and `croupier service apply` continues"
+        ) from None
     finally:
         os.close(fd)
     if not answer.get("ok"):

@@ -186,3 +186,12 @@ def test_functions_that_were_not_used_for_long_are_forgotten() -> None:
         worker.keep(number)
     worker.keep(1)
     assert worker.keep(100) == (True, 2)
+
+
+def test_waiters_of_a_cancelled_call_are_told_once() -> None:
+    future: CallFuture[Any] = CallFuture()
+    assert future.cancel()
+    assert not future.set_running_or_notify_cancel()
+    # When the executor breaks, the call is dropped after it was told.
+    assert not future.set_running_or_notify_cancel()
+    assert future.cancelled()
