@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from croupier.agent import __main__ as agent
 from croupier.master import __main__ as master
+from croupier.process.http.listening import Listening
 from croupier.process.http.server import HttpServer
 
 LONG_S: Final = 0.02
@@ -44,18 +45,21 @@ def note_steps(path: Path) -> None:
 
 
 def note_routes(path: Path) -> None:
-    """Make the HTTP server of this process note its routes in a file."""
-    start: Any = HttpServer.start
+    """Make the HTTP server of this process load at once, and note its routes in a file."""
+    serve: Any = HttpServer.serve
 
-    async def noted(server: HttpServer, *args: Any) -> Any:
-        port = await start(server, *args)
+    async def noted(server: HttpServer, listening: Listening) -> None:
+        await serve(server, listening)
         assert server._runner.app is not None
         routes = server._runner.app.router.routes()
         found = [[route.method, route.resource.canonical] for route in routes if route.resource]
-        path.write_text(json.dumps({"port": port, "routes": found}))
-        return port
+        path.write_text(json.dumps({"port": listening.port, "routes": found}))
 
-    HttpServer.start = noted  # type: ignore[method-assign, assignment]
+    async def at_once(_: Listening) -> None:
+        """Wait for no connection."""
+
+    HttpServer.serve = noted  # type: ignore[method-assign, assignment]
+    Listening.first = at_once  # type: ignore[method-assign, assignment]
 
 
 def _name_of(callback: Any) -> str:
