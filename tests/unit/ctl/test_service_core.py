@@ -24,7 +24,7 @@ HTTP = Health(Check.HTTP, grace_s=5, interval_s=1, timeout_s=1, failures=2)
 
 
 class Play:
-    """A service of which the test is the cluster."""
+    """A service whose cluster is the test."""
 
     def __init__(self, instances: int = 2, health: Health = HTTP, **update: object) -> None:
         made = replace(Update(settle_s=0.0), **update)  # type: ignore[arg-type]

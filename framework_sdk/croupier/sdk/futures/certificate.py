@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-# Clocks of machines may differ; nobody else trusts the certificate.
+# Clocks of machines may differ; no other party trusts the certificate.
 _EARLIER: Final = timedelta(days=365)
 _LATER: Final = timedelta(days=3650)
 

@@ -111,7 +111,7 @@ class Machine:
         self.counts[NodeState.WAITING] = plan.count
         self.is_stopped = False
         self._needs = [node.needs for node in plan.nodes]
-        # The failed task because of which a node cannot succeed; empty if there is none.
+        # The failed task that keeps a node from succeeding; empty if there is none.
         self._causes = [""] * len(plan.nodes)
         self._ready: list[int] = []
         self._paused: list[tuple[float, int]] = []

@@ -15,7 +15,7 @@ KEPT: Final = 500
 
 
 class Journal:
-    """Numbered lines, of which the latest 500 are kept."""
+    """Numbered lines; the latest 500 are kept."""
 
     def __init__(self, service: str) -> None:
         self._service = service

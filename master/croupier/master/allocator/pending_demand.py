@@ -59,7 +59,7 @@ class PendingDemand:
 
 
 def queue_of(shape: Shape) -> PendingDemand:
-    """Return the pending demand of submitted tasks, of which there are none yet."""
+    """Return the pending demand of submitted tasks of this shape; its count is 0."""
     demand = Demand(shape.unit, 0, shape.placement.constraints)
     return PendingDemand(demand, shape=shape)
 

@@ -141,7 +141,7 @@ class Profiles:
 
 
 def _rejection(leaf: Leaf, unmet: Unmet, total: Resources) -> tuple[Cause, object]:
-    """Return the rejection of the leaf's first shape of which units are left."""
+    """Return the rejection of the leaf's first shape that has units left."""
     failed = dict(zip(leaf.kind.parts, unmet, strict=True))
     waiting = [each for each in leaf.pending or () if part_of(each) in failed]
     pending = next((each for each in waiting if each.left), waiting[0])

@@ -83,7 +83,7 @@ class Board:
         return min(times, default=None)
 
     def runs_with_task(self) -> list[Run]:
-        """Return the runs of which the cluster may have a task."""
+        """Return the runs that may have a task in the cluster."""
         active = [state.active for state in self.jobs.values() if state.active]
         return [run for run in active if run.state.has_task]
 
