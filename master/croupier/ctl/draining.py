@@ -16,6 +16,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+from croupier.api.agents import agent_view
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import AGENTS, messages
@@ -24,7 +25,7 @@ from croupier.ctl.previews import drain_preview
 from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.terminal import print_lines
-from croupier.ctl.views.agent import agent_view, drain_lines, name_of
+from croupier.ctl.views.agent import drain_lines, name_of
 from croupier.ctl.views.amounts import View
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.v1 import operator_pb2 as pb

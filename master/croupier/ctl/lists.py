@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
+from croupier.api.agents import agent_view
+from croupier.api.frameworks import framework_view
+from croupier.api.roles import role_view
+from croupier.api.tasks import offer_view, task_view
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.table import Table, print_table
@@ -37,11 +41,11 @@ class Kind:
         return f"List{self.name.capitalize()}"
 
 
-AGENTS = Kind("agents", agent.agent_view, agent.AGENTS)
-FRAMEWORKS = Kind("frameworks", framework.framework_view, framework.FRAMEWORKS)
-OFFERS = Kind("offers", task.offer_view, task.OFFERS)
-ROLES = Kind("roles", role.role_view, role.ROLES)
-TASKS = Kind("tasks", task.task_view, task.TASKS)
+AGENTS = Kind("agents", agent_view, agent.AGENTS)
+FRAMEWORKS = Kind("frameworks", framework_view, framework.FRAMEWORKS)
+OFFERS = Kind("offers", offer_view, task.OFFERS)
+ROLES = Kind("roles", role_view, role.ROLES)
+TASKS = Kind("tasks", task_view, task.TASKS)
 KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
 
 
@@ -112,7 +116,7 @@ async def find_agent(master: Master, named: str) -> View:
         # The state distinguishes a lost machine from its replacement.
         ids = ", ".join(f"{each.agent.agent_id} ({each.state})" for each in found)
         raise Conflict(f"several agents have this hostname: {ids}")
-    return agent.agent_view(found[0])
+    return agent_view(found[0])
 
 
 def print_list(

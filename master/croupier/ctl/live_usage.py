@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import aiohttp
 
+from croupier.api.isolation import usage_view
 from croupier.ctl.connection import Master
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.isolation import usage_view
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId
 from croupier.net.agent_tls import agent_context

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from croupier.api.policy import caller_view, policy_view
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.operation import print_result
 from croupier.ctl.table import print_table
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.policy import GROUPS, RULES, difference_lines, policy_view
-from croupier.ctl.views.token import time_text
+from croupier.ctl.views.policy import GROUPS, RULES, difference_lines
 from croupier.model.access import (
     Object,
     Rule,
@@ -55,21 +55,10 @@ def show_caller(target: Target, *, as_json: bool) -> None:
 
     async def asked(master: Master) -> View:
         answer = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
-        return caller_view(answer) | {"master": str(master.address)}
+        return {**caller_view(answer), "master": str(master.address)}
 
     view = run(target, asked)
     print_result(view, *caller_lines(view, target), as_json=as_json)
-
-
-def caller_view(answer: pb.WhoAmIResponse) -> View:
-    """Return the principal that the master identifies the caller as."""
-    return {
-        "principal": answer.principal,
-        "groups": list(answer.groups),
-        "credential": answer.credential,
-        "expires": time_text(answer.expires_ms) if answer.HasField("expires_ms") else None,
-        "is_auth_on": answer.is_auth_on,
-    }
 
 
 def caller_lines(view: View, target: Target) -> list[str]:

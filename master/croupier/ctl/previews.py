@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from croupier.api.tasks import task_view
 from croupier.ctl.connection import Master
 from croupier.ctl.lists import (
     AGENTS,
@@ -20,7 +21,7 @@ from croupier.ctl.operation import Preview
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.amounts import View, many
-from croupier.ctl.views.task import is_live, task_view
+from croupier.ctl.views.task import is_live
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from croupier.api.roles import role_view, roles_change_view
 from croupier.ctl.connection import run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import ROLES, all_of
@@ -18,12 +19,7 @@ from croupier.ctl.operation import ask
 from croupier.ctl.table import Table, print_table
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.role import (
-    preemption_text,
-    resource_weights_text,
-    role_moved_view,
-    role_view,
-)
+from croupier.ctl.views.role import preemption_text, resource_weights_text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
@@ -123,14 +119,13 @@ def change_role(target: Target, change: pb.RoleChange, options: ChangeOptions) -
     """
     request = pb.UpdateRolesRequest(changes=[change], dry_run=options.dry_run, force=options.force)
     answer = ask(target, "UpdateRoles", request)
-    moved = [role_moved_view(each) for each in answer.roles]
+    view = roles_change_view(answer)
     if options.as_json:
-        view = {"dry_run": answer.dry_run, "roles": moved, "others": answer.others}
         print(json.dumps(view, indent=2))
         return
     if answer.dry_run:
         print("nothing was changed; this is what would be:")
-    print_lines(*moved_lines(moved, change.role, answer.others))
+    print_lines(*moved_lines(view["roles"], change.role, view["others"]))
 
 
 def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from croupier.api.explanation import explanation_view
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import find_agent, find_framework
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View, demand_text, many
-from croupier.ctl.views.framework import framework_view
-from croupier.ctl.views.role import preemption_text, resource_weights_text, role_view
+from croupier.ctl.views.role import preemption_text, resource_weights_text
 from croupier.v1 import operator_pb2 as pb
 
 # Policies that compare shares; only drf has entitlements.
@@ -59,29 +59,11 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
         return await master.ask(master.service.Explain, request)
 
     answer = run(target, asked)
-    found = {
-        "framework": framework_view(answer.framework),
-        "roles": [role_view(role) for role in answer.roles],
-        "reasons": [reason_view(reason) for reason in answer.reasons],
-        # Masters of older releases do not name it; drf is the default.
-        "policy": answer.policy or "drf",
-    }
+    found = explanation_view(answer)
     if as_json:
         print(json.dumps(found, indent=2))
     else:
         print_lines(*why_lines(found, agent))
-
-
-def reason_view(reason: pb.PassedOver) -> View:
-    """Return one cause for which a framework was passed over."""
-    return {
-        "cause": reason.cause,
-        "role": reason.role,
-        "agents": reason.agents,
-        "about_agent_id": reason.about_agent_id or None,
-        "about_role": reason.about_role or None,
-        "detail": reason.detail,
-    }
 
 
 def why_lines(found: View, agent: str) -> Iterator[str]:

@@ -6,11 +6,13 @@ import io
 
 import pytest
 
+from croupier.api.agents import agent_view
+from croupier.api.tasks import task_view
 from croupier.ctl.drawing import Drawn, drawn_lines
 from croupier.ctl.table import Table, print_table
-from croupier.ctl.views.agent import AGENTS, agent_view
+from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.task import TASKS, task_view
+from croupier.ctl.views.task import TASKS
 from croupier.model.resources import Resources
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb

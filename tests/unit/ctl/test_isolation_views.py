@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from croupier.api.agents import agent_view
+from croupier.api.tasks import task_view
 from croupier.ctl.doctor.agents import isolation_findings
-from croupier.ctl.views.agent import agent_lines, agent_view
+from croupier.ctl.views.agent import agent_lines
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.isolation import levels_text
-from croupier.ctl.views.task import task_lines, task_view
+from croupier.ctl.views.task import task_lines
 from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.v1 import framework_pb2, task_pb2

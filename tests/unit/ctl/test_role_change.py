@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from croupier.api.roles import role_moved_view
 from croupier.ctl.role_change import (
     moved_lines,
     quota_change,
@@ -11,7 +12,6 @@ from croupier.ctl.role_change import (
     weight_change,
     weight_removal,
 )
-from croupier.ctl.views.role import role_moved_view
 from croupier.model.errors import InvalidRequest
 from croupier.model.roles import RoleSettings
 from croupier.v1 import operator_pb2 as pb

@@ -8,12 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from croupier.api.agents import agent_view
+from croupier.api.amounts import demand_view
+from croupier.api.frameworks import framework_view
+from croupier.api.roles import role_view
+from croupier.api.tasks import offer_view, task_view
 from croupier.ctl.table import Table, plain_lines, print_table
-from croupier.ctl.views.agent import AGENTS, agent_view
-from croupier.ctl.views.amounts import View, demand_text, demand_view
-from croupier.ctl.views.framework import FRAMEWORKS, framework_view
-from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS, role_view
-from croupier.ctl.views.task import OFFERS, TASKS, TASKS_WITH_COMMANDS, offer_view, task_view
+from croupier.ctl.views.agent import AGENTS
+from croupier.ctl.views.amounts import View, demand_text
+from croupier.ctl.views.framework import FRAMEWORKS
+from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS
+from croupier.ctl.views.task import OFFERS, TASKS, TASKS_WITH_COMMANDS
 from croupier.model.attributes import equals, parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.ids import Role

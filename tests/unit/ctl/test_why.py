@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.ctl.views.framework import framework_view
-from croupier.ctl.views.role import role_view
-from croupier.ctl.why import reason_view, why_lines
+from croupier.api.explanation import reason_view
+from croupier.api.frameworks import framework_view
+from croupier.api.roles import role_view
+from croupier.ctl.why import why_lines
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings

@@ -118,9 +118,10 @@ def gone(
     """
     from functools import partial
 
+    from croupier.api.agents import agent_view
     from croupier.ctl.operation import ask, confirm, print_result
     from croupier.ctl.previews import gone_preview
-    from croupier.ctl.views.agent import agent_view, name_of
+    from croupier.ctl.views.agent import name_of
     from croupier.v1.operator_pb2 import MarkAgentGoneRequest
 
     preview = partial(gone_preview, named=name)
@@ -132,8 +133,9 @@ def gone(
 
 
 def _change(master: Target, method: str, request: Message, as_json: bool) -> None:
+    from croupier.api.agents import agent_view
     from croupier.ctl.operation import ask, print_result
-    from croupier.ctl.views.agent import agent_view, name_of, state_text
+    from croupier.ctl.views.agent import name_of, state_text
 
     view = agent_view(ask(master, method, request).agent)
     print_result(view, f"{name_of(view)} is {state_text(view)}", as_json=as_json)

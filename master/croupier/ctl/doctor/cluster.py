@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
+from croupier.api.agents import agent_view
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.doctor.agents import isolation_findings
 from croupier.ctl.doctor.credentials import DAY_S, SOON_S
 from croupier.ctl.doctor.finding import Finding, fail, ok, warn
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import AGENTS, messages
-from croupier.ctl.views.agent import agent_view
 from croupier.model.durations import duration_text
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import access_pb2 as pb

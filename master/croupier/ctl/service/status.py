@@ -9,6 +9,7 @@ from croupier.ctl.service.core.rollout import RolloutState
 from croupier.ctl.service.core.state import Service
 from croupier.ctl.service.state_dir import Saved
 from croupier.ctl.table import Column, Table, number, text
+from croupier.ctl.views.amounts import View
 from croupier.model.durations import duration_text
 
 
@@ -114,7 +115,7 @@ def _instance_state(service: Service, instance: Instance, now: float) -> str:
     return "unhealthy" if instance.was_healthy else "starting"
 
 
-def _age(row: dict[str, Any]) -> str:
+def _age(row: View) -> str:
     return "" if row["running_s"] is None else duration_text(row["running_s"])
 
 

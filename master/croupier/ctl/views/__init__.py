@@ -1,4 +1,1 @@
-"""Objects of the master, one module each: the JSON object, the table, and lines for people.
-
-Rule: keys of JSON objects are snake_case and never change.
-"""
+"""Objects of the master for people, one module each: the table and lines of `croupier.api`."""

@@ -6,55 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from croupier.ctl.table import Column, Table, amount, number, text
-from croupier.ctl.views.amounts import View, amount_view, many, seconds
+from croupier.ctl.views.amounts import View, many
 from croupier.ctl.views.isolation import default_user_text, levels_text
-from croupier.model.access import AGENT_USER
-from croupier.model.attributes import attribute_text
 from croupier.model.durations import duration_text
-from croupier.v1 import operator_pb2 as pb
-from croupier.wire.resources import attributes_from_wire
 
 _MAX_BLOCKERS = 10
-
-
-def agent_view(agent: pb.AgentView) -> View:
-    """Return one agent.
-
-    `drain` is None unless the agent is being drained, `decided_in_s` unless it is disconnected.
-    """
-    described = agent.agent
-    attributes = attributes_from_wire(described.attributes)
-    return {
-        "agent_id": described.agent_id,
-        "hostname": described.hostname,
-        "state": agent.state,
-        "http_address": described.http_address,
-        "attributes": {name: attribute_text(value) for name, value in attributes.items()},
-        "total": amount_view(agent.total),
-        "used": amount_view(agent.used),
-        "offered": amount_view(agent.offered),
-        "tasks": agent.tasks,
-        "deactivated": agent.deactivated,
-        "drain": _drain_view(agent.drain) if agent.HasField("drain") else None,
-        "isolation": list(described.isolation),
-        # Masters and agents of older releases name none.
-        "default_user": agent.default_user or AGENT_USER,
-        "problems": [{"part": each.part, "message": each.message} for each in agent.problems],
-        "decided_in_s": seconds(agent, "decided_in_ms"),
-    }
-
-
-def _drain_view(drain: pb.Drain) -> View:
-    return {
-        "done": drain.done,
-        "grace_s": seconds(drain, "grace_ms"),
-        "tasks_left": drain.tasks_left,
-        "estimate_s": seconds(drain, "estimate_ms"),
-        "blockers": [
-            {"framework_id": each.framework_id, "task_id": each.task_id, "reason": each.reason}
-            for each in drain.blockers
-        ],
-    }
 
 
 def state_text(agent: View) -> str:

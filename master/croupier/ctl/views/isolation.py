@@ -10,7 +10,6 @@ from croupier.model.access import AGENT_USER, OWN_USER
 from croupier.model.durations import duration_text
 from croupier.model.isolation import Feature
 from croupier.model.scalar import format_scalar
-from croupier.v1 import task_pb2
 
 # A level is shown if the agent has this feature of it.
 _LEVELS: Final = {
@@ -32,44 +31,6 @@ def default_user_text(user: str) -> str:
     """Return the account of tasks that name no user, in words."""
     words = {OWN_USER: "a uid of their own", AGENT_USER: "the agent's own account"}
     return words.get(user, user)
-
-
-def limits_view(task: task_pb2.TaskInfo) -> View:
-    """Return the limits that a task names itself; None: the default.
-
-    cpus, mem and disk are in thousandths, of a MiB for mem and disk.
-    """
-    own = task.limits
-    return {
-        "cpus": own.cpus_milli or None,
-        "mem": own.mem_milli or None,
-        "disk": own.disk_milli or None,
-        "pids": own.pids or None,
-        "files": own.files or None,
-        "max_completion_s": task.max_completion_ms / 1000 if task.max_completion_ms else None,
-    }
-
-
-def isolation_view(task: task_pb2.TaskInfo) -> View:
-    """Return the isolation that a task asks for; `image` None is the agent's file system."""
-    asked = task.isolation
-    return {
-        "namespaces": asked.namespaces,
-        "no_network": asked.no_network,
-        "image": asked.image or None,
-    }
-
-
-def usage_view(usage: task_pb2.Usage) -> View:
-    """Return what a task has used; None is unknown."""
-    return {
-        "cpu_s": usage.cpu_ms / 1000,
-        "memory_peak_bytes": usage.memory_peak_bytes or None,
-        "pids_peak": usage.pids_peak or None,
-        "read_bytes": usage.read_bytes or None,
-        "written_bytes": usage.written_bytes or None,
-        "disk_bytes": usage.disk_bytes or None,
-    }
 
 
 def isolation_text(isolation: View) -> str:

@@ -6,50 +6,6 @@ from collections.abc import Iterator
 
 from croupier.ctl.table import Column, Table, text
 from croupier.ctl.views.amounts import View
-from croupier.model.access import BUILTIN_GROUPS, BUILTIN_RULES
-from croupier.v1 import access_pb2 as pb
-
-_BUILTIN_NAMES = frozenset(rule.name for rule in BUILTIN_RULES)
-
-
-def group_view(group: pb.Group) -> View:
-    """Return one group."""
-    return {
-        "name": group.name,
-        "members": sorted(group.members),
-        "is_builtin": group.is_builtin or group.name in BUILTIN_GROUPS,
-    }
-
-
-def rule_view(rule: pb.Rule) -> View:
-    """Return one rule."""
-    return {
-        "name": rule.name,
-        "subject": rule.subject,
-        "actions": list(rule.actions),
-        "object": rule.object,
-        "is_builtin": rule.name in _BUILTIN_NAMES,
-    }
-
-
-def policy_view(policy: pb.GetPolicyResponse) -> View:
-    """Return all groups and rules, the built-in ones first."""
-    builtin = [
-        rule_view(
-            pb.Rule(
-                name=rule.name,
-                subject=rule.subject,
-                actions=[action.value for action in rule.actions],
-                object=rule.object,
-            )
-        )
-        for rule in BUILTIN_RULES
-    ]
-    own = [rule_view(rule) for rule in policy.rules if rule.name not in _BUILTIN_NAMES]
-    return {
-        "groups": [group_view(group) for group in policy.groups],
-        "rules": [*builtin, *sorted(own, key=lambda view: str(view["name"]))],
-    }
 
 
 def rule_text(rule: View) -> str:

@@ -5,38 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.ctl.table import Column, Table, amount, number
-from croupier.ctl.views.amounts import View, amount_view, scalars_view, shares_view
-from croupier.model.scalar import format_milli
-from croupier.v1 import operator_pb2 as pb
-from croupier.wire.roles import settings_from_wire
-
-
-def role_view(role: pb.RoleView) -> View:
-    """Return one role with its subtree; `preemption` None is inherited."""
-    settings = settings_from_wire(role.settings)
-    return {
-        "role": role.role,
-        "weight": _weight(settings.weight),
-        "weight_milli": settings.weight,
-        "resource_weights": {n: _weight(w) for n, w in settings.resource_weights.items()},
-        "guarantee": scalars_view(settings.guarantee),
-        "limit": scalars_view(settings.limit),
-        "preemption": settings.preemption,
-        **shares_view(role),
-        "used": amount_view(role.used),
-        "offered": amount_view(role.offered),
-        "frameworks": role.frameworks,
-        "tasks": role.tasks,
-    }
-
-
-def role_moved_view(moved: pb.RoleMoved) -> View:
-    """Return a role before and after a change of its settings or of another role's."""
-    return {
-        "role": moved.after.role,
-        "before": role_view(moved.before),
-        "after": role_view(moved.after),
-    }
+from croupier.ctl.views.amounts import View
 
 
 def resource_weights_text(weights: Mapping[str, float]) -> str:
@@ -47,10 +16,6 @@ def resource_weights_text(weights: Mapping[str, float]) -> str:
 def preemption_text(preemption: bool | None) -> str:
     """Return `on` or `off`; empty if it is inherited."""
     return "" if preemption is None else "on" if preemption else "off"
-
-
-def _weight(milli: int) -> float:
-    return float(format_milli(milli))
 
 
 def _branch(role: str) -> str:

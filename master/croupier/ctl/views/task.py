@@ -5,61 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.ctl.table import Column, Table, amount, text
-from croupier.ctl.views.amounts import View, amount_view, labels_view
-from croupier.ctl.views.isolation import (
-    isolation_text,
-    isolation_view,
-    limits_view,
-    usage_view,
-    use_lines,
-)
-from croupier.model.task import TERMINAL, Reason, Source, TaskState
-from croupier.v1 import operator_pb2 as pb
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.isolation import isolation_text, use_lines
+from croupier.model.task import TERMINAL, Reason, TaskState
 
 _ENDED = {state.name for state in TERMINAL}
 # Reasons that the state or the exit code implies.
 _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
-
-
-def task_view(task: pb.TaskView) -> View:
-    """Return one task; `isolation` to `labels` are None if they were not requested."""
-    status, command = task.status, task.task.command
-    return {
-        "task_id": task.task.task_id,
-        "name": task.task.name,
-        "framework_id": task.framework_id,
-        "agent_id": task.agent_id,
-        "role": task.role,
-        "state": _name(TaskState, status.state),
-        "reason": _name(Reason, status.reason),
-        "source": _name(Source, status.source),
-        "message": status.message,
-        "exit_code": status.exit_code if status.HasField("exit_code") else None,
-        "signal": status.signal if status.HasField("signal") else None,
-        "pid": status.pid,
-        "time_ms": status.time_ms,
-        "resources": amount_view(task.task.resources),
-        "limits": limits_view(task.task),
-        "usage": usage_view(status.usage) if status.HasField("usage") else None,
-        "isolation": isolation_view(task.task) if task.task.HasField("command") else None,
-        "command": list(command.argv) or None,
-        "shell": command.shell or None,
-        # Names only: masters leave out the values.
-        "secrets": sorted(command.secrets) or None,
-        "labels": labels_view(task.task.labels) if task.task.HasField("command") else None,
-    }
-
-
-def offer_view(offer: pb.OfferView) -> View:
-    """Return one outstanding offer."""
-    return {
-        "offer_id": offer.offer.offer_id,
-        "framework_id": offer.framework_id,
-        "agent_id": offer.offer.agent_id,
-        "role": offer.offer.role,
-        "resources": amount_view(offer.offer.resources),
-        "lease_s": offer.offer.lease_ms / 1000,
-    }
 
 
 def is_live(task: View) -> bool:
@@ -90,14 +42,6 @@ def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
     if isolation:
         yield f"  isolation: {isolation}"
     yield from use_lines(task["resources"], task["limits"], live_use or task["usage"])
-
-
-def _name(kind: type[TaskState | Reason | Source], number: int) -> str:
-    """Return the name of an enumeration's value; its number if only a newer master knows it."""
-    try:
-        return kind(number).name
-    except ValueError:
-        return str(number)
 
 
 def _code_text(view: View) -> str:

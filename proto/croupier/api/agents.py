@@ -1,0 +1,112 @@
+"""Agents."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.api.amounts import Amount, amount_view
+from croupier.api.times import seconds
+from croupier.model.access import AGENT_USER
+from croupier.model.attributes import attribute_text
+from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import attributes_from_wire
+
+
+class DrainBlocker(TypedDict):
+    """A task that stands in the way of a drain."""
+
+    framework_id: str
+    task_id: str
+    reason: str
+
+
+class Drain(TypedDict):
+    """The progress of draining an agent.
+
+    Attributes:
+        grace_s: the longest grace of a task; None: each has its own.
+        tasks_left: tasks that have not ended.
+        estimate_s: time until the last of these is killed; None: unknown.
+        blockers: at most 100.
+    """
+
+    done: bool
+    grace_s: float | None
+    tasks_left: int
+    estimate_s: float | None
+    blockers: list[DrainBlocker]
+
+
+class HealthProblem(TypedDict):
+    """A problem that prevents an agent from launching tasks."""
+
+    part: str
+    message: str
+
+
+class Agent(TypedDict):
+    """An agent.
+
+    Attributes:
+        state: such as `connected`.
+        http_address: HOST:PORT or https://HOST:PORT; empty if it has none.
+        tasks: the number of its tasks.
+        deactivated: an operator withholds it from offers.
+        drain: None unless it is being drained.
+        isolation: features that it can enforce.
+        default_user: the account of tasks that name none.
+        decided_in_s: time until the master gives it up; None unless it is disconnected.
+    """
+
+    agent_id: str
+    hostname: str
+    state: str
+    http_address: str
+    attributes: dict[str, str]
+    total: Amount
+    used: Amount
+    offered: Amount
+    tasks: int
+    deactivated: bool
+    drain: Drain | None
+    isolation: list[str]
+    default_user: str
+    problems: list[HealthProblem]
+    decided_in_s: float | None
+
+
+def agent_view(agent: pb.AgentView) -> Agent:
+    """Return one agent."""
+    described = agent.agent
+    attributes = attributes_from_wire(described.attributes)
+    return {
+        "agent_id": described.agent_id,
+        "hostname": described.hostname,
+        "state": agent.state,
+        "http_address": described.http_address,
+        "attributes": {name: attribute_text(value) for name, value in attributes.items()},
+        "total": amount_view(agent.total),
+        "used": amount_view(agent.used),
+        "offered": amount_view(agent.offered),
+        "tasks": agent.tasks,
+        "deactivated": agent.deactivated,
+        "drain": _drain_view(agent.drain) if agent.HasField("drain") else None,
+        "isolation": list(described.isolation),
+        # Masters and agents of older releases name none.
+        "default_user": agent.default_user or AGENT_USER,
+        "problems": [{"part": each.part, "message": each.message} for each in agent.problems],
+        "decided_in_s": seconds(agent, "decided_in_ms"),
+    }
+
+
+def _drain_view(drain: pb.Drain) -> Drain:
+    return {
+        "done": drain.done,
+        "grace_s": seconds(drain, "grace_ms"),
+        "tasks_left": drain.tasks_left,
+        "estimate_s": seconds(drain, "estimate_ms"),
+        "blockers": [
+            {"framework_id": each.framework_id, "task_id": each.task_id, "reason": each.reason}
+            for each in drain.blockers
+        ],
+    }

@@ -1,0 +1,64 @@
+"""Why a framework gets no more offers."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.api.frameworks import Framework, framework_view
+from croupier.api.roles import Role, role_view
+from croupier.v1 import operator_pb2 as pb
+
+
+class Reason(TypedDict):
+    """A cause for which a framework was passed over.
+
+    Attributes:
+        cause: one of a fixed list of words, such as `limit`.
+        agents: the number of agents.
+        detail: the latest case, in words and numbers.
+    """
+
+    cause: str
+    role: str
+    agents: int
+    about_agent_id: str | None
+    about_role: str | None
+    detail: str
+
+
+class Explanation(TypedDict):
+    """Why a framework gets no more offers.
+
+    Attributes:
+        roles: those of the framework and above them, from the top down.
+        reasons: the latest first; none: nothing has kept it from more offers.
+        policy: `--policy` of the master.
+    """
+
+    framework: Framework
+    roles: list[Role]
+    reasons: list[Reason]
+    policy: str
+
+
+def explanation_view(answer: pb.ExplainResponse) -> Explanation:
+    """Return why a framework gets no more offers."""
+    return {
+        "framework": framework_view(answer.framework),
+        "roles": [role_view(role) for role in answer.roles],
+        "reasons": [reason_view(reason) for reason in answer.reasons],
+        # Masters of older releases do not name it; drf is the default.
+        "policy": answer.policy or "drf",
+    }
+
+
+def reason_view(reason: pb.PassedOver) -> Reason:
+    """Return one cause for which a framework was passed over."""
+    return {
+        "cause": reason.cause,
+        "role": reason.role,
+        "agents": reason.agents,
+        "about_agent_id": reason.about_agent_id or None,
+        "about_role": reason.about_role or None,
+        "detail": reason.detail,
+    }

@@ -1,0 +1,110 @@
+"""Roles: their use, weights and quotas."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.api.amounts import (
+    Amount,
+    ScalarAmounts,
+    Shares,
+    amount_view,
+    scalars_view,
+    shares_view,
+)
+from croupier.model.scalar import format_milli
+from croupier.v1 import operator_pb2 as pb
+from croupier.wire.roles import settings_from_wire
+
+
+class Role(Shares):
+    """A role with its subtree: `ads` includes the resources of `ads/prod`.
+
+    Attributes:
+        share: its dominant share of the cluster, from 0 to 1.
+        share_ppm: the same in millionths.
+        entitlement: the share that it is due under unlimited demand.
+        entitlement_ppm: the same in millionths.
+        weight_milli: the weight in thousandths.
+        resource_weights: by resource, what the weight is multiplied by for it.
+        guarantee: what it is allocated before roles that have met their guarantee.
+        limit: what it never holds more of; a resource that is not named has no limit.
+        preemption: None is inherited.
+        frameworks: the number of its frameworks.
+        tasks: the number of its tasks.
+    """
+
+    role: str
+    weight: float
+    weight_milli: int
+    resource_weights: dict[str, float]
+    guarantee: ScalarAmounts
+    limit: ScalarAmounts
+    preemption: bool | None
+    used: Amount
+    offered: Amount
+    frameworks: int
+    tasks: int
+
+
+class RoleMoved(TypedDict):
+    """A role before and after a change of its settings or of another role's."""
+
+    role: str
+    before: Role
+    after: Role
+
+
+class RolesChange(TypedDict):
+    """The effect of a change of roles.
+
+    Attributes:
+        dry_run: nothing was changed.
+        roles: the named roles, and those whose entitlement changed.
+        others: the number of further roles whose entitlement changed.
+    """
+
+    dry_run: bool
+    roles: list[RoleMoved]
+    others: int
+
+
+def role_view(role: pb.RoleView) -> Role:
+    """Return one role with its subtree."""
+    settings = settings_from_wire(role.settings)
+    return {
+        "role": role.role,
+        "weight": _weight(settings.weight),
+        "weight_milli": settings.weight,
+        "resource_weights": {n: _weight(w) for n, w in settings.resource_weights.items()},
+        "guarantee": scalars_view(settings.guarantee),
+        "limit": scalars_view(settings.limit),
+        "preemption": settings.preemption,
+        **shares_view(role),
+        "used": amount_view(role.used),
+        "offered": amount_view(role.offered),
+        "frameworks": role.frameworks,
+        "tasks": role.tasks,
+    }
+
+
+def role_moved_view(moved: pb.RoleMoved) -> RoleMoved:
+    """Return a role before and after a change of its settings or of another role's."""
+    return {
+        "role": moved.after.role,
+        "before": role_view(moved.before),
+        "after": role_view(moved.after),
+    }
+
+
+def roles_change_view(answer: pb.UpdateRolesResponse) -> RolesChange:
+    """Return the effect of a change of roles."""
+    return {
+        "dry_run": answer.dry_run,
+        "roles": [role_moved_view(each) for each in answer.roles],
+        "others": answer.others,
+    }
+
+
+def _weight(milli: int) -> float:
+    return float(format_milli(milli))

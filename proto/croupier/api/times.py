@@ -1,0 +1,19 @@
+"""Times and durations of objects."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+
+def seconds(wire: Any, field: str) -> float | None:
+    """Return an optional field of milliseconds in seconds; None if it is absent."""
+    return getattr(wire, field) / 1000 if wire.HasField(field) else None
+
+
+def time_text(time_ms: int) -> str:
+    """Return a time, in milliseconds since the epoch, as UTC; empty if it is out of range."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return ""
