@@ -37,6 +37,7 @@ from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics
 from croupier.agent.oom_score import lower_own_score
 from croupier.agent.output_links import OutputLinks
+from croupier.agent.output_trim import OutputTrim
 from croupier.agent.own_memory import hide_own_memory
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
@@ -185,6 +186,7 @@ class Agent:
             users,
             failed,
             self._pulls(isolation),
+            self._trim_output(sandboxes),
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
@@ -336,6 +338,13 @@ class Agent:
             isolation = isolation.extended(disk)
         self.state.features = isolation.features
         return isolation
+
+    def _trim_output(self, sandboxes: Sandboxes) -> OutputTrim:
+        """Return what bounds the output of tasks, which runs from now on."""
+        trim = OutputTrim(sandboxes, self._config.output.bound, self.state.is_live)
+        trim.adopt(self.state.tasks.values())
+        self._own("output", trim.run())
+        return trim
 
     def _pulls(self, isolation: Layers) -> Pulls | None:
         """Return what fetches images for tasks, if they can have some."""

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.user_flags import TaskUserFlags
+from croupier.agent.output_flags import OutputFlags
 from croupier.agent.probe import GivenResources
 from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest
@@ -104,6 +105,7 @@ class AgentConfig:
 
     isolate: IsolationFlags = IsolationFlags()  # noqa: RUF009 - frozen
     users: TaskUserFlags = TaskUserFlags()  # noqa: RUF009 - frozen
+    output: OutputFlags = OutputFlags()  # noqa: RUF009 - frozen
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 

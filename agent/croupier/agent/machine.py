@@ -19,6 +19,7 @@ from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.janitor import Janitor
+from croupier.agent.output_trim import OutputTrim
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
 from croupier.agent.shim.launch_errors import cannot_start
@@ -52,11 +53,14 @@ class LocalMachine:
         users: TaskUsers,
         failed: Callable[[str], None],
         pulls: Pulls | None = None,
+        output: OutputTrim | None = None,
     ) -> None:
         """Call `failed` with the step of each failed launch.
 
-        Steps are user, sandbox, secrets, isolation and exec. `pulls` fetches images.
+        Steps are user, sandbox, secrets, isolation and exec. `pulls` fetches images, and `output`
+        bounds the output of tasks.
         """
+        self._output = output
         self._isolation, self._users, self._pulls = isolation, users, pulls
         self._secret_files = secret_files
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
@@ -98,6 +102,8 @@ class LocalMachine:
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
                 )
                 self._supervisor.spawn(self._isolated(launch), sandbox)
+                if self._output is not None:
+                    self._output.add(key, info)
         except Unavailable as error:
             return self._fail(key, "isolation", str(error), str(error))
         except InvalidRequest as error:

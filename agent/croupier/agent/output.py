@@ -1,4 +1,9 @@
-"""The output of tasks over HTTP: `GET /output/FRAMEWORK/TASK/STREAM?offset=N&follow=1`."""
+"""The output of tasks over HTTP: `GET /output/FRAMEWORK/TASK/STREAM?offset=N&follow=1`.
+
+Rule: the bytes of one answer are contiguous, and `Croupier-Offset` is the offset of the first. If
+output that a slow reader has not got yet is removed, the connection is closed before the end of
+the answer; the reader asks again, and the new answer tells where the kept output begins.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,8 @@ from aiohttp import web
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.output_links import OutputLinks
+from croupier.agent.output_range import MAX_OFFSET, Wanted, wanted_part
+from croupier.agent.output_trim import first_kept
 from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
@@ -24,10 +31,15 @@ POLL_S = 0.05
 MAX_READERS = 256
 # The most readers at one address, so that others can read too.
 READERS_PER_HOST = 192
-MAX_OFFSET = 2**62
 # Seconds for which a reader may follow by one link. It loses access this long after the master
 # stops to sign links for it; other readers continue with a new link.
 FOLLOW_S = 300.0
+# A task may print text that a browser would run.
+_HEADERS = {
+    "Content-Type": "application/octet-stream",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
 
 
 class OutputRoutes:
@@ -48,11 +60,11 @@ class OutputRoutes:
     async def _get(self, request: web.Request) -> web.StreamResponse:
         try:
             key, stream = _requested(request)
-            offset, follow = _offset(request), request.query.get("follow", "0") == "1"
+            part = wanted_part(request.query, request.headers.get("Range"))
             with self._a_reader(request.remote or ""):
-                fd = await self._open(request, key, stream, follow)
+                fd = await self._open(request, key, stream, part.follow)
                 try:
-                    return await self._send(request, key, fd, offset, follow)
+                    return await self._send(request, key, fd, part)
                 finally:
                     os.close(fd)
         except InvalidRequest as error:
@@ -87,29 +99,29 @@ class OutputRoutes:
             await asyncio.sleep(POLL_S)
 
     async def _send(
-        self, request: web.Request, key: Key, fd: int, offset: int, follow: bool
+        self, request: web.Request, key: Key, fd: int, part: Wanted
     ) -> web.StreamResponse:
-        # A task may print text that a browser would run.
-        headers = {
-            "Content-Type": "application/octet-stream",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
-        response = web.StreamResponse(headers=headers)
+        begin = await asyncio.to_thread(part.begin, fd) if part.tail_lines else part.begin(fd)
+        part, headers = part.settled(begin, os.fstat(fd).st_size)
+        if part.limit == 0 and part.is_range:
+            return web.Response(status=416, headers=headers)
+        status = 206 if part.is_range else 200
+        response = web.StreamResponse(status=status, headers={**_HEADERS, **headers})
         response.enable_chunked_encoding()
         await response.prepare(request)
         if request.method == "HEAD":
             return response
         try:
             async with asyncio.timeout(FOLLOW_S if self._links.are_required else None):
-                await self._copy(request, response, key, fd, offset, follow)
+                is_whole = await self._copy(request, response, key, fd, begin, part)
         except TimeoutError:
-            # Without the end of the answer, the reader knows that there is more.
-            if request.transport is not None:
-                request.transport.close()
+            is_whole = False
         except ConnectionError:
             # The reader has disconnected.
-            pass
+            return response
+        if not is_whole and request.transport is not None:
+            # Without the end of the answer, the reader knows that there is more.
+            request.transport.close()
         return response
 
     async def _copy(
@@ -119,18 +131,25 @@ class OutputRoutes:
         key: Key,
         fd: int,
         offset: int,
-        follow: bool,
-    ) -> None:
+        part: Wanted,
+    ) -> bool:
+        """Send the part; return whether nothing of it was removed meanwhile."""
+        left = MAX_OFFSET if part.limit is None else part.limit
         while _is_connected(request):
             # Checked before reading: all output until then is still sent.
-            more = follow and self._is_live(key)
-            while chunk := os.pread(fd, CHUNK_BYTES, offset):
+            more = part.follow and self._is_live(key)
+            while chunk := os.pread(fd, min(CHUNK_BYTES, left), offset):
+                # Checked after reading: removed bytes read as zeros.
+                if first_kept(fd) > offset:
+                    return False
                 offset += len(chunk)
+                left -= len(chunk)
                 await response.write(chunk)
-            if not more:
+            if not more or not left:
                 await response.write_eof()
                 break
             await asyncio.sleep(POLL_S)
+        return True
 
 
 def _requested(request: web.Request) -> tuple[Key, Stream]:
@@ -141,13 +160,6 @@ def _requested(request: web.Request) -> tuple[Key, Stream]:
     framework_id = FrameworkId(check_id("framework", match["framework_id"]))
     task_id = TaskId(check_id("task", match["task_id"]))
     return (framework_id, task_id), stream
-
-
-def _offset(request: web.Request) -> int:
-    text = request.query.get("offset", "0")
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_OFFSET):
-        raise InvalidRequest("offset must be a number of bytes")
-    return int(text)
 
 
 def _is_connected(request: web.Request) -> bool:

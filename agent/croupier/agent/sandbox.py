@@ -105,8 +105,8 @@ class Sandboxes:
             for fd in opened:
                 os.close(fd)
 
-    def open_output(self, key: Key, stream: Stream) -> int:
-        """Open a task's output for reading; return a descriptor.
+    def open_output(self, key: Key, stream: Stream, flags: int = os.O_RDONLY) -> int:
+        """Open a task's output, by default for reading; return a descriptor.
 
         Raises:
             InvalidRequest: if an id is illegal.
@@ -115,7 +115,7 @@ class Sandboxes:
         key = _checked(key)
         try:
             with directory(self.root) as root, directory_beneath(root, key) as home:
-                fd = open_regular(stream, os.O_RDONLY, home)
+                fd = open_regular(stream, flags, home)
                 owners = _owners(os.fstat(home))
         except OSError as error:
             raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Isolation, Limits, feature_names
+from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_output_size
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues
 from croupier.model.task import Command, TaskInfo
@@ -50,6 +51,8 @@ class Task:
         image: str = "",
         namespaces: bool = False,
         network: bool = True,
+        output_size: int | str = 0,
+        output_files: int = 0,
     ) -> None:
         """Describe a task.
 
@@ -77,6 +80,10 @@ class Task:
             namespaces: give it a view of the machine of its own: processes, /tmp and a read-only
                 system.
             network: False leaves it no network but a loopback interface of its own.
+            output_size: bytes of one output file, as a number or as text (`64MB`), at least 64KB.
+                Once the task has written `output_files` times as much to stdout or stderr, the
+                agent removes the oldest file. 0: the agent's default, 128MB.
+            output_files: the files that are kept, at least 2. 0: the agent's default, 8.
 
         Raises:
             InvalidRequest: if no agent can ever run the task.
@@ -96,6 +103,7 @@ class Task:
             limits=parse_limits(limits if isinstance(limits, str) else _joined(limits)),
             isolation=Isolation(namespaces, not network, image),
             max_completion_ms=_completion_ms(max_completion_s),
+            output=_output_bound(output_size, output_files),
         )
         self.info.check()
 
@@ -162,3 +170,12 @@ def _completion_ms(seconds: float | None) -> int:
     if not milliseconds:
         raise InvalidRequest("the time to complete must be more than 0")
     return milliseconds
+
+
+def _output_bound(size: int | str, files: int) -> OutputBound:
+    given = parse_output_size(size) if isinstance(size, str) else size
+    if not given and not files:
+        return NO_OUTPUT_BOUND
+    if given < 0 or files < 0:
+        raise InvalidRequest("the size and the number of output files cannot be negative")
+    return OutputBound(given, files)

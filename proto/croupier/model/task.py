@@ -27,6 +27,7 @@ from croupier.model.isolation import (
     Limits,
     Usage,
 )
+from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
@@ -241,7 +242,7 @@ class Command:
 
 @recorded(
     "TaskInfo",
-    "task_id command resources name grace_ms labels limits isolation max_completion_ms",
+    "task_id command resources name grace_ms labels limits isolation max_completion_ms output",
 )
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
@@ -250,6 +251,7 @@ class TaskInfo:
     Attributes:
         grace_ms: time between SIGTERM and SIGKILL.
         max_completion_ms: the task is ended this long after its start; 0: never.
+        output: how much of its output is kept.
     """
 
     task_id: TaskId
@@ -261,6 +263,7 @@ class TaskInfo:
     limits: Limits = NO_LIMITS
     isolation: Isolation = NO_ISOLATION
     max_completion_ms: int = 0
+    output: OutputBound = NO_OUTPUT_BOUND
 
     @property
     def size(self) -> int:
@@ -311,6 +314,7 @@ class TaskInfo:
         if not 0 <= self.max_completion_ms <= MAX_COMPLETION_MS:
             raise InvalidRequest("the time to complete must be between 0 and 366 days")
         self.limits.check()
+        self.output.check()
         self._check_limits()
         self.isolation.check()
         self.command.check()

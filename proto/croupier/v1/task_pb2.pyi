@@ -363,6 +363,34 @@ class Isolation(_message.Message):
 Global___Isolation: _TypeAlias = Isolation  # noqa: Y015
 
 @_typing.final
+class OutputBound(_message.Message):
+    """How much of a task's output its agent keeps, of stdout and of stderr each: the output counts as
+    files of one size, and once a further file is begun, the oldest one is removed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """Bytes of one file. 0: the agent's default."""
+    files: _builtins.int
+    """Files that are kept. 0: the agent's default."""
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+        files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputBound: _TypeAlias = OutputBound  # noqa: Y015
+
+@_typing.final
 class Usage(_message.Message):
     """What a task has used since its start. 0: unknown or none."""
 
@@ -415,6 +443,7 @@ class TaskInfo(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     MAX_COMPLETION_MS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
     max_completion_ms: _builtins.int
@@ -431,6 +460,8 @@ class TaskInfo(_message.Message):
     def limits(self) -> Global___Limits: ...
     @_builtins.property
     def isolation(self) -> Global___Isolation: ...
+    @_builtins.property
+    def output(self) -> Global___OutputBound: ...
     def __init__(
         self,
         *,
@@ -443,10 +474,11 @@ class TaskInfo(_message.Message):
         limits: Global___Limits | None = ...,
         isolation: Global___Isolation | None = ...,
         max_completion_ms: _builtins.int = ...,
+        output: Global___OutputBound | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

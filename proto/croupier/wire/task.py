@@ -9,6 +9,7 @@ from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
 from croupier.model.isolation import MAX_COMPLETION_MS, NO_ISOLATION, NO_LIMITS
+from croupier.model.output_bound import MAX_FILES, MAX_SIZE, NO_OUTPUT_BOUND, OutputBound
 from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValues
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
@@ -68,6 +69,7 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         limits=limits_to_wire(task.limits),
         isolation=isolation_to_wire(task.isolation),
         max_completion_ms=task.max_completion_ms,
+        output=None if task.output is NO_OUTPUT_BOUND else _output_to_wire(task.output),
     )
 
 
@@ -104,6 +106,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         if wire.HasField("isolation")
         else NO_ISOLATION,
         max_completion_ms=min(wire.max_completion_ms, MAX_COMPLETION_MS + 1),
+        output=_output_from_wire(wire.output) if wire.HasField("output") else NO_OUTPUT_BOUND,
     )
 
 
@@ -182,6 +185,14 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         is_reconciled=wire.reconciled,
         usage=usage_from_wire(wire.usage) if wire.HasField("usage") else None,
     )
+
+
+def _output_to_wire(bound: OutputBound) -> pb.OutputBound:
+    return pb.OutputBound(size=bound.size, files=bound.files)
+
+
+def _output_from_wire(wire: pb.OutputBound) -> OutputBound:
+    return OutputBound(min(wire.size, MAX_SIZE + 1), min(wire.files, MAX_FILES + 1))
 
 
 def demand_to_wire(demand: Demand) -> framework_pb2.Demand:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -13,6 +14,7 @@ from yarl import URL
 
 from croupier.agent import output
 from croupier.model.ids import AgentId
+from croupier.model.output_bound import OutputBound
 from croupier.model.task import TaskState
 from croupier.net.output_links import VALID_S, derive_key, signed_link
 from tests.harness.eventually import eventually
@@ -48,6 +50,54 @@ async def test_output_of_a_finished_task_from_any_offset(
     assert await get(client, serving, f"/output/{F}/t1/stdout?offset=7") == (200, "789")
     assert await get(client, serving, f"/output/{F}/t1/stdout?offset=99") == (200, "")
     assert await get(client, serving, f"/output/{F}/t1/stderr?follow=1") == (200, "oops")
+
+
+async def test_ranges_of_output(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.launch(shell("t1", "printf 'one\\ntwo\\nthree\\n'"))
+    await master.state("t1", FINISHED)
+    path = f"/output/{F}/t1/stdout"
+    assert await get(client, serving, f"{path}?offset=4&limit=3") == (200, "two")
+    assert await get(client, serving, f"{path}?tail=2") == (200, "two\nthree\n")
+    assert await get(client, serving, f"{path}?tail_bytes=6&limit=2") == (200, "th")
+    assert (await get(client, serving, f"{path}?tail=1&offset=1"))[0] == 400
+    ranges = {
+        "bytes=4-6": (206, "two", "bytes 4-6/14"),
+        "bytes=-3": (206, "ee\n", "bytes 11-13/14"),
+    }
+    for header, (status, text, told) in ranges.items():
+        async with client.get(url(serving, path), headers={"Range": header}) as response:
+            assert (response.status, await response.text()) == (status, text)
+            assert response.headers["Content-Range"] == told
+            assert response.headers["Croupier-Size"] == "14"
+    async with client.get(url(serving, path), headers={"Range": "bytes=99-"}) as response:
+        assert (response.status, response.headers["Content-Range"]) == (416, "bytes */14")
+
+
+async def test_a_follower_of_bounded_output_knows_each_offset(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    # 16 bytes a line, each with its number; the task waits until half is trimmed.
+    line = "seq -f %015.0f 0 39999; while ! test -e go; do sleep 0.02; done; echo end"
+    info = replace(shell("t1", line), output=OutputBound(64 * 1024, 2))
+    master.launch(info)
+    await master.state("t1", RUNNING)
+    path = f"/output/{F}/t1/stdout"
+
+    async def is_trimmed() -> bool:
+        async with client.get(url(serving, path + "?limit=16")) as response:
+            begin = int(response.headers["Croupier-Offset"])
+            assert not begin or await response.text() == f"{begin // 16:015d}\n"
+        return begin == 64 * 1024 * 8
+
+    await eventually(is_trimmed, 10)
+    async with client.get(url(serving, path + "?follow=1")) as response:
+        begin = int(response.headers["Croupier-Offset"])
+        assert begin == 64 * 1024 * 8
+        (tmp_path / "work" / "sandboxes" / F / "t1" / "go").touch()
+        kept = await response.text()
+    assert kept == "".join(f"{n:015d}\n" for n in range(begin // 16, 40_000)) + "end\n"
 
 
 async def test_following_lasts_until_the_task_ends(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from croupier.model.output_bound import OutputBound
 from croupier.model.resources import Resources
 from croupier.model.verdict import Verdict
 from croupier.sdk import (
@@ -21,6 +22,7 @@ from croupier.sdk import (
 )
 from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.wire import decline_calls
+from croupier.wire.task import task_from_wire, task_to_wire
 from tests.unit.sdk.test_offer_book import offer
 
 UNIT = Resources.parse("cpus:0.5;mem:32MB")
@@ -69,10 +71,14 @@ class TestTask:
             namespaces=True,
             network=False,
             max_completion_s=1.5,
+            output_size="1MB",
+            output_files=3,
         )
         assert task.limits == Limits(cpus=1500, mem=1_024_000, pids=100)
         assert task.isolation == Isolation(True, True, "docker://debian:12")
         assert task.info.max_completion_ms == 1500
+        assert task.info.output == OutputBound(1024**2, 3)
+        assert task_from_wire(task_to_wire(task.info)) == task.info
         assert task.needs == {
             "memory", "pids", "cpu-quota", "namespaces", "no-network", "images"
         }  # fmt: skip
@@ -85,6 +91,8 @@ class TestTask:
         [
             ({"limits": "mem:1MB"}, "below the task's mem"),
             ({"limits": {"gpus": 1}}, "no limit of gpus"),
+            ({"output_size": 1}, "at least 64KB"),
+            ({"output_files": 1}, "between 2"),
             ({"limits": {"pids": "many"}}, "not an amount"),
             ({"image": "debian"}, "give docker://NAME"),
             ({"max_completion_s": 0}, "more than 0"),

@@ -38,6 +38,8 @@ def run(
     image: str = "",
     namespaces: Annotated[bool, Parameter(negative="")] = False,
     no_network: Annotated[bool, Parameter(name="--no-network", negative="")] = False,
+    output_size: str = "",
+    output_files: int = 0,
     timeout: TimeoutFlag = None,
     wait_for_resources: ResourcesWaitFlag = None,
     master: MasterFlag = LOCAL,
@@ -97,6 +99,11 @@ def run(
         Give the command a view of the machine of its own: processes, /tmp, a read-only system.
     no_network
         Run the command without network.
+    output_size
+        Size of one output file, such as 64MB. The agent removes the oldest file once a task has
+        written --output-files of them to stdout or stderr; the agent's default if not given.
+    output_files
+        The number of output files that the agent keeps; the agent's default if not given.
     timeout
         Kill the tasks if they are not done after this time, such as 10m; no limit if not given.
     wait_for_resources
@@ -125,5 +132,7 @@ def run(
         image=image,
         has_namespaces=namespaces,
         has_network=not no_network,
+        output_size=output_size,
+        output_files=output_files,
     )
     return run_job(job, master, Limits(timeout, wait_for_resources))

@@ -33,6 +33,8 @@ class Job:
         limits: hard limits of each task, as text.
         max_completion_s: seconds after which a task is ended; None: never.
         image: the root file system of each task; empty is the agent's.
+        output_size: of one output file, as text; empty is the agent's default.
+        output_files: that are kept; 0 is the agent's default.
     """
 
     words: tuple[str, ...]
@@ -51,6 +53,8 @@ class Job:
     image: str = ""
     has_namespaces: bool = False
     has_network: bool = True
+    output_size: str = ""
+    output_files: int = 0
 
     def __post_init__(self) -> None:
         if not self.words:
@@ -99,6 +103,8 @@ class Job:
             image=self.image,
             namespaces=self.has_namespaces,
             network=self.has_network,
+            output_size=self.output_size or 0,
+            output_files=self.output_files,
         )
 
 

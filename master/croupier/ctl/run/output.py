@@ -263,6 +263,13 @@ class Outputs:
                 return offset, Problem(text or "the agent requires a link", needs_link=True)
             if response.status != 200:
                 return offset, Problem(f"HTTP {response.status}", is_busy=response.status == 503)
+            begin = int(response.headers.get("Croupier-Offset", offset))
+            if begin > offset:
+                self._warn(
+                    f"{followed.task_id}: {begin - offset} bytes of {stream} are missing: the agent"
+                    " has removed them (--output-size, --output-files)"
+                )
+                offset = begin
             while True:
                 try:
                     chunk = await response.content.read(CHUNK_BYTES)
