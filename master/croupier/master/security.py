@@ -10,6 +10,7 @@ from croupier.master.audit import Audit, MasterLogSink
 from croupier.master.audit_file import AuditFile
 from croupier.master.rate_limits import RateLimiter
 from croupier.master.services.authentication import Authenticator
+from croupier.master.services.checks import Checks
 from croupier.master.services.gate import Gate
 from croupier.master.services.stream_guard import StreamGuards
 from croupier.model.access import Permissions
@@ -33,6 +34,7 @@ class Security:
 
     Attributes:
         authenticator: authenticates callers; HTTP may use it, too.
+        checks: what every call passes, by gRPC and by HTTP.
         gate: the interceptor of gRPC.
         guards: of streams.
     """
@@ -69,7 +71,8 @@ class Security:
             is_mutual=config.tls.tls_ca is not None,
             verifier=verifier,
         )
-        self.gate = Gate(self.authenticator, self.permissions, self.limiter, self.audit)
+        self.checks = Checks(self.authenticator, self.permissions, self.limiter, self.audit)
+        self.gate = Gate(self.checks)
         self.guards = StreamGuards(self.limiter, self.audit, is_limited=is_on)
 
     def close(self) -> None:
@@ -111,14 +114,14 @@ SECURITY: Final[tuple[Family[Security], ...]] = (
         "authentication_failures",
         "Calls without a valid credential by reason: missing, malformed, unknown, expired,"
         " certificate or provider.",
-        lambda security: security.gate.refusals.unauthenticated,
+        lambda security: security.checks.refusals.unauthenticated,
         ("reason",),
         is_counter=True,
     ),
     Family(
         "calls_denied",
         "Unary calls and streams that no rule allows, by method.",
-        lambda security: security.gate.refusals.denied,
+        lambda security: security.checks.refusals.denied,
         ("method",),
         is_counter=True,
     ),

@@ -10,39 +10,28 @@ cannot make the master hold requests that never end: 4 MiB in each of its stream
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from croupier.master.audit import Audit, Outcome
-from croupier.master.caller import Call, Caller, begin_call
-from croupier.master.rate_limits import RateExceeded, RateLimiter, Usage
-from croupier.master.services.audit_lines import line_of, outcome_of, short_name
-from croupier.master.services.authentication import (
-    AuthenticationFailed,
-    Authenticator,
-    Presented,
-)
+from croupier.master.caller import Call, begin_call
+from croupier.master.rate_limits import Usage
+from croupier.master.services.authentication import Presented
+from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.requirements import REQUIREMENTS, Requirement
 from croupier.master.services.stream import Context
 from croupier.master.session_limits import host_of
-from croupier.model.access import Permissions
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
-    PermissionDenied,
     TooSlow,
     shortened,
 )
-from croupier.model.principal import Principal
 from croupier.net.credentials import AUTHORIZATION
-from croupier.net.errors import STATUS
 
 _STATUS = grpc.StatusCode
 # Time for the request of a unary call to arrive, once the caller is authenticated.
@@ -51,37 +40,12 @@ Parse = Callable[[bytes], Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-class Refusals:
-    """Counts of refused calls, for metrics.
-
-    Attributes:
-        unauthenticated: calls without a valid credential, by reason.
-        denied: calls that no rule allows, by method.
-    """
-
-    def __init__(self) -> None:
-        self.unauthenticated: Counter[str] = Counter()
-        self.denied: Counter[str] = Counter()
-
-
 class Gate(grpc.aio.ServerInterceptor):
-    """Guards the handlers of all services.
+    """Guards the handlers of all services."""
 
-    Attributes:
-        refusals: counts of refused calls.
-    """
-
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        permissions: Callable[[Principal], Permissions | None],
-        limiter: RateLimiter,
-        audit: Audit,
-    ) -> None:
-        """Guard by `permissions`, which returns None while this master follows."""
-        self.refusals = Refusals()
-        self._authenticator, self._permissions = authenticator, permissions
-        self._limiter, self._audit = limiter, audit
+    def __init__(self, checks: Checks) -> None:
+        """Guard by `checks`."""
+        self._checks, self._limiter = checks, checks.limiter
         self._guarded: dict[str, MethodHandler] = {}
 
     async def intercept_service(
@@ -110,7 +74,7 @@ class Gate(grpc.aio.ServerInterceptor):
             with self._audited(call, requirement, context):
                 try:
                     await self._authenticate(call, context)
-                    self._check(call, requirement, None)
+                    self._checks.require(call, requirement, None)
                     begin_call(call)
                 except CroupierError as error:
                     await _abort(context, error)
@@ -121,12 +85,11 @@ class Gate(grpc.aio.ServerInterceptor):
             with self._audited(call, requirement, context):
                 try:
                     await self._authenticate(call, context)
-                    if self._authenticator.is_on:
-                        usage = await self._limiter.admit(call.caller.rate_key)
+                    usage = await self._checks.admit(call)
                     data = await _one(requests, usage)
                     call.size = len(data)
                     request = _parsed(parse, data)
-                    self._check(call, requirement, request)
+                    self._checks.require(call, requirement, request)
                     begin_call(call)
                     answer = bytes(encode(await inner(request, context)))
                 except CroupierError as error:
@@ -152,7 +115,7 @@ class Gate(grpc.aio.ServerInterceptor):
         Raises:
             InvalidRequest: if one cannot be parsed.
         """
-        usage = self._limiter.usage(call.caller.rate_key) if self._authenticator.is_on else None
+        usage = self._limiter.usage(call.caller.rate_key) if self._checks.is_on else None
         async for data in requests:
             if usage is not None:
                 await self._limiter.received(usage, len(data))
@@ -165,28 +128,7 @@ class Gate(grpc.aio.ServerInterceptor):
             CroupierError: if authentication is on, and the call has no valid credential.
         """
         host = host_of(context.peer())
-        call.caller = Caller(host=host)
-        if self._authenticator.is_on:
-            try:
-                call.caller = await self._authenticator.authenticate(_presented(context, host))
-            except AuthenticationFailed as error:
-                self.refusals.unauthenticated[error.reason] += 1
-                await self._limiter.failed(host)
-                raise
-
-    def _check(self, call: Call, requirement: Requirement | None, request: Any) -> None:
-        """Check what the call requires; a stream has no request yet.
-
-        Raises:
-            PermissionDenied: if the caller may not make it.
-        """
-        if requirement is not None and request is not None:
-            call.object = requirement.object_of(request)
-        if requirement is None:
-            raise PermissionDenied(f"no rule of this master covers {short_name(call.method)}")
-        permissions = self._permissions(call.caller.principal)
-        if permissions is not None:
-            requirement.check(call, request, permissions)
+        await self._checks.authenticate(call, host, lambda: _presented(context, host))
 
     @contextmanager
     def _audited(
@@ -205,33 +147,13 @@ class Gate(grpc.aio.ServerInterceptor):
             result = _STATUS.CANCELLED.name
             raise
         finally:
-            if result == _STATUS.PERMISSION_DENIED.name:
-                self.refusals.denied[short_name(call.method)] += 1
-            self._write(call, requirement, result)
-
-    def _write(self, call: Call, requirement: Requirement | None, result: str) -> None:
-        if not self._audit.is_on:
-            return
-        outcome = outcome_of(result)
-        is_change = requirement is not None and requirement.is_change
-        # A follower decides nothing but who is not authenticated.
-        leads = self._permissions(call.caller.principal) is not None
-        if (leads or outcome is Outcome.DENY) and (is_change or outcome is not Outcome.ALLOW):
-            self._audit.write(partial(line_of, call, outcome, result))
+            self._checks.ended(call, requirement, result)
 
 
 async def _abort(context: Context, error: CroupierError) -> None:
     """End the call with the status of `error`."""
     # The text may quote all of the request.
-    await context.abort(_status_of(error), str(shortened(error)))
-
-
-def _status_of(error: CroupierError) -> grpc.StatusCode:
-    if isinstance(error, AuthenticationFailed):
-        return _STATUS.UNAUTHENTICATED
-    if isinstance(error, RateExceeded):
-        return _STATUS.RESOURCE_EXHAUSTED
-    return STATUS.get(type(error), _STATUS.INTERNAL)
+    await context.abort(status_of(error), str(shortened(error)))
 
 
 async def _one(requests: AsyncIterator[bytes], usage: Usage | None) -> bytes:

@@ -16,6 +16,7 @@ from croupier.model.errors import PermissionDenied
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Returns if a request meets a requirement, and raises a CroupierError if not.
 Guard = Callable[[web.Request], Awaitable[None]]
+Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 
 class Requirement(Enum):
@@ -25,11 +26,13 @@ class Requirement(Enum):
         PUBLIC: nothing.
         READ_METRICS: the credential of a principal that may read metrics.
         OUTPUT_LINK: a link that a master has signed.
+        API: a call that the gate of the master checks, as it checks those of gRPC.
     """
 
     PUBLIC = "public"
     READ_METRICS = "read-metrics"
     OUTPUT_LINK = "output-link"
+    API = "api"
 
     @property
     def challenge(self) -> str:
@@ -40,11 +43,12 @@ class Requirement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path that GET and HEAD may request."""
+    """A path and a method that may request it; GET includes HEAD."""
 
     path: str
     handler: Handler
     requirement: Requirement
+    method: str = "GET"
 
 
 async def allow_all(_: web.Request) -> None:
@@ -63,10 +67,19 @@ class Routes:
         self.requirements: dict[str, Requirement] = {}
 
     def add_to(self, app: web.Application, *routes: Route) -> None:
-        """Add routes to an application."""
+        """Add routes to an application.
+
+        Raises:
+            ValueError: if two methods of one path require different things.
+        """
         for route in routes:
-            self.requirements[route.path] = route.requirement
-            app.router.add_get(route.path, route.handler)
+            added = app.router.add_route(route.method, route.path, route.handler)
+            assert added.resource is not None
+            name = added.resource.canonical
+            if self.requirements.setdefault(name, route.requirement) is not route.requirement:
+                raise ValueError(f"the methods of {name} require different things")
+            if route.method == "GET":
+                app.router.add_route("HEAD", route.path, route.handler)
 
     def requirement_of(self, request: web.Request) -> Requirement | None:
         """Return what the route of a request requires; None if it was not added here."""

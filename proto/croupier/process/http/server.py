@@ -21,7 +21,14 @@ from croupier.process.http.credentials import IN_URL, has_credential_in_url, ref
 from croupier.process.http.errors import error_logger
 from croupier.process.http.hosts import HttpHosts
 from croupier.process.http.listening import Listening
-from croupier.process.http.routes import Guard, Handler, Requirement, Route, Routes
+from croupier.process.http.routes import (
+    Guard,
+    Handler,
+    Middleware,
+    Requirement,
+    Route,
+    Routes,
+)
 
 # The creation time of a series has no use here, and costs as much as the series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -53,6 +60,7 @@ class HttpServer:
         *,
         tls: Callable[[], ServerTls] | None = None,
         guards: Mapping[Requirement, Guard],
+        outer: Iterable[Middleware] = (),
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -65,13 +73,14 @@ class HttpServer:
             limits: of connections; None for the defaults.
             tls: returns the present certificate; None for plain text.
             guards: of each requirement; routes whose requirement has none deny all requests.
+            outer: see every request before its guard, and every answer, also refusals.
         """
         self._hosts, self._limits = HttpHosts(names), limits or HttpLimits()
         self._tls = None if tls is None else lambda: tls().http
         self._connections: HttpConnections | None = None
         self._registry, self._clock, self._ready = registry, clock, ready
         self._rendered, self._rendered_at = b"", float("-inf")
-        self._app = web.Application(middlewares=[self._guard])
+        self._app = web.Application(middlewares=[*outer, self._guard])
         self.routes = Routes(guards)
         self.routes.add_to(
             self._app,
