@@ -16,7 +16,6 @@ from croupier.model.errors import PermissionDenied
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Returns if a request meets a requirement, and raises a CroupierError if not.
 Guard = Callable[[web.Request], Awaitable[None]]
-Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 
 class Requirement(Enum):

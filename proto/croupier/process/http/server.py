@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -24,7 +25,6 @@ from croupier.process.http.listening import Listening
 from croupier.process.http.routes import (
     Guard,
     Handler,
-    Middleware,
     Requirement,
     Route,
     Routes,
