@@ -14,7 +14,7 @@ from croupier.master.core.records import Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.driver import BATCH, Driver
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.process.clock import SystemClock
 
@@ -56,6 +56,8 @@ class Recorder:
 
     def committed(self, seconds: float) -> None:
         assert seconds >= 0
+
+    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None: ...
 
     def happened(self, fact: Fact) -> None:
         pass

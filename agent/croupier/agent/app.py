@@ -66,6 +66,7 @@ from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
+from croupier.process.process_metrics import PROCESS
 from croupier.process.tls.metrics import TLS
 from croupier.process.tls.renewal import RenewedTls
 
@@ -127,6 +128,7 @@ class Agent:
         registry = CollectorRegistry()
         metrics = Metrics(registry, self._clock)
         loop_watch = LoopWatch(registry)
+        registry.register(FamilyCollector(PROCESS, lambda: PROCESS))
         loop_watch.start()
         self._opened.callback(loop_watch.stop)
         credential = AgentCredential(config, work_dir.path)

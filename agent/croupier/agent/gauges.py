@@ -84,6 +84,11 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
         lambda view: view.state.unacknowledged(),
     ),
     Family(
+        "agent_disk_used_ratio",
+        "Used part of the disk of the work dir, from 0 to 1, at the last check.",
+        lambda view: view.janitor.disk_used,
+    ),
+    Family(
         "agent_sandboxes_kept",
         "Sandboxes of tasks that the agent has forgotten.",
         lambda view: len(view.janitor),

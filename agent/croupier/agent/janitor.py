@@ -49,6 +49,7 @@ class Janitor:
 
     Attributes:
         removed: the number of sandboxes removed so far.
+        disk_used: the used share of the disk, from 0 to 1; None before the first check.
         allowed_s: seconds for which a sandbox is kept, by the last check of the disk.
     """
 
@@ -69,6 +70,7 @@ class Janitor:
         self._retired: deque[tuple[float, Key]] = deque()
         self.removed = 0
         self.allowed_s = keep_s
+        self.disk_used: float | None = None
 
     def __len__(self) -> int:
         return len(self._retired)
@@ -104,16 +106,19 @@ class Janitor:
     async def clean(self) -> None:
         """Remove the sandboxes that are too old or too many."""
         await remove_trees(self._sandboxes.take_replaced())
-        # The disk is checked again for each slice: it may have room by now.
-        while self._retired and (batch := self._take_slice(self._allow())):
+        allowed_s = self._allow()
+        while self._retired and (batch := self._take_slice(allowed_s)):
             self.removed += await remove_trees(batch)
+            # The disk may have room by now.
+            allowed_s = self._allow()
 
     def _allow(self) -> float:
         try:
-            free = 1 - self._used(self._sandboxes.root)
+            self.disk_used = self._used(self._sandboxes.root)
         except OSError as error:
             _log.warning("disk_unreadable", error=str(error))
             return self.allowed_s
+        free = 1 - self.disk_used
         least_s = min(LEAST_S, self._keep_s)
         self.allowed_s = max(least_s, self._keep_s * (free - HEADROOM))
         return self.allowed_s

@@ -32,6 +32,7 @@ from croupier.process.http.late_server import LateHttpServer
 from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
+from croupier.process.process_metrics import PROCESS
 from croupier.process.tls.metrics import TLS
 from croupier.process.tls.renewal import RenewedTls
 from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
@@ -73,6 +74,7 @@ class Master:
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
         self._loop_watch = LoopWatch(self._registry)
+        self._registry.register(FamilyCollector(PROCESS, lambda: PROCESS))
         self._http: LateHttpServer | None = None
         self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
@@ -120,7 +122,7 @@ class Master:
         add_AccessServiceServicer_to_server(access, server)
         operator = OperatorService(leadership, self._clock, croupier_version())
         add_OperatorServiceServicer_to_server(operator, server)
-        own = collectors(leadership, self._clock.wall_ms() / 1000)
+        own = collectors(leadership, self._clock.wall_ms() / 1000, self._config.series)
         for collector in (*own, *self._ha_backend.collectors):
             self._registry.register(collector)
         self._http = LateHttpServer(partial(self._make_http, security, known_at))

@@ -17,6 +17,7 @@ from croupier.master.preemption_flags import PreemptionFlags
 from croupier.master.rate_limits import RateLimits
 from croupier.master.sealing.box import KeyBox
 from croupier.master.sealing.flags import SealingFlags
+from croupier.master.series.flags import SeriesFlags
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address
@@ -193,6 +194,8 @@ class MasterConfig:
     metrics_auth: Switch | None = None
     """Whether /metrics needs a credential: a token or client certificate that may read-metrics, or
     the token in --metrics-token-file. Default: on with --auth or --metrics-token-file, else off."""
+
+    series: SeriesFlags = SeriesFlags()  # noqa: RUF009 - frozen
 
     metrics_token_file: Path | None = None
     """File, readable by the master's user only, with a token on its first line that may read

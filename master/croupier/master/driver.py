@@ -24,7 +24,7 @@ from croupier.master.core.effects import (
 )
 from croupier.master.core.events import Question, Read
 from croupier.master.core.facts import Fact
-from croupier.master.core.records import Record
+from croupier.master.core.records import ForgetTask, Record, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.event_cost import event_cost
@@ -33,6 +33,7 @@ from croupier.master.stall_guard import StallGuard
 from croupier.master.store import Committing
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
+from croupier.model.ids import FrameworkId, TaskId
 from croupier.process.inbox import Inbox
 from croupier.process.time_slice import TimeSlice
 
@@ -59,6 +60,9 @@ class Observer(Protocol):
 
     def happened(self, fact: Fact) -> None:
         """Note a fact that the core reported."""
+
+    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None:
+        """Note that the terminal status of a task was acknowledged; perhaps several times."""
 
 
 class Peers(Protocol):
@@ -229,6 +233,10 @@ class Driver:
                     answer.set_result(result)
             case AccessChanged():
                 self._on_access(effect)
+            case Save(ForgetTask(framework_id, task_id)):
+                self._observer.forgotten(framework_id, task_id)
+            case Save(TaskRecord(is_acknowledged=True) as record):
+                self._observer.forgotten(record.framework_id, record.info.task_id)
             case Save() | Deposed():
                 pass
             case _:

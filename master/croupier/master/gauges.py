@@ -7,9 +7,7 @@ A follower has no state: it exports `PROCESS` and `LEADERSHIP` only. A scrape is
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
-from itertools import chain, islice
+from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client.registry import Collector
@@ -19,15 +17,14 @@ from croupier.master.core.state import State
 from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.leadership import Leadership
 from croupier.master.recovery import agents_missing, tasks_undecided
+from croupier.master.series.flags import SeriesFlags
+from croupier.master.series.frameworks import FRAMEWORKS, FrameworkSeries, framework_series
+from croupier.master.series.roles import ROLES, RoleSeries, role_series
+from croupier.master.series.top_names import TopNames
 from croupier.master.term import Term
-from croupier.model.ids import Role
 from croupier.model.resources import total_of
-from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
 from croupier.process.metric_families import Family, FamilyCollector, exported_amount
-
-# Frameworks choose the names of roles, so the metrics leave out roles beyond this number.
-MAX_ROLES = 1000
 
 
 def _agents(state: State) -> dict[str, float]:
@@ -82,31 +79,12 @@ def _resources(state: State) -> dict[tuple[str, ...], float]:
     }
 
 
-def _roles(state: State) -> Iterator[tuple[Role, RoleSettings]]:
-    """Return at most `MAX_ROLES` roles; those with an operator's settings come first."""
-    known = state.allocator.queries.roles()
-    others = (
-        (role, RoleSettings())
-        for role in state.allocator.queries.roles_in_use()
-        if role not in known
-    )
-    return islice(chain(known.items(), others), MAX_ROLES)
-
-
-def _by_role(
-    state: State, value_of: Callable[[Role, RoleSettings], float | Fraction]
-) -> dict[str, float]:
-    return {role: float(value_of(role, settings)) for role, settings in _roles(state)}
-
-
-def _role_amounts(
-    state: State, amounts_of: Callable[[RoleSettings], Mapping[str, int]]
-) -> dict[tuple[str, ...], float]:
-    return {
-        (role, resource): exported_amount(resource, milli)
-        for role, settings in _roles(state)
-        for resource, milli in amounts_of(settings).items()
-    }
+def _oldest_queued_s(term: Term) -> float:
+    """Return how long the oldest queued task waits, in seconds; since the term began at most."""
+    now, began_at = term.clock.now(), term.recovery.began_at
+    frameworks = term.driver.state.frameworks.values()
+    heads = (task.since for framework in frameworks for task in framework.queues.heads())
+    return max((now - max(since, began_at) for since in heads), default=0.0)
 
 
 PROCESS: Final[tuple[Family[float], ...]] = (
@@ -120,6 +98,11 @@ PROCESS: Final[tuple[Family[float], ...]] = (
 LEADERSHIP: Final[tuple[Family[Leadership], ...]] = (
     Family(
         "master_leader", "1 if this master leads, else 0.", lambda leadership: leadership.is_leader
+    ),
+    Family(
+        "master_knows_leader",
+        "1 if this master leads or knows the address of the leader, else 0.",
+        lambda leadership: bool(leadership.leader),
     ),
     Family(
         "master_terms",
@@ -155,6 +138,11 @@ TERM: Final[tuple[Family[Term], ...]] = (
         "recovery_seconds",
         "Time from the start of the current term until no agent was missing.",
         lambda term: term.recovery.complete_s,
+    ),
+    Family(
+        "tasks_queued_oldest_seconds",
+        "Time for which the oldest queued task has waited in this term; 0 if none is queued.",
+        _oldest_queued_s,
     ),
     Family(
         "queue_depth",
@@ -211,49 +199,35 @@ STATE: Final[tuple[Family[State], ...]] = (
         _resources,
         ("resource", "state"),
     ),
-    Family(
-        "role_dominant_share",
-        "Dominant share of a role, offered and used.",
-        lambda state: _by_role(state, lambda role, _: state.allocator.queries.role_share(role)),
-        ("role",),
-    ),
-    Family(
-        "role_entitlement",
-        "Dominant share that a role is entitled to; 0 while it has neither demand nor resources.",
-        lambda state: _by_role(
-            state, lambda role, _: state.allocator.queries.role_entitlement(role)
-        ),
-        ("role",),
-    ),
-    Family(
-        "role_weight",
-        "Weight of a role.",
-        lambda state: _by_role(state, lambda _, settings: settings.weight / 1000),
-        ("role",),
-    ),
-    Family(
-        "role_guarantee",
-        "Guarantee of a role; mem and disk in bytes.",
-        lambda state: _role_amounts(state, lambda settings: settings.guarantee),
-        ("role", "resource"),
-    ),
-    Family(
-        "role_limit",
-        "Limit of a role; mem and disk in bytes.",
-        lambda state: _role_amounts(state, lambda settings: settings.limit),
-        ("role", "resource"),
-    ),
 )
 
 
-def collectors(leadership: Leadership, started_s: float) -> Iterator[Collector]:
+def collectors(
+    leadership: Leadership, started_s: float, flags: SeriesFlags | None = None
+) -> Iterator[Collector]:
     """Return collectors of all tables; `started_s` is seconds since the Unix epoch."""
+    flags = flags or SeriesFlags()
+    top_roles, top_frameworks = TopNames(flags.metrics_roles), TopNames(flags.metrics_frameworks)
 
     def state() -> State | None:
         return None if leadership.current is None else leadership.current.driver.state
+
+    def roles() -> RoleSeries | None:
+        term = leadership.current
+        if term is None:
+            return None
+        return role_series(term.driver.state, top_roles, term.clock.now())
+
+    def chosen_frameworks() -> FrameworkSeries | None:
+        term = leadership.current
+        if term is None:
+            return None
+        return framework_series(term.driver.state, top_frameworks, term.clock.now())
 
     yield FamilyCollector(PROCESS, lambda: started_s)
     yield FamilyCollector(LEADERSHIP, lambda: leadership)
     yield FamilyCollector(TERM, lambda: leadership.current)
     yield FamilyCollector(STATE, state)
+    yield FamilyCollector(ROLES, roles)
+    yield FamilyCollector(FRAMEWORKS, chosen_frameworks)
     yield FamilyCollector(EVENT_LOG, leadership.recorder)

@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from croupier.master.core import facts
 from croupier.master.log import log_fact
+from croupier.master.task_times import TaskTimes
+from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.log_throttle import LogThrottle
 
 # At most 16 refusals of agents are logged per minute.
@@ -143,6 +145,8 @@ class Metrics:
         self._wait = seconds("allocation_wait", "Time from a change to its allocation.")
         self._batch = seconds("batch", "Time to decide a batch of events.")
         self._writes = seconds("registry_write", "Time to make records durable.")
+        self._task_times = TaskTimes()
+        registry.register(self._task_times)
 
     def stepped(self, seconds: float, events: int) -> None:
         """Note that a batch was decided."""
@@ -161,6 +165,7 @@ class Metrics:
 
     def term_ended(self, why: str) -> None:
         """Count a term of this process that ended; `why` has few values."""
+        self._task_times.clear()
         self._term_ends.labels(why).inc()
 
     def happened(self, fact: facts.Fact) -> None:
@@ -171,6 +176,8 @@ class Metrics:
         if entry is not None:
             self._child(entry.name, entry.label_values(fact)).inc()
         match fact:
+            case facts.TaskMoved() | facts.FrameworkLeft():
+                self._task_times.happened(fact, time.monotonic())
             case facts.OfferMade():
                 self._child("offers", ("sent",)).inc()
             case facts.OfferEnded():
@@ -179,6 +186,10 @@ class Metrics:
                 victims = self._counters["preemption_victims"]
                 victims.labels("asked").inc(len(fact.tasks))
                 victims.labels("rescinded").inc(len(fact.offers))
+
+    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None:
+        """Note that the terminal status of a task was acknowledged."""
+        self._task_times.forgotten(framework_id, task_id, time.monotonic())
 
     def _child(self, name: str, values: tuple[object, ...]) -> Counter:
         """Return the counter for these values of its labels, which are few."""

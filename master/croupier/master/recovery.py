@@ -22,6 +22,7 @@ class Recovery:
     """Recovery of one term.
 
     Attributes:
+        began_at: when the term began, in seconds on the master's clock.
         agents: agents in the registry when the term began.
         tasks: tasks of these agents in the registry.
         complete_s: time from the start of the term until no agent was missing; None before.
@@ -31,7 +32,7 @@ class Recovery:
         self._state, self._clock = state, clock
         self.agents = agents_missing(state)
         self.tasks = tasks_undecided(state)
-        self._began_at = clock.now()
+        self.began_at = clock.now()
         self.complete_s: float | None = None
 
     async def watch(self) -> None:
@@ -40,7 +41,7 @@ class Recovery:
         while missing:
             await asyncio.sleep(POLL_S)
             missing = agents_missing(self._state)
-        self.complete_s = self._clock.now() - self._began_at
+        self.complete_s = self._clock.now() - self.began_at
         if self.agents:
             _log.info(
                 "recovery_complete",

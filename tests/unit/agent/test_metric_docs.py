@@ -9,6 +9,7 @@ from typing import Any
 from croupier.agent.gauges import FAMILIES
 from croupier.agent.metrics import COUNTERS, HISTOGRAMS
 from croupier.process.metric_families import Family
+from croupier.process.process_metrics import PROCESS
 from croupier.process.tls.metrics import TLS
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
@@ -19,7 +20,7 @@ def entries() -> Iterator[tuple[str, tuple[str, ...], str, str]]:
         yield f"{name}_total", labels, "counter", text
     for name, text in HISTOGRAMS.items():
         yield f"{name}_seconds", (), "histogram", text
-    families: list[Family[Any]] = [*FAMILIES, *TLS]
+    families: list[Family[Any]] = [*FAMILIES, *TLS, *PROCESS]
     for family in families:
         kind, suffix = ("counter", "_total") if family.is_counter else ("gauge", "")
         yield family.name + suffix, family.labels, kind, family.text

@@ -24,7 +24,7 @@ from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.store import MemoryStore
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.process.clock import SystemClock
 from croupier.process.metric_families import FamilyCollector
@@ -52,6 +52,8 @@ class NullSurroundings:
     def committed(self, seconds: float) -> None: ...
 
     def happened(self, fact: Fact) -> None: ...
+
+    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None: ...
 
 
 def register(session: int) -> Register:

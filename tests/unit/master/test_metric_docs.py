@@ -15,7 +15,10 @@ from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.log import EVENTS
 from croupier.master.metrics import FACT_COUNTERS, Metrics
 from croupier.master.security import SECURITY
+from croupier.master.series.frameworks import FRAMEWORKS
+from croupier.master.series.roles import ROLES
 from croupier.process.metric_families import Family
+from croupier.process.process_metrics import PROCESS
 from croupier.process.tls.metrics import TLS
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
@@ -24,6 +27,9 @@ FAMILIES: list[Family[Any]] = [
     *gauges.LEADERSHIP,
     *gauges.TERM,
     *gauges.STATE,
+    *ROLES,
+    *FRAMEWORKS,
+    *PROCESS,
     *EVENT_LOG,
     *ETCD,
     *SECURITY,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -10,10 +10,11 @@ from croupier.master.allocator import explain, limits
 from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.memberships import Memberships
-from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, add_amounts
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import PassedOver
+from croupier.master.allocator.rest import Rest, pending_units, rest_of, rough_share
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.master.allocator.what_if import WhatIf
@@ -114,7 +115,57 @@ class Queries:
         node = self._tree.roles.get(role)
         return limits.exceeded(node) if node is not None else set()
 
+    def rough_role_shares(self) -> Iterator[tuple[Role, float]]:
+        """Yield each role that has frameworks, and its rounded share. O(roles)."""
+        totals = self._tree.totals.amounts
+        for role, node in self._tree.roles.items():
+            yield role, rough_share(node.held, totals)
+
+    def rest_of_roles(self, roles: Iterable[Role]) -> Rest:
+        """Return what is held in no role of `roles`, nor below one. O(roles at the top)."""
+        self._tree.refresh()
+        chosen = {self._tree.roles[role] for role in roles if role in self._tree.roles}
+        others: list[Node] = []
+        waiting: list[Node] = list(self._tree.root.children.values())
+        above = {up for node in chosen for up in node.path[1:]}
+        while waiting:
+            node = waiting.pop()
+            if node in chosen:
+                continue
+            if node in above and isinstance(node, Branch):
+                waiting += node.below()
+            else:
+                others.append(node)
+        return rest_of(others, self._tree.root, self._tree.totals.amounts)
+
     # Frameworks.
+
+    def rough_framework_shares(self) -> Iterator[tuple[FrameworkId, float, bool]]:
+        """Yield each framework, its rounded share, and whether it waits for more. O(frameworks).
+
+        Of a framework with several roles it is the sum of its shares.
+        """
+        totals, shares = self._tree.totals.amounts, dict[FrameworkId, float]()
+        waiting: set[FrameworkId] = set()
+        for leaf in self._tree.leaves.values():
+            share = rough_share(leaf.held, totals)
+            shares[leaf.framework_id] = shares.get(leaf.framework_id, 0.0) + share
+            if pending_units(leaf):
+                waiting.add(leaf.framework_id)
+        for framework_id, share in shares.items():
+            yield framework_id, share, framework_id in waiting
+
+    def rest_of_frameworks(self, framework_ids: Iterable[FrameworkId]) -> Rest:
+        """Return what all frameworks but these hold. O(frameworks)."""
+        self._tree.refresh()
+        chosen = set(framework_ids)
+        leaves = self._tree.leaves.values()
+        others = [leaf for leaf in leaves if leaf.framework_id not in chosen]
+        return rest_of(others, self._tree.root, self._tree.totals.amounts)
+
+    def pending_units(self, framework_id: FrameworkId) -> int:
+        """Return the units of demand and queued tasks that could be dealt, and wait."""
+        return sum(map(pending_units, self._members.leaves(framework_id)))
 
     def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
         """Return the framework's declared demand less its launched tasks."""

@@ -49,6 +49,11 @@ class TaskQueues:
         for queue in self._queues.values():
             yield from queue.values()
 
+    def heads(self) -> Iterator[Task]:
+        """Yield the first task of each queue. O(queues)."""
+        for queue in self._queues.values():
+            yield next(iter(queue.values()))
+
     def has_room(self, key: Key) -> bool:
         """Return whether a task of this role and shape can be added."""
         return key in self._queues or len(self._queues) < MAX_QUEUES
