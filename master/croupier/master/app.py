@@ -122,7 +122,9 @@ class Master:
         add_AccessServiceServicer_to_server(access, server)
         operator = OperatorService(leadership, self._clock, croupier_version())
         add_OperatorServiceServicer_to_server(operator, server)
-        own = collectors(leadership, self._clock.wall_ms() / 1000, self._config.series)
+        most = self._config.series
+        started_s = self._clock.wall_ms() / 1000
+        own = collectors(leadership, started_s, most.metrics_roles, most.metrics_frameworks)
         for collector in (*own, *self._ha_backend.collectors):
             self._registry.register(collector)
         self._http = LateHttpServer(partial(self._make_http, security, known_at))

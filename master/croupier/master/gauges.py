@@ -17,7 +17,6 @@ from croupier.master.core.state import State
 from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.leadership import Leadership
 from croupier.master.recovery import agents_missing, tasks_undecided
-from croupier.master.series.flags import SeriesFlags
 from croupier.master.series.frameworks import FRAMEWORKS, FrameworkSeries, framework_series
 from croupier.master.series.roles import ROLES, RoleSeries, role_series
 from croupier.master.series.top_names import TopNames
@@ -203,11 +202,13 @@ STATE: Final[tuple[Family[State], ...]] = (
 
 
 def collectors(
-    leadership: Leadership, started_s: float, flags: SeriesFlags | None = None
+    leadership: Leadership, started_s: float, most_roles: int, most_frameworks: int
 ) -> Iterator[Collector]:
-    """Return collectors of all tables; `started_s` is seconds since the Unix epoch."""
-    flags = flags or SeriesFlags()
-    top_roles, top_frameworks = TopNames(flags.metrics_roles), TopNames(flags.metrics_frameworks)
+    """Return collectors of all tables; `started_s` is seconds since the Unix epoch.
+
+    At most so many roles and frameworks have series of their own.
+    """
+    top_roles, top_frameworks = TopNames(most_roles), TopNames(most_frameworks)
 
     def state() -> State | None:
         return None if leadership.current is None else leadership.current.driver.state
