@@ -1,6 +1,6 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator bench-tasks clean
+.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator bench-tasks docs clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
@@ -43,5 +43,10 @@ fuzz:  ## hostile messages and files against real daemons: SECS=n SEED=n
 proto:  ## regenerate the code of proto/croupier/v1
 	@python3 proto/generate.py
 
+docs:  ## the documentation as a site in .site, without warnings
+	@sh deploy/setup.sh dev
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+	@echo "open .site/index.html"
+
 clean:
-	rm -rf .venv .venvs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .site .venv .venvs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
