@@ -38,6 +38,7 @@ AGENT_ROUTES = {
     **MASTER_ROUTES,
     "/output/{framework_id}/{task_id}/{stream}": LINK,
     "/usage/{framework_id}/{task_id}": LINK,
+    "/files/{framework_id}/{task_id}": LINK,
 }
 
 

@@ -69,7 +69,7 @@ def open_directory_beneath(root: int, components: Sequence[str]) -> int:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise OSError(errno.EINVAL, "Not a name")
     try:
-        return _openat2(root, "/".join(components))
+        return _openat2(root, "/".join(components) or ".")
     except OSError as error:
         if error.errno not in _LACKS:
             raise

@@ -1,4 +1,4 @@
-"""The agent's HTTP server: metrics, health, and the output and usage of tasks."""
+"""The agent's HTTP server: metrics, health, and the output, files and usage of tasks."""
 
 from __future__ import annotations
 
@@ -51,18 +51,21 @@ def make_http(
         is_authenticated: whether the agent itself has a credential.
     """
     # These import aiohttp.
+    from croupier.agent.files import FileRoutes
     from croupier.agent.http_guards import http_guards
     from croupier.agent.output import OutputRoutes
+    from croupier.agent.served_files import ServedFiles
     from croupier.agent.usage_route import UsageRoute
     from croupier.process.http.server import HttpServer
 
-    output = OutputRoutes(own.sandboxes, own.state.is_live, own.links)
+    served = ServedFiles(own.state.is_live, own.links)
+    output, files = OutputRoutes(own.sandboxes, served), FileRoutes(own.sandboxes, served)
     usage = UsageRoute(own.state, own.usage, config.isolate)
     return HttpServer(
         registry,
         clock,
         ready,
-        [*output.routes(), *usage.routes()],
+        [*output.routes(), *files.routes(), *usage.routes()],
         (config.hostname, config.http.host, *config.http_names),
         tls=tls,
         guards=http_guards(config, own.links, tls, is_authenticated=is_authenticated),

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from croupier.agent.output_trim import first_kept
 from croupier.model.errors import InvalidRequest
 
 MAX_OFFSET: Final = 2**62
@@ -41,9 +40,9 @@ class Wanted:
     follow: bool = False
     is_range: bool = False
 
-    def begin(self, fd: int) -> int:
-        """Return where to read from now: the offset of a byte that is kept, or beyond the end."""
-        size, first = os.fstat(fd).st_size, first_kept(fd)
+    def begin(self, fd: int, first: int) -> int:
+        """Return where to read from: not before `first`, and perhaps beyond the end."""
+        size = os.fstat(fd).st_size
         if self.offset is not None:
             return max(self.offset, first)
         if self.tail_lines:

@@ -112,11 +112,9 @@ class Sandboxes:
             InvalidRequest: if an id is illegal.
             NotFound: if there is no such sandbox, or no regular file in it.
         """
-        key = _checked(key)
         try:
-            with directory(self.root) as root, directory_beneath(root, key) as home:
+            with self.opened(key) as (home, owners):
                 fd = open_regular(stream, flags, home)
-                owners = _owners(os.fstat(home))
         except OSError as error:
             raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None
         opened = os.fstat(fd)
@@ -125,6 +123,18 @@ class Sandboxes:
             os.close(fd)
             raise NotFound(f"{stream} of task {key[1]} is not a file of its own")
         return fd
+
+    @contextmanager
+    def opened(self, key: Key) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Open a task's sandbox for the context; return it with the uids of the task's own files.
+
+        Raises:
+            InvalidRequest: if an id is illegal.
+            OSError: if there is no such directory.
+        """
+        key = _checked(key)
+        with directory(self.root) as root, directory_beneath(root, key) as home:
+            yield home, _owners(os.fstat(home))
 
     def open_to_list(self, key: Key) -> int:
         """Open a task's sandbox; return a descriptor that can list it.

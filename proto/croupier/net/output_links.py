@@ -1,4 +1,4 @@
-"""Links to the output and usage of tasks, which a master signs and an agent verifies.
+"""Links to the output, usage and files of tasks, which a master signs and an agent verifies.
 
 Rule: a link permits to read one path on one agent, for about a minute. The key of an
 agent is derived from the secret of the cluster; masters send it in REGISTERED, and agents do not
@@ -36,6 +36,11 @@ def output_path(framework_id: FrameworkId, task_id: TaskId, stream: str) -> str:
 def usage_path(framework_id: FrameworkId, task_id: TaskId) -> str:
     """Return the path of a task's usage on its agent, not encoded."""
     return f"/usage/{framework_id}/{task_id}"
+
+
+def files_path(framework_id: FrameworkId, task_id: TaskId) -> str:
+    """Return the path of a task's files on its agent, not encoded; a query names the file."""
+    return f"/files/{framework_id}/{task_id}"
 
 
 def sign(key: bytes, path: str, expires: int) -> str:

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from croupier.agent import output
+from croupier.agent import served_files
 from croupier.model.ids import AgentId
 from croupier.model.output_bound import OutputBound
 from croupier.model.task import TaskState
@@ -73,6 +73,24 @@ async def test_ranges_of_output(
             assert response.headers["Croupier-Size"] == "14"
     async with client.get(url(serving, path), headers={"Range": "bytes=99-"}) as response:
         assert (response.status, response.headers["Content-Range"]) == (416, "bytes */14")
+
+
+async def test_files_of_a_sandbox(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.launch(shell("t1", "mkdir d; printf 0123456789 >'d/a b'; mkfifo d/p; echo x"))
+    await master.state("t1", FINISHED)
+    path = f"/files/{F}/t1"
+    async with client.get(url(serving, f"{path}?list=1&path=d")) as response:
+        listed = await response.json()
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert [(each["name"], each["size"]) for each in listed["entries"]] == [("a b", 10), ("p", 0)]
+    assert await get(client, serving, f"{path}?path=d/a%20b&offset=4&limit=3") == (200, "456")
+    assert await get(client, serving, f"{path}?path=stdout&follow=1") == (200, "x\n")
+    for wrong in ("path=../t1/stdout", "path=%2fetc%2fpasswd", "path=d", "path=", "path=d%00"):
+        assert (await get(client, serving, f"{path}?{wrong}"))[0] == 400
+    for missing in ("path=d/p", "path=none", "list=1&path=none"):
+        assert (await get(client, serving, f"{path}?{missing}"))[0] == 404
 
 
 async def test_a_follower_of_bounded_output_knows_each_offset(
@@ -139,7 +157,7 @@ async def test_one_address_cannot_take_all_readers(
     client: aiohttp.ClientSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(output, "READERS_PER_HOST", 1)
+    monkeypatch.setattr(served_files, "READERS_PER_HOST", 1)
     master.launch(shell("t1", "echo; sleep 60"))
     await master.state("t1", RUNNING)
     path = f"/output/{F}/t1/stdout"
@@ -237,7 +255,7 @@ async def test_output_needs_a_link_if_the_master_requires_it(
         async with client.request(method, url(serving, link)) as response:
             assert response.status == 405
     # A follower continues with a new link.
-    monkeypatch.setattr(output, "FOLLOW_S", 0.1)
+    monkeypatch.setattr(served_files, "FOLLOW_S", 0.1)
     following = signed_link(master.link_key, f"/output/{F}/t2/stdout", expires) + "&follow=1"
     async with client.get(url(serving, following)) as response:
         with pytest.raises(aiohttp.ClientPayloadError):

@@ -1,0 +1,142 @@
+"""Opens and lists the files of a sandbox, whose content a task chooses, for readers elsewhere.
+
+Rule: nothing outside of the sandbox is opened, and nothing but regular files and directories that
+belong to the task. A file is opened only once it is known to be regular, because to open a device
+or a pipe has effects.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from croupier.agent.beneath import directory_beneath
+from croupier.agent.core.tasks import Key
+from croupier.agent.directories import open_directory
+from croupier.agent.sandbox import Sandboxes
+from croupier.model.errors import InvalidRequest, NotFound
+
+MAX_PATH: Final = 4096
+MAX_DEPTH: Final = 100
+# Entries of a directory that are listed.
+MAX_ENTRIES: Final = 10_000
+_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS: Final = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a directory.
+
+    Attributes:
+        name: with replacement characters where it is not UTF-8; such a file cannot be read.
+        kind: file, directory, link or other.
+        size: bytes of a file; 0 of others.
+        modified_ms: time of the last write, in milliseconds since 1970.
+        mode: the permission bits.
+    """
+
+    name: str
+    kind: str
+    size: int
+    modified_ms: int
+    mode: int
+
+
+def components_of(path: str) -> tuple[str, ...]:
+    """Return the names in a relative path; a path of the sandbox itself has none.
+
+    Raises:
+        InvalidRequest: if it is absolute, leads upwards or is too long.
+    """
+    if path.startswith("/") or "\0" in path or len(path.encode(errors="replace")) > MAX_PATH:
+        raise InvalidRequest("a file is named by its path below the sandbox, such as logs/a.log")
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    if ".." in names or len(names) > MAX_DEPTH:
+        raise InvalidRequest("a path does not leave the sandbox")
+    return names
+
+
+def open_file(sandboxes: Sandboxes, key: Key, path: str) -> int:
+    """Open a file of a task's sandbox for reading; return a descriptor.
+
+    Raises:
+        InvalidRequest: if an id or the path is illegal, or names a directory.
+        NotFound: if there is no such file, or it may not be read.
+    """
+    names = components_of(path)
+    if not names:
+        raise InvalidRequest("this names a directory: list it")
+    with _reported(key, path), sandboxes.opened(key) as (home, owners):
+        with directory_beneath(home, names[:-1]) as parent:
+            found = os.open(names[-1], _LOOK, dir_fd=parent)
+        try:
+            seen = os.fstat(found)
+            if stat.S_ISDIR(seen.st_mode):
+                raise InvalidRequest(f"{path} is a directory: list it")
+            if not stat.S_ISREG(seen.st_mode):
+                raise OSError(errno.EINVAL, "Not a regular file")
+            # A task may link a file of another user here, which it cannot read itself.
+            if seen.st_nlink > 1 or seen.st_uid not in owners:
+                raise OSError(errno.EPERM, "Not a file of the task alone")
+            return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(found)
+
+
+def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[Entry], bool]:
+    """Return the entries of a directory by name, and whether there are more than `MAX_ENTRIES`.
+
+    Raises:
+        InvalidRequest: if an id or the path is illegal.
+        NotFound: if there is no such directory, or it may not be read.
+    """
+    names = components_of(path)
+    with (
+        _reported(key, path),
+        sandboxes.opened(key) as (home, owners),
+        directory_beneath(home, names) as found,
+    ):
+        if os.fstat(found).st_uid not in owners:
+            raise OSError(errno.EPERM, "Not a directory of the task")
+        opened = open_directory(".", found, to_list=True)
+        try:
+            return _listed(opened)
+        finally:
+            os.close(opened)
+
+
+def _listed(opened: int) -> tuple[list[Entry], bool]:
+    entries: list[Entry] = []
+    with os.scandir(opened) as found:
+        for each in found:
+            if len(entries) == MAX_ENTRIES:
+                return sorted(entries, key=_name), True
+            try:
+                seen = each.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            kind = next((name for check, name in _KINDS if check(seen.st_mode)), "other")
+            name = os.fsencode(each.name).decode(errors="replace")
+            size, mode = seen.st_size if kind == "file" else 0, stat.S_IMODE(seen.st_mode)
+            entries.append(Entry(name, kind, size, seen.st_mtime_ns // 1_000_000, mode))
+    return sorted(entries, key=_name), False
+
+
+def _name(entry: Entry) -> str:
+    return entry.name
+
+
+@contextmanager
+def _reported(key: Key, path: str) -> Iterator[None]:
+    """Raise errors of the system as NotFound."""
+    try:
+        yield
+    except OSError as error:
+        named = path if path.isprintable() else repr(path)
+        raise NotFound(f"no file {named!s} of task {key[1]}: {error.strerror}") from None
