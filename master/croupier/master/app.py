@@ -120,7 +120,9 @@ class Master:
         add_AgentServiceServicer_to_server(agent, server)
         access = AccessService(leadership, self._clock, is_auth_on=self._config.requires_auth)
         add_AccessServiceServicer_to_server(access, server)
-        operator = OperatorService(leadership, self._clock, croupier_version())
+        operator = OperatorService(
+            leadership, self._clock, croupier_version(), lambda: self._http_url(known_at)
+        )
         add_OperatorServiceServicer_to_server(operator, server)
         most = self._config.series
         started_s = self._clock.wall_ms() / 1000
@@ -152,6 +154,13 @@ class Master:
             tls=self._tls is not None,
             store=str(self._config.store),
         )
+
+    def _http_url(self, known_at: Address) -> str:
+        """Return the URL of the HTTP server; with the advertised host if it listens on all."""
+        address = self.http_address
+        if address.host in ("0.0.0.0", "::"):  # noqa: S104
+            address = Address(known_at.host, address.port)
+        return f"{'http' if self._tls is None else 'https'}://{address}"
 
     def _make_http(self, security: Security, known_at: Address) -> HttpServer:
         """Return the HTTP server, which does not listen yet."""

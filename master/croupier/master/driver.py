@@ -65,6 +65,20 @@ class Observer(Protocol):
         """Note that the terminal status of a task was acknowledged; perhaps several times."""
 
 
+class Recorded:
+    """An observer that reports facts to a second place too."""
+
+    def __init__(self, observer: Observer, record: Callable[[Fact], None]) -> None:
+        self.stepped, self.allocated = observer.stepped, observer.allocated
+        self.committed, self.forgotten = observer.committed, observer.forgotten
+        self._happened, self._record = observer.happened, record
+
+    def happened(self, fact: Fact) -> None:
+        """Note a fact in both places."""
+        self._happened(fact)
+        self._record(fact)
+
+
 class Peers(Protocol):
     """The sessions that effects go to; no method waits."""
 

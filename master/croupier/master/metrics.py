@@ -10,20 +10,15 @@ import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
-from zlib import crc32
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from croupier.master.core import facts
+from croupier.master.fact_throttle import FactThrottle
 from croupier.master.log import log_fact
 from croupier.master.task_times import TaskTimes
 from croupier.model.ids import FrameworkId, TaskId
-from croupier.model.log_throttle import LogThrottle
 
-# At most 16 refusals of agents are logged per minute.
-REFUSALS_AT_ONCE, REFUSED_AGAIN_S = 16, 60.0
-# In this time, one change each way of an agent's health is logged.
-HEALTH_AGAIN_S = 1.0
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 _HOLD_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -129,8 +124,7 @@ class Metrics:
         def seconds(name: str, text: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
             return Histogram(f"croupier_{name}_seconds", text, registry=registry, buckets=buckets)
 
-        self._refusals = LogThrottle(REFUSED_AGAIN_S)
-        self._health = LogThrottle(HEALTH_AGAIN_S)
+        self._throttle = FactThrottle()
         self._counters = {
             entry.name: counter(entry.name, entry.text, *entry.labels) for entry in FACT_COUNTERS
         }
@@ -170,7 +164,7 @@ class Metrics:
 
     def happened(self, fact: facts.Fact) -> None:
         """Count and log a fact."""
-        if self._is_due(fact):
+        if self._throttle.is_due(fact):
             log_fact(fact)
         entry = self._entries.get(type(fact))
         if entry is not None:
@@ -200,16 +194,3 @@ class Metrics:
             child = counter.labels(*labels) if labels else counter
             self._children[name, values] = child
         return child
-
-    def _is_due(self, fact: facts.Fact) -> bool:
-        """Return whether to log a fact; facts that one peer can cause in masses are throttled."""
-        match fact:
-            case facts.AgentRefused():
-                # Agents retry, and a peer can invent hostnames.
-                group = crc32(fact.hostname.encode(errors="replace")) % REFUSALS_AT_ONCE
-                return self._refusals.is_due(group, time.monotonic())
-            case facts.AgentUnhealthy() | facts.AgentHealthy():
-                key = (type(fact), fact.agent_id)
-                return self._health.is_due(key, time.monotonic())
-            case _:
-                return True

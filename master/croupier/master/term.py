@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state_recovery import recover_state
-from croupier.master.driver import Driver, Observer
+from croupier.master.driver import Driver, Observer, Recorded
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
+from croupier.master.journal.journal import Journal
+from croupier.master.journal.watch import Readers
 from croupier.master.lineage import Lineage, Names, next_record, refusal
 from croupier.master.link_keys import LinkKeys
 from croupier.master.recovery import Recovery
@@ -59,6 +61,8 @@ class Term:
         sessions: the streams of this term.
         lineage: the history of the store.
         recorder: keeps the event log, if there is one.
+        journal: what happened in this term, for people.
+        readers: those that watch the journal.
         recovery: the agents that have not re-registered yet.
         began_s: how long it took to begin, in seconds.
         clock: decides when credentials expire.
@@ -71,6 +75,8 @@ class Term:
     sessions: Sessions
     lineage: Lineage
     recorder: FileRecorder | None
+    journal: Journal
+    readers: Readers
     recovery: Recovery
     heartbeat_s: float
     began_s: float
@@ -122,11 +128,13 @@ class Term:
     def depose(self, error: CroupierError) -> None:
         """Drop everything that is queued for peers and end their sessions with `error`."""
         self.sessions.cut_all(error)
+        self.journal.close(error)
         self.driver.close(error)
 
     async def end(self, error: CroupierError) -> None:
         """Send every peer what is queued, then `error`, and close everything."""
         self.sessions.end_all(error)
+        self.journal.close(error)
         self.driver.close(error)
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.close)
@@ -174,11 +182,12 @@ async def begin_term(
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
         raise
+    journal = Journal(state, clock)
     driver = Driver(
         state,
         store,
         sessions,
-        observer,
+        Recorded(observer, journal.happened),
         clock,
         recorder,
         leads,
@@ -204,6 +213,8 @@ async def begin_term(
         sessions,
         lineage,
         recorder,
+        journal,
+        Readers(),
         recovery,
         config.heartbeat,
         began_s,

@@ -74,6 +74,7 @@ class GetMasterResponse(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     AGENTS_MISSING_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
+    HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     master_id: _builtins.str
     version: _builtins.str
     leader: _builtins.bool
@@ -86,6 +87,8 @@ class GetMasterResponse(_message.Message):
     """Known agents that have not registered since the master began to lead."""
     decided_in_ms: _builtins.int
     """Time until the master gives up the last of them."""
+    http_address: _builtins.str
+    """http://HOST:PORT or https://HOST:PORT, where this master serves its web page and HTTP API."""
     @_builtins.property
     def total(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -106,10 +109,11 @@ class GetMasterResponse(_message.Message):
         epoch: _builtins.int = ...,
         agents_missing: _builtins.int = ...,
         decided_in_ms: _builtins.int = ...,
+        http_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_missing", b"agents_missing", "allocation_passes", b"allocation_passes", "decided_in_ms", b"decided_in_ms", "epoch", b"epoch", "leader", b"leader", "leader_address", b"leader_address", "master_id", b"master_id", "offered", b"offered", "total", b"total", "used", b"used", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_missing", b"agents_missing", "allocation_passes", b"allocation_passes", "decided_in_ms", b"decided_in_ms", "epoch", b"epoch", "http_address", b"http_address", "leader", b"leader", "leader_address", b"leader_address", "master_id", b"master_id", "offered", b"offered", "total", b"total", "used", b"used", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1324,3 +1328,128 @@ class OutputLinks(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutputLinks: _TypeAlias = OutputLinks  # noqa: Y015
+
+@_typing.final
+class WatchEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    WITHIN_MS_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    since: _builtins.str
+    """The id of an event: return what happened after it. Empty: what the master remembers."""
+    within_ms: _builtins.int
+    """Without `since`: return what happened in this last time."""
+    follow: _builtins.bool
+    """Continue with what happens, until the caller ends the stream."""
+    limit: _builtins.int
+    """Most events of the past; 0: all. With `since` the first of them, else the latest. Not used
+    with both `since` and `follow`.
+    """
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only events of these kinds: whole words such as `task-failed`, or their first parts such as
+        `task`. Empty: all.
+        """
+
+    def __init__(
+        self,
+        *,
+        since: _builtins.str = ...,
+        within_ms: _builtins.int | None = ...,
+        follow: _builtins.bool = ...,
+        limit: _builtins.int = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_within_ms", b"_within_ms", "within_ms", b"within_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_within_ms", b"_within_ms", "follow", b"follow", "kinds", b"kinds", "limit", b"limit", "since", b"since", "within_ms", b"within_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__within_ms: _TypeAlias = _typing.Literal["within_ms"]  # noqa: Y015
+    _WhichOneofArgType__within_ms: _TypeAlias = _typing.Literal["_within_ms", b"_within_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__within_ms) -> _WhichOneofReturnType__within_ms | None: ...
+
+Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
+
+@_typing.final
+class WatchEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    LAST_ID_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    last_id: _builtins.str
+    """The id to continue after: of the last event that was looked at. The caller may not have
+    received that one, because it is of another kind or not for the caller.
+    """
+    reset: _builtins.str
+    """Not empty: events may be missing before those of this message, and why."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterEvent]:
+        """In the order in which they happened. May be empty, as a sign of life."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___ClusterEvent] | None = ...,
+        last_id: _builtins.str = ...,
+        reset: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "last_id", b"last_id", "reset", b"reset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchEventsResponse: _TypeAlias = WatchEventsResponse  # noqa: Y015
+
+@_typing.final
+class ClusterEvent(_message.Message):
+    """Something that happened in the cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """EPOCH-NUMBER: the term of the master, and a number that counts up within it."""
+    time_ms: _builtins.int
+    """When the master recorded it, in milliseconds since 1970, by its wall clock. That may jump: the
+    order of events is that of their ids.
+    """
+    kind: _builtins.str
+    """One word of a fixed list, such as `agent-drained`."""
+    text: _builtins.str
+    """One line for people. It may quote text of agents and frameworks."""
+    agent_id: _builtins.str
+    """The objects that it is about; empty if there is none."""
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    role: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        time_ms: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        text: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "id", b"id", "kind", b"kind", "role", b"role", "task_id", b"task_id", "text", b"text", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterEvent: _TypeAlias = ClusterEvent  # noqa: Y015

@@ -113,6 +113,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.FromString,
                 _registered_method=True)
+        self.WatchEvents = channel.unary_stream(
+                '/croupier.v1.OperatorService/WatchEvents',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.WatchEventsResponse.FromString,
+                _registered_method=True)
 
 
 class OperatorServiceServicer(object):
@@ -224,6 +229,14 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchEvents(self, request, context):
+        """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
+        the events of its term in memory. The stream ends with the term.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -301,6 +314,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.GetOutputLinks,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.SerializeToString,
+            ),
+            'WatchEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEvents,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.WatchEventsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -712,6 +730,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/GetOutputLinks',
             croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/croupier.v1.OperatorService/WatchEvents',
+            croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.WatchEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,10 @@ class OperatorServiceStub:
     """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
     read are left out.
     """
+    WatchEvents: _aio.UnaryStreamMultiCallable[_operator_pb2.WatchEventsRequest, _operator_pb2.WatchEventsResponse]
+    """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
+    the events of its term in memory. The stream ends with the term.
+    """
 
 class OperatorServiceServicer:
     """Each List call returns a page: in the order of ids (roles: parents before their children), with
@@ -160,6 +164,15 @@ class OperatorServiceServicer:
     ) -> _abc.Awaitable[_operator_pb2.GetOutputLinksResponse]:
         """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
         read are left out.
+        """
+
+    def WatchEvents(
+        self,
+        request: _operator_pb2.WatchEventsRequest,
+        context: _aio.ServicerContext[_operator_pb2.WatchEventsRequest, _abc.AsyncIterator[_operator_pb2.WatchEventsResponse]],
+    ) -> _abc.AsyncIterator[_operator_pb2.WatchEventsResponse]:
+        """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
+        the events of its term in memory. The stream ends with the term.
         """
 
 def add_OperatorServiceServicer_to_server(servicer: OperatorServiceServicer, server: _aio.Server) -> None: ...

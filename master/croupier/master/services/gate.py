@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -22,13 +22,15 @@ from croupier.master.caller import Call, begin_call
 from croupier.master.rate_limits import Usage
 from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
+from croupier.master.services.redirection import as_redirected
 from croupier.master.services.requirements import REQUIREMENTS, Requirement
-from croupier.master.services.stream import Context
+from croupier.master.services.stream import WRITE_TIMEOUT_S, Context
 from croupier.master.session_limits import host_of
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
     TooSlow,
+    Unavailable,
     shortened,
 )
 from croupier.net.credentials import AUTHORIZATION
@@ -67,7 +69,7 @@ class Gate(grpc.aio.ServerInterceptor):
         requirement = REQUIREMENTS.get(method)
         parse: Any = handler.request_deserializer
         encode: Any = handler.response_serializer
-        inner: Any = handler.stream_stream or handler.unary_unary
+        inner: Any = handler.stream_stream or handler.unary_stream or handler.unary_unary
 
         async def serve_stream(requests: AsyncIterator[bytes], context: Context) -> None:
             call = Call(method)
@@ -84,13 +86,8 @@ class Gate(grpc.aio.ServerInterceptor):
             call, usage = Call(method), None
             with self._audited(call, requirement, context):
                 try:
-                    await self._authenticate(call, context)
-                    usage = await self._checks.admit(call)
-                    data = await _one(requests, usage)
-                    call.size = len(data)
-                    request = _parsed(parse, data)
-                    self._checks.require(call, requirement, request)
-                    begin_call(call)
+                    usage = await self._admit(call, context)
+                    request = await self._request(call, requirement, parse, requests, usage)
                     answer = bytes(encode(await inner(request, context)))
                 except CroupierError as error:
                     await _abort(context, error)
@@ -102,10 +99,69 @@ class Gate(grpc.aio.ServerInterceptor):
                     self._limiter.answered(usage, len(answer))
                 return answer
 
+        async def serve_answers(requests: AsyncIterator[bytes], context: Context) -> None:
+            call = Call(method)
+            with self._audited(call, requirement, context):
+                try:
+                    usage = await self._admit(call, context)
+                    request = await self._request(call, requirement, parse, requests, usage)
+                    async with aclosing(inner(request, context)) as answers:
+                        async for answer in answers:
+                            await self._write_answer(context, bytes(encode(answer)), usage)
+                except Unavailable as error:
+                    await _abort(context, as_redirected(error, call.caller))
+                except CroupierError as error:
+                    await _abort(context, error)
+
+        if handler.response_streaming and not handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(serve_answers)
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(serve_stream, None, encode)
         # As a stream, so that gRPC reads the request when it is asked for, not before.
         return grpc.stream_unary_rpc_method_handler(serve_unary)
+
+    async def _admit(self, call: Call, context: Context) -> Usage | None:
+        """Authenticate a call with one request, and count it; None: callers are not limited.
+
+        Raises:
+            CroupierError: if it is refused.
+        """
+        await self._authenticate(call, context)
+        return await self._checks.admit(call)
+
+    async def _request(
+        self,
+        call: Call,
+        requirement: Requirement | None,
+        parse: Parse,
+        requests: AsyncIterator[bytes],
+        usage: Usage | None,
+    ) -> Any:
+        """Return the request of a call that has one, and begin the call.
+
+        Raises:
+            CroupierError: if it does not arrive, is malformed, or the caller may not make it.
+        """
+        data = await _one(requests, usage)
+        call.size = len(data)
+        request = _parsed(parse, data)
+        self._checks.require(call, requirement, request)
+        begin_call(call)
+        return request
+
+    async def _write_answer(self, context: Context, data: bytes, usage: Usage | None) -> None:
+        """Write one of many answers; `usage` counts their bytes.
+
+        Raises:
+            TooSlow: if the caller does not read.
+        """
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await context.write(data)
+        except TimeoutError:
+            raise TooSlow(f"nothing was read for {WRITE_TIMEOUT_S:.0f} s") from None
+        if usage is not None:
+            self._limiter.answered(usage, len(data))
 
     async def _paced(
         self, call: Call, parse: Parse, requests: AsyncIterator[bytes]

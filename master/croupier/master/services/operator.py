@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from typing import TypeVar
 
 from croupier.master.caller import current_call, current_caller
@@ -19,6 +19,8 @@ from croupier.master.core.framework_commands import TeardownFramework
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
 from croupier.master.core.task_commands import OperatorKill
+from croupier.master.journal.lines import kinds_called, line_of
+from croupier.master.journal.watch import Wanted, Watch
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.explanations import view_reasons
@@ -42,8 +44,16 @@ ViewT = TypeVar("ViewT")
 class OperatorService(OperatorServiceServicer):
     """Answers from the core's state, each at one moment."""
 
-    def __init__(self, leadership: Leadership, clock: Clock, version: str) -> None:
+    def __init__(
+        self,
+        leadership: Leadership,
+        clock: Clock,
+        version: str,
+        http_address: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Answer for the current term; `http_address` returns the URL of this master's page."""
         self._leadership, self._clock, self._version = leadership, clock, version
+        self._http_address = http_address
         self._pages = Pages(leadership.read, clock)
 
     @unary
@@ -59,7 +69,7 @@ class OperatorService(OperatorServiceServicer):
         wire.leader = leadership.is_leader
         if caller.is_redirected:
             wire.leader_address = leadership.leader
-        wire.version = self._version
+        wire.version, wire.http_address = self._version, self._http_address()
         return wire
 
     @unary
@@ -204,6 +214,28 @@ class OperatorService(OperatorServiceServicer):
             lambda state: readable_tasks(state, request, state.permissions(caller))
         )
         return await links_to(tasks, keys, self._clock.wall_ms() / 1000)
+
+    async def WatchEvents(
+        self, request: pb.WatchEventsRequest, context: Context
+    ) -> AsyncIterator[pb.WatchEventsResponse]:
+        """Yield what happened, and with `follow` what happens.
+
+        Raises:
+            CroupierError: as for `Watch`; the gate ends the stream with it.
+        """
+        term, caller = self._leadership.term(), current_caller()
+        within_s = request.within_ms / 1000 if request.HasField("within_ms") else None
+        kinds = kinds_called(request.kinds)
+        wanted = Wanted(request.since, within_s, request.follow, request.limit, kinds)
+        watch = Watch(term, caller, wanted, self._clock)
+        with term.readers.reading(caller):
+            async with aclosing(watch.batches()) as batches:
+                async for found in batches:
+                    yield pb.WatchEventsResponse(
+                        events=[line_of(entry, term.epoch) for entry in found.entries],
+                        last_id=found.last_id,
+                        reset=found.reset,
+                    )
 
     async def _note_rule(
         self, action: Action, framework_id: FrameworkId, role: Role | None = None

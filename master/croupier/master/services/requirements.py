@@ -139,6 +139,7 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_OPERATOR}ListTasks": _principal(),
     f"{_OPERATOR}Explain": _principal(),
     f"{_OPERATOR}GetOutputLinks": _principal(),
+    f"{_OPERATOR}WatchEvents": _principal(),
     # An owner needs no rule for these.
     f"{_OPERATOR}KillTask": _principal(
         is_change=True, object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"

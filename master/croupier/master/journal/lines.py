@@ -1,0 +1,282 @@
+"""The kind of each event, one word, and its line of text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from croupier.master.core import facts
+from croupier.master.journal.entry import (
+    Entry,
+    Happening,
+    OffersLapsed,
+    Preempting,
+    TermBegan,
+    id_text,
+)
+from croupier.model.errors import InvalidRequest
+from croupier.model.printable import printable
+from croupier.model.task import Reason, TaskState
+from croupier.v1 import operator_pb2 as pb
+
+# Characters of one text that a peer chose, such as a message, in a line.
+MOST_QUOTED: Final = 300
+_AGENT_LEFT: Final[Mapping[str, tuple[str, str]]] = {
+    "suspected": ("agent-suspected", "is silent and is not offered"),
+    "disconnected": ("agent-disconnected", "disconnected"),
+    "unreachable": ("agent-unreachable", "is unreachable: its tasks are given up"),
+    "stopped": ("agent-stopped", "stopped"),
+    "gone": ("agent-gone", "was declared gone"),
+}
+_AGENT_JOINED: Final = {
+    "new": "registered for the first time",
+    "again": "registered again",
+    "returned": "returned",
+}
+_OPERATED: Final = {
+    "drain": "An operator drains agent",
+    "deactivate": "An operator withholds agent",
+    "reactivate": "An operator ended the drain or deactivation of agent",
+    "gone": "An operator declared gone the agent",
+}
+_FRAMEWORK_JOINED: Final = {
+    "new": "subscribed",
+    "again": "subscribed again",
+    "returned": "returned from an earlier store",
+}
+_TASKS: Final[Mapping[TaskState, tuple[str, str]]] = {
+    TaskState.QUEUED: ("task-queued", "waits for an agent"),
+    TaskState.STAGING: ("task-placed", "was placed"),
+    TaskState.STARTING: ("task-starting", "is starting"),
+    TaskState.RUNNING: ("task-running", "is running"),
+    TaskState.KILLING: ("task-killing", "is being killed"),
+    TaskState.FINISHED: ("task-finished", "finished"),
+    TaskState.FAILED: ("task-failed", "failed"),
+    TaskState.KILLED: ("task-killed", "was killed"),
+    TaskState.LOST: ("task-lost", "was lost"),
+    TaskState.ERROR: ("task-error", "was refused"),
+    TaskState.DROPPED: ("task-dropped", "was dropped before it started"),
+    TaskState.UNREACHABLE: ("task-unreachable", "is on an unreachable agent"),
+    TaskState.GONE: ("task-gone", "is gone with its agent"),
+    TaskState.GONE_BY_OPERATOR: ("task-gone", "is gone with its agent"),
+    TaskState.UNKNOWN: ("task-unknown", "is unknown to its agent"),
+}
+_PREEMPTED: Final = {
+    "yielded": "ended by itself in time",
+    "killed": "was killed",
+    "spared": "was spared: its resources are no longer needed",
+}
+_FIXED: Final[Mapping[type, str]] = {
+    TermBegan: "term-began",
+    OffersLapsed: "offers-lapsed",
+    facts.AgentJoined: "agent-registered",
+    facts.AgentOperated: "agent-operated",
+    facts.AgentDrained: "agent-drained",
+    facts.AgentRefused: "agent-refused",
+    facts.AgentUnhealthy: "agent-unhealthy",
+    facts.AgentHealthy: "agent-healthy",
+    facts.FrameworkJoined: "framework-subscribed",
+    facts.FrameworkTornDown: "framework-torn-down",
+    facts.OffersUnanswered: "framework-backed-off",
+    facts.RoleChanged: "role-changed",
+    Preempting: "preemption-begun",
+    facts.PreemptionEnded: "preemption-ended",
+}
+# Facts that are no events of their own: too many, or of no interest to people.
+OMITTED: Final = frozenset(
+    {
+        facts.OfferMade,
+        facts.OfferEnded,
+        facts.CallAnswered,
+        facts.UpdateHandled,
+        facts.UpdateAcknowledged,
+    }
+)
+# All kinds of events.
+KINDS: Final = tuple(
+    sorted(
+        {
+            *_FIXED.values(),
+            *(kind for kind, _ in _AGENT_LEFT.values()),
+            *(kind for kind, _ in _TASKS.values()),
+            "framework-disconnected",
+            "framework-removed",
+        }
+    )
+)
+
+
+def kind_of(what: Happening) -> str:
+    """Return the kind of an event."""
+    if isinstance(what, facts.TaskMoved):
+        return _TASKS[what.state][0]
+    if isinstance(what, facts.AgentLeft):
+        return _AGENT_LEFT[what.why][0]
+    if isinstance(what, facts.FrameworkLeft):
+        return f"framework-{what.why}"
+    return _FIXED[type(what)]
+
+
+def kinds_called(names: Iterable[str]) -> frozenset[str] | None:
+    """Return the kinds of these names, or with these first parts; None for no names: all.
+
+    Raises:
+        InvalidRequest: if there is no such kind.
+    """
+    found: set[str] = set()
+    for name in names:
+        called = {kind for kind in KINDS if kind == name or kind.startswith(f"{name}-")}
+        if not called:
+            raise InvalidRequest(
+                f"no kind of event is called {printable(name[:40])!r}; there are {', '.join(KINDS)}"
+            )
+        found |= called
+    return frozenset(found) or None
+
+
+def line_of(entry: Entry, epoch: int) -> pb.ClusterEvent:
+    """Return the event for readers, which share it: do not change it."""
+    made = entry.line
+    if not isinstance(made, pb.ClusterEvent):
+        what: Any = entry.what
+        made = entry.line = pb.ClusterEvent(
+            id=id_text(epoch, entry.number),
+            time_ms=entry.wall_ms,
+            kind=kind_of(what),
+            text=printable(_TEXTS[type(what)](what)),
+            agent_id=getattr(what, "agent_id", ""),
+            framework_id=getattr(what, "framework_id", ""),
+            task_id=getattr(what, "task_id", ""),
+            role=_role(entry),
+        )
+    return made
+
+
+def _role(entry: Entry) -> str:
+    role = getattr(entry.what, "role", "")
+    if isinstance(entry.what, facts.TaskMoved | facts.PreemptionEnded) and len(entry.roles) == 1:
+        return entry.roles[0]
+    return str(role)
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= MOST_QUOTED else f"{text[: MOST_QUOTED - 1]}…"
+
+
+def _because(text: str) -> str:
+    return f": {_quoted(text)}" if text else ""
+
+
+def _agent(what: Any) -> str:
+    return f"{what.agent_id} ({_quoted(what.hostname)})" if what.hostname else what.agent_id
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _term_began(what: TermBegan) -> str:
+    known = (
+        _count(what.agents, "agent"),
+        _count(what.frameworks, "framework"),
+        _count(what.tasks, "task"),
+    )
+    return f"Master {what.master_id} began to lead; it knows {', '.join(known)}"
+
+
+def _offers_lapsed(what: OffersLapsed) -> str:
+    parts = [
+        f"{_count(number, 'offer')} {verb}"
+        for number, verb in ((what.rescinded, "rescinded"), (what.expired, "expired"))
+        if number
+    ]
+    return f"Framework {what.framework_id}: {', '.join(parts)}"
+
+
+def _agent_joined(what: facts.AgentJoined) -> str:
+    tasks = f", with {_count(what.tasks, 'task')}" if what.tasks else ""
+    return f"Agent {_agent(what)} {_AGENT_JOINED[what.kind]}{tasks}"
+
+
+def _agent_left(what: facts.AgentLeft) -> str:
+    return f"Agent {_agent(what)} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
+
+
+def _agent_refused(what: facts.AgentRefused) -> str:
+    return f"Agent {_agent(what)} was refused{_because(what.message)}"
+
+
+def _framework_left(what: facts.FrameworkLeft) -> str:
+    verb = "disconnected" if what.why == "disconnected" else "was removed"
+    return f"Framework {what.framework_id} {verb}{_because(what.message)}"
+
+
+def _framework_joined(what: facts.FrameworkJoined) -> str:
+    roles = _quoted(", ".join(what.roles))
+    named = f"{what.framework_id} ({_quoted(what.name)})" if what.name else what.framework_id
+    return f"Framework {named} {_FRAMEWORK_JOINED[what.kind]} in {roles}"
+
+
+def _torn_down(what: facts.FrameworkTornDown) -> str:
+    left = f"; {_count(what.tasks, 'task')} are left" if what.tasks else ""
+    return f"An operator tore down framework {what.framework_id} ({_quoted(what.name)}){left}"
+
+
+def _backed_off(what: facts.OffersUnanswered) -> str:
+    return (
+        f"Framework {what.framework_id} left offers of agent {what.agent_id} unanswered for"
+        f" {what.kept_s:.0f} s: others come first for {what.back_off_s:.0f} s"
+    )
+
+
+def _task_moved(what: facts.TaskMoved) -> str:
+    place = f" on agent {what.agent_id}" if what.agent_id else ""
+    reason = "" if what.reason is Reason.NONE else f" [{what.reason.name}]"
+    said = _because(what.message)
+    return (
+        f"Task {what.task_id} of {what.framework_id} {_TASKS[what.state][1]}{place}{reason}{said}"
+    )
+
+
+def _role_changed(what: facts.RoleChanged) -> str:
+    forced = " by force" if what.forced else ""
+    before, after = _quoted(what.before or "default"), _quoted(what.after or "default")
+    return f"An operator changed role {what.role}{forced}: {before} to {after}"
+
+
+def _preemption_begun(what: Preempting) -> str:
+    lost = [_count(what.tasks, "task")] if what.tasks else []
+    lost += [_count(what.offers, "offer")] if what.offers else []
+    taken = " and ".join(lost) or "nothing"
+    return (
+        f"Preemption on agent {what.agent_id} for framework {what.framework_id} in role"
+        f" {what.role}: {taken} for {_quoted(what.room)}{_because(what.message)}"
+    )
+
+
+def _preemption_ended(what: facts.PreemptionEnded) -> str:
+    outcome = _PREEMPTED[what.outcome]
+    return f"The preempted task {what.task_id} of {what.framework_id} {outcome}"
+
+
+_TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
+    TermBegan: _term_began,
+    OffersLapsed: _offers_lapsed,
+    facts.AgentJoined: _agent_joined,
+    facts.AgentLeft: _agent_left,
+    facts.AgentOperated: lambda what: f"{_OPERATED.get(what.action, what.action)} {_agent(what)}",
+    facts.AgentDrained: lambda what: f"Agent {_agent(what)} is drained: no task is left",
+    facts.AgentRefused: _agent_refused,
+    facts.AgentUnhealthy: lambda what: (
+        f"Agent {_agent(what)} cannot launch tasks{_because(what.problems)}"
+    ),
+    facts.AgentHealthy: lambda what: f"Agent {_agent(what)} can launch tasks again",
+    facts.FrameworkJoined: _framework_joined,
+    facts.FrameworkLeft: _framework_left,
+    facts.FrameworkTornDown: _torn_down,
+    facts.OffersUnanswered: _backed_off,
+    facts.TaskMoved: _task_moved,
+    facts.RoleChanged: _role_changed,
+    Preempting: _preemption_begun,
+    facts.PreemptionEnded: _preemption_ended,
+}

@@ -1,0 +1,244 @@
+"""One reader of the journal: what it asked for, and its position.
+
+Rule: a reader gets only what its caller may view at that moment, and nothing after its credential
+has been revoked or has expired. It is told whenever events may be missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from croupier.master.caller import Caller
+from croupier.master.core.access_records import TokenId
+from croupier.master.journal.entry import Entry, id_text, may_view, parse_id
+from croupier.master.journal.lines import kind_of
+from croupier.master.services.visibility import Visibility
+from croupier.model.access import LOCAL_ADMIN
+from croupier.model.clock import Clock
+from croupier.model.errors import Unauthenticated, Unavailable
+
+if TYPE_CHECKING:
+    from croupier.master.term import Term
+
+# Most readers of one term, and of one principal.
+MOST_READERS: Final = 200
+MOST_OF_PRINCIPAL: Final = 40
+# Events that are looked at, and that are returned, at once: about 2 ms of work each.
+LOOKED_AT_ONCE: Final = 2_000
+RETURNED_AT_ONCE: Final = 250
+# A reader gets at most ten batches a second, and without events a sign of life.
+PAUSE_S: Final = 0.1
+HEARTBEAT_S: Final = 10.0
+# Interval between checks of the credential of a reader that waits.
+CHECK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader asks for.
+
+    Attributes:
+        since: the id of an event, to continue after it; empty: the past.
+        within_s: without `since`, only the past of this many seconds; None: all of it.
+        follow: whether to wait for further events.
+        limit: most events of the past: with `since` the first, else the latest; 0: all. With
+            `since` and `follow` it is not used.
+        kinds: None: all.
+    """
+
+    since: str = ""
+    within_s: float | None = None
+    follow: bool = False
+    limit: int = 0
+    kinds: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A batch for a reader.
+
+    Attributes:
+        last_id: the id of the last event that was looked at; see `WatchEventsResponse`.
+        reset: why events may be missing before these; empty if none is.
+    """
+
+    entries: tuple[Entry, ...]
+    last_id: str
+    reset: str = ""
+
+
+class Readers:
+    """The number of readers of a term."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return sum(self._of.values())
+
+    @contextmanager
+    def reading(self, caller: Caller) -> Iterator[None]:
+        """Count a reader while it reads.
+
+        Raises:
+            Unavailable: if there are too many.
+        """
+        name = caller.principal.name
+        mine = self._of.get(name, 0)
+        if len(self) >= MOST_READERS:
+            raise Unavailable(f"{MOST_READERS} readers watch events; the master accepts no more")
+        if name and mine >= MOST_OF_PRINCIPAL:
+            raise Unavailable(f"{name} watches events {mine} times; the master accepts no more")
+        self._of[name] = mine + 1
+        try:
+            yield
+        finally:
+            self._of[name] -= 1
+            if not self._of[name]:
+                del self._of[name]
+
+
+class Watch:
+    """A reader of the journal of one term."""
+
+    def __init__(self, term: Term, caller: Caller, wanted: Wanted, clock: Clock) -> None:
+        """Read from where `wanted` says.
+
+        Raises:
+            InvalidRequest: if `since` is no id of an event.
+        """
+        self._term, self._caller, self._wanted, self._clock = term, caller, wanted, clock
+        self._journal = journal = term.journal
+        self._reset = ""
+        # The number of the last event that was looked at, and of the last one of the past.
+        self._at, self._past_end = 0, journal.last
+        is_page = wanted.since and wanted.limit and not wanted.follow
+        self._left = wanted.limit if is_page else None
+        if wanted.since:
+            self._begin_after(*parse_id(wanted.since))
+        else:
+            self._begin_in_past()
+
+    async def batches(self) -> AsyncGenerator[Events, None]:
+        """Yield what the reader asked for; with `follow`, until the term ends.
+
+        An empty batch is a sign of life, or tells of a reset. The position of a reader that does
+        not take the next batch does not move.
+
+        Raises:
+            CroupierError: why the term has ended.
+            Unauthenticated: if the credential was revoked.
+            Unavailable: if the credential has expired.
+        """
+        while True:
+            check_credential(self._term, self._caller, self._clock)
+            found = self._next()
+            is_over = self._left == 0 or (not self._wanted.follow and self._at >= self._past_end)
+            if found.entries or found.reset or is_over:
+                yield found
+            if is_over:
+                return
+            if self._at >= self._journal.last:
+                if await self._wait():
+                    yield Events((), self._last_id)
+            else:
+                # The rest of the past, or of a burst.
+                await asyncio.sleep(0 if self._at < self._past_end else PAUSE_S)
+
+    async def _wait(self) -> bool:
+        """Wait for events; return whether it is time for a sign of life."""
+        begun = self._clock.now()
+        while self._journal.last <= self._at:
+            await self._journal.wait(self._at, CHECK_S)
+            check_credential(self._term, self._caller, self._clock)
+            if self._clock.now() - begun >= HEARTBEAT_S:
+                return True
+        rest_s = begun + PAUSE_S - self._clock.now()
+        if rest_s > 0:
+            await asyncio.sleep(rest_s)
+        return False
+
+    def _next(self) -> Events:
+        """Return the next events of those that are remembered."""
+        journal, wanted = self._journal, self._wanted
+        if self._at < journal.first - 1:
+            self._reset = self._reset or (
+                f"the reader was slower than the events: only the last {journal.kept} are"
+                " remembered"
+            )
+            self._at = journal.first - 1
+        end = journal.last if wanted.follow else self._past_end
+        end = min(end, self._at + LOOKED_AT_ONCE)
+        is_wanted = self._filter()
+        found: list[Entry] = []
+        most = RETURNED_AT_ONCE if self._left is None else min(RETURNED_AT_ONCE, self._left)
+        while self._at < end and len(found) < most:
+            self._at += 1
+            entry = journal.entry(self._at)
+            if is_wanted(entry):
+                found.append(entry)
+        if self._left is not None:
+            self._left -= len(found)
+        reset, self._reset = self._reset, ""
+        return Events(tuple(found), self._last_id, reset)
+
+    def _filter(self) -> Callable[[Entry], bool]:
+        kinds = self._wanted.kinds
+        visible = Visibility(self._term.driver.state, self._caller.principal)
+        if visible.has_all:
+            return lambda entry: kinds is None or kind_of(entry.what) in kinds
+        return lambda entry: (
+            (kinds is None or kind_of(entry.what) in kinds) and may_view(entry, visible)
+        )
+
+    def _begin_after(self, epoch: int, number: int) -> None:
+        journal = self._journal
+        self._at = number
+        if epoch != journal.epoch:
+            self._reset = "another term has begun since: events of earlier terms are forgotten"
+        elif number > journal.last:
+            self._reset = "there is no event of this id yet"
+        elif number < journal.first - 1:
+            self._reset = f"only the last {journal.kept} events are remembered"
+        if self._reset:
+            self._at = journal.first - 1
+
+    def _begin_in_past(self) -> None:
+        journal, wanted = self._journal, self._wanted
+        first = journal.first
+        if wanted.within_s is not None:
+            first = journal.first_within(max(0.0, wanted.within_s))
+        self._at = first - 1
+        if not wanted.limit:
+            return
+        is_wanted, left, number = self._filter(), wanted.limit, journal.last
+        while number >= first and left:
+            left -= is_wanted(journal.entry(number))
+            number -= 1
+        self._at = number
+
+    @property
+    def _last_id(self) -> str:
+        return id_text(self._journal.epoch, self._at)
+
+
+def check_credential(term: Term, caller: Caller, clock: Clock) -> None:
+    """Check that a stream of the caller may continue.
+
+    Raises:
+        CroupierError: why the term has ended.
+        Unauthenticated: if the caller's token was revoked.
+        Unavailable: if its credential has expired; a renewed one is accepted.
+    """
+    if term.journal.ended is not None:
+        raise term.journal.ended
+    # The local administrator's token is a file of the master.
+    is_stored = caller.is_token and caller.principal.name != LOCAL_ADMIN
+    if is_stored and term.driver.state.tokens.get(TokenId(caller.credential_id)) is None:
+        raise Unauthenticated("the token of this stream was revoked")
+    if caller.is_expired(clock.wall_ms()):
+        raise Unavailable("the credential has expired; connect again with a renewed one")
