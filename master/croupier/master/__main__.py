@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from croupier.master.backup.flags import AcceptedCopy, StoreFlags
 from croupier.master.config import MasterConfig
-from croupier.process.cli import make_app, run_app
+from croupier.process.cli import add_command, make_app, run_app
 from croupier.process.logging import configure_logging
 
 NAME = "croupier-master"
@@ -32,6 +37,55 @@ def main() -> None:
         configure_logging(config.log_format, config.log_level)
         return run_daemon(NAME, lambda stop: run_master(config, stop))
 
+    def backup(
+        *,
+        output: Path,
+        store: StoreFlags = StoreFlags(),  # noqa: B008 - frozen
+    ) -> None:
+        """Copy the store to a file, also while a master uses it.
+
+        The file has one commit of the store, whole and checksummed, and mode 0600: commands of
+        tasks are in it. `croupier-master restore` reads it.
+
+        Args:
+            output: File of the copy, which must not exist.
+            store: see above.
+        """
+        from croupier.master.backup.commands import back_up
+
+        print(back_up(store, output))
+
+    def restore(
+        *,
+        source: Annotated[Path, Parameter(name="--from")],
+        store: StoreFlags = StoreFlags(),  # noqa: B008 - frozen
+        recover: AcceptedCopy = "strict",
+        replace: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        """Make a copy the store of the masters, which must not run.
+
+        The copy is refused if it is damaged, of another cluster, or older than what is known of
+        the store that it replaces.
+
+        Args:
+            source: File that `croupier-master backup` made.
+            store: see above.
+            recover: strict: refuse a copy that is known to be old. old-store: accept it, and
+                give up what was committed after it.
+            replace: Replace the store that is there. A database is kept as PATH.replaced.
+            dry_run: Check everything and write nothing.
+        """
+        from croupier.master.backup.commands import restore as put_back
+
+        accepts_old = recover == "old-store"
+        for line in put_back(
+            store, source, accepts_old=accepts_old, replaces=replace, dry_run=dry_run
+        ):
+            print(line)
+
+    for command in (backup, restore):
+        add_command(app, command)
     sys.exit(run_app(app))
 
 

@@ -29,11 +29,38 @@ def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
 
     Without `reads_environment` only flags that name their variable read the environment.
     """
+    sources = _sources(name, reads_environment=reads_environment)
+    return App(name=name, help=text, version=croupier_version, config=sources)
+
+
+def add_command(app: App, command: Callable[..., object]) -> None:
+    """Add a command to a daemon's command line.
+
+    It reads the daemon's variables and section of the TOML file, and ignores settings there that
+    only the daemon has.
+    """
+    own = App(name=command.__name__, config=_sources(app.name[0], may_have_others=True))
+    own.default(command)
+    app.command(own)
+
+
+def _sources(
+    name: str, *, reads_environment: bool = True, may_have_others: bool = False
+) -> list[Any]:
+    """Return where values are read that no flag gives."""
     sources: list[Any] = [Env("CROUPIER_", command=False)] if reads_environment else []
     path = os.environ.get("CROUPIER_CONFIG")
     if path:
-        sources.append(Toml(path, must_exist=True, root_keys=[name], use_commands_as_keys=False))
-    return App(name=name, help=text, version=croupier_version, config=sources)
+        sources.append(
+            Toml(
+                path,
+                must_exist=True,
+                root_keys=[name],
+                use_commands_as_keys=False,
+                allow_unknown=may_have_others,
+            )
+        )
+    return sources
 
 
 def run_app(app: App, argv: Sequence[str] | None = None) -> int:

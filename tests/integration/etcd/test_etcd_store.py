@@ -19,7 +19,8 @@ from croupier.master.core.records import (
 )
 from croupier.master.etcd.client import CALL_S, EtcdClient
 from croupier.master.etcd.methods import RANGE, TXN, A, Method, Q
-from croupier.master.store.etcd import MAX_RECORDS, EtcdStore
+from croupier.master.store.etcd import EtcdStore
+from croupier.master.store.etcd_rows import MAX_RECORDS
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.integration.etcd.conftest import Masters

@@ -31,27 +31,25 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.store.checksums import Damaged, is_sealed, sealed, unsealed
+from croupier.master.store.checksums import Damaged, sealed
+from croupier.master.store.etcd_rows import (
+    FIRST_PAGE,
+    RESTORING,
+    SEALED_VERSION,
+    batches,
+    body_of,
+    opened,
+    page_after,
+    parts_of,
+    rows_of,
+)
 from croupier.master.store.records_json import SCHEMA_VERSION, NewerRecord, Row, decode, encode
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.process.logging import get_logger
 
-# etcd allows 128 operations and 1.5 MiB; a commit needs two operations besides its records.
-MAX_RECORDS: Final = 126
-MAX_BYTES: Final = 1_000_000
-# Larger bodies are compressed: control characters take six times their size in JSON, and etcd
-# limits the size of requests.
-COMPRESS_BYTES: Final = 64 * 1024
-# etcd counts all remaining keys for each page, so large pages are cheaper. The page size adapts to
-# the size of the records read so far, and shrinks if an answer would exceed the limit.
-FIRST_PAGE: Final = 64
-MOST_PAGE: Final = 5_000
-PAGE_BYTES: Final = 16 * 1024 * 1024
 COMMIT_S: Final = 10.0
 NAMED: Final = 3
-# Values have a checksum from this version on.
-SEALED_VERSION: Final = 3
 
 _log = get_logger("croupier.master.store")
 
@@ -106,7 +104,7 @@ class EtcdStore:
         if parts:
             rows = await self._staged(parts, revision)
             _log.warning("commit_finished", records=len(rows))
-            await self._write_staged(self._batches(rows), parts)
+            await self._write_staged(batches(self._keys, rows), parts)
         # There may also be parts of a commit that never became durable.
         await self._transact([*self._put_version(self._version), self._unstage()])
         registry = await self._read()
@@ -139,12 +137,12 @@ class EtcdStore:
         await self._write(list(rows.values()))
 
     async def _write(self, rows: Sequence[Row]) -> None:
-        batches = self._batches(rows)
-        if len(batches) == 1:
-            await self._transact(batches[0], is_commit=True)
-        elif batches:
+        transactions = batches(self._keys, rows)
+        if len(transactions) == 1:
+            await self._transact(transactions[0], is_commit=True)
+        elif transactions:
             parts = await self._stage(rows)
-            await self._write_staged(batches, parts)
+            await self._write_staged(transactions, parts)
 
     async def mark(self, position: StorePosition) -> None:
         """Do nothing: etcd stores nothing apart from the records."""
@@ -170,6 +168,11 @@ class EtcdStore:
 
     def _read_version(self, text: bytes) -> int:
         # Python refuses to read numbers of thousands of digits.
+        if text == RESTORING:
+            raise InvalidRequest(
+                f"the store /{self._keys.prefix} in etcd was not restored completely: run"
+                " croupier-master restore again"
+            )
         version = int(text) if text.isdigit() and len(text) < 100 else 0
         if version > SCHEMA_VERSION:
             raise InvalidRequest(
@@ -208,12 +211,12 @@ class EtcdStore:
                     raise InvalidRequest(str(error)) from error
                 page = max(1, page // 8)
                 continue
-            page = _page_after(answer)
+            page = page_after(answer)
             revision = revision or answer.header.revision
             for kv in answer.kvs:
                 kind, record_id = self._keys.record_of(kv.key)
                 try:
-                    registry.apply(decode(kind, _unpacked(self._unsealed(kv))))
+                    registry.apply(decode(kind, body_of(kv, self._version)))
                 except NewerRecord as error:
                     raise InvalidRequest(
                         f"the store /{self._keys.prefix} in etcd holds records of a newer release"
@@ -232,44 +235,9 @@ class EtcdStore:
             )
         return registry
 
-    def _unsealed(self, kv: pb.KeyValue) -> bytes:
-        """Return the value without its checksum; values of older versions may have none."""
-        if self._version < SEALED_VERSION and not is_sealed(kv.value):
-            return kv.value
-        return unsealed(kv.key, kv.value)
-
-    def _batches(self, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
-        """Return the operations that write `rows`, by transaction.
-
-        Raises:
-            Unavailable: if a record is too large.
-        """
-        batches: list[list[pb.RequestOp]] = []
-        room = 0
-        for row in rows:
-            operation, size = self._operation(row)
-            if size > MAX_BYTES:
-                raise Unavailable(
-                    f"etcd takes no {row.kind} of {size} bytes ({row.id[:80]}); {MAX_BYTES} is most"
-                )
-            if not batches or len(batches[-1]) == MAX_RECORDS or size > room:
-                batches.append([])
-                room = MAX_BYTES
-            batches[-1].append(operation)
-            room -= size
-        return batches
-
-    def _operation(self, row: Row) -> tuple[pb.RequestOp, int]:
-        key = self._keys.record(row.kind, row.id)
-        if row.body is None:
-            return op.delete(key), len(key)
-        value = sealed(key, _packed(row.body.encode()))
-        return op.put(key, value), len(key) + len(value)
-
     async def _stage(self, rows: Sequence[Row]) -> int:
         """Make a large commit durable; return the number of its parts."""
-        data = zlib.compress(json.dumps(rows).encode(), 1)
-        parts = [data[at : at + MAX_BYTES] for at in range(0, len(data), MAX_BYTES)]
+        parts = parts_of(rows)
         for number, part in enumerate(parts, 1):
             put, is_last = op.put(self._keys.part(number), part), number == len(parts)
             await self._transact([put], len(parts) if is_last else 0, is_commit=is_last)
@@ -284,16 +252,16 @@ class EtcdStore:
                 break
             data += answer.kvs[0].value
         try:
-            return [Row(*row) for row in json.loads(zlib.decompress(data))]
+            return rows_of(data)
         except (zlib.error, ValueError, TypeError) as error:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd holds a last commit, staged in"
                 f" {parts} parts, that cannot be read: {error}"
             ) from error
 
-    async def _write_staged(self, batches: Sequence[list[pb.RequestOp]], parts: int) -> None:
+    async def _write_staged(self, transactions: Sequence[list[pb.RequestOp]], parts: int) -> None:
         """Write the records of a staged commit; `head` holds `parts` until the last batch."""
-        *first, last = batches
+        *first, last = transactions
         for batch in first:
             await self._transact(batch, parts)
         await self._transact([*last, self._unstage()])
@@ -345,25 +313,10 @@ class EtcdStore:
         if head is None:
             return 0, 0
         try:
-            fields = json.loads(self._unsealed(head))
+            fields = json.loads(opened(head, self._version))
             return int(fields["parts"]), int(fields.get("commits", 0))
         except (Damaged, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
             raise InvalidRequest(
                 f"etcd holds {head.value[:80]!r} at {self._keys.head.decode()}, which is none of"
                 " ours: is the prefix another program's?"
             ) from error
-
-
-def _page_after(answer: pb.RangeResponse) -> int:
-    """Return the number of records to request next."""
-    mean = answer.ByteSize() // max(1, len(answer.kvs))
-    return min(max(1, PAGE_BYTES // max(1, mean)), MOST_PAGE)
-
-
-def _packed(body: bytes) -> bytes:
-    return zlib.compress(body, 1) if len(body) > COMPRESS_BYTES else body
-
-
-def _unpacked(value: bytes) -> bytes:
-    """Decompress what zlib made: it begins with an x, and JSON does not."""
-    return zlib.decompress(value) if value[:1] == b"x" else value

@@ -17,9 +17,10 @@ from typing import TypeVar
 
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.store import sqlite_table as table
+from croupier.master.store.lock import StoreLock
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
 from croupier.master.store.records_json import SCHEMA_VERSION, NewerRecord, decode, encode
-from croupier.master.store.sqlite_errors import is_damage, meaning
+from croupier.master.store.sqlite_errors import LOCKED, is_damage, meaning
 from croupier.master.store.sqlite_table import StoredRow
 from croupier.master.store.wal import damage
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """Records in the file at `path`; the master that has it open locks it.
+    """Records in the file at `path`; the master that has it open locks it, and others may read.
 
     Attributes:
         commits: the number of the last durable commit.
@@ -55,6 +56,9 @@ class SqliteStore:
         self._log_path = path.with_name(path.name + "-wal")
         self._thread = WriterThread("store")
         self._connection: sqlite3.Connection | None = None
+        self._lock = StoreLock(path)
+        # What SQLite counts when another process commits.
+        self._foreign_commits = 0
         # Device and inode of each open file.
         self._inodes: dict[Path, tuple[int, int]] = {}
         self._cluster = ""
@@ -88,8 +92,10 @@ class SqliteStore:
     def _load(self) -> Registry:
         try:
             marker = self._check_beside()
+            self._take_lock()
             registry = self._read(self._open())
             self._check_marker(marker, registry.master)
+            self._foreign_commits = table.foreign_commits(self._connected)
             self._inodes = {path: _inode(path) for path in (self._path, self._log_path)}
         except BaseException as error:
             self._close()
@@ -105,6 +111,15 @@ class SqliteStore:
             raise
         else:
             return registry
+
+    def _take_lock(self) -> None:
+        if self._path.parent.is_dir() and not self._lock.take():
+            raise self._unavailable(LOCKED)
+
+    @property
+    def _connected(self) -> sqlite3.Connection:
+        assert self._connection is not None, "load comes first"
+        return self._connection
 
     def _refusal(self, error: sqlite3.Error) -> InvalidRequest | Unavailable:
         if not self._path.parent.is_dir():
@@ -225,13 +240,14 @@ class SqliteStore:
             raise self._damaged(what) from None
 
     def _commit(self, records: Sequence[Record]) -> None:
-        assert self._connection is not None
+        connection = self._connected
         # The last record of a kind and id wins.
         rows = {(row.kind, row.id): row for row in map(encode, records)}
         commits = self.commits + 1
         try:
-            with table.transaction(self._connection):
-                table.write(self._connection, [*rows.values(), table.head(commits)])
+            with table.transaction(connection):
+                self._check_foreign_commits(connection)
+                table.write(connection, [*rows.values(), table.head(commits)])
         except sqlite3.Error as error:
             raise Unavailable(f"cannot write the store {self._path}: {meaning(error)}") from None
         # A commit to a file that was removed is not durable.
@@ -240,6 +256,18 @@ class SqliteStore:
         for record in records:
             if isinstance(record, MasterRecord):
                 self._mark_term(record)
+
+    def _check_foreign_commits(self, connection: sqlite3.Connection) -> None:
+        """Refuse to write over what another process has committed.
+
+        Raises:
+            Unavailable: if one has.
+        """
+        if table.foreign_commits(connection) != self._foreign_commits:
+            raise Unavailable(
+                f"another process has written to the store {self._path}, which only one master may"
+                " do: end it, and start the master again"
+            )
 
     def _mark_term(self, record: MasterRecord) -> None:
         """Name the cluster in the marker before the term becomes visible."""
@@ -272,6 +300,7 @@ class SqliteStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._lock.release()
 
 
 def _inode(path: Path) -> tuple[int, int]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+LOCKED: Final = "it is locked (is another master running with it?)"
+
 # Meanings by the prefix of the code's name.
 _WORDS: Final = {
     "SQLITE_READONLY": "the file, or its file system, is read-only",
     "SQLITE_FULL": "the disk is full",
-    "SQLITE_BUSY": "it is locked (is another master running with it?)",
-    "SQLITE_LOCKED": "it is locked (is another master running with it?)",
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
     "SQLITE_IOERR": "the disk fails",
     "SQLITE_CANTOPEN": "it cannot be opened",
     "SQLITE_PERM": "it must not be opened",

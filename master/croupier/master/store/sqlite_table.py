@@ -49,11 +49,21 @@ class StoredRow(NamedTuple):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Connect to the file at `path`; the connection locks it on first use."""
+    """Connect to the file at `path`; other processes can read it meanwhile."""
     # One thread uses the connection, but another may close it.
-    connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    return connection
+    return sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Connect to the existing file at `path` without ever writing to it."""
+    name = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(name, timeout=1.0, isolation_level=None, uri=True)
+
+
+def foreign_commits(connection: sqlite3.Connection) -> int:
+    """Return a number that changes when another connection commits to the file."""
+    found: int = connection.execute("PRAGMA data_version").fetchone()[0]
+    return found
 
 
 def read_header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
@@ -127,9 +137,21 @@ def head(commits: int) -> Row:
 
 def read(connection: sqlite3.Connection, version: int) -> list[StoredRow]:
     """Return all rows in the order of their first commit."""
+    return list(stream(connection, version))
+
+
+def stream(connection: sqlite3.Connection, version: int) -> Iterator[StoredRow]:
+    """Yield all rows in the order of their first commit."""
     columns = _COLUMNS if version < SEALED_VERSION else f"{_COLUMNS}, crc"
     query = f"SELECT {columns} FROM records ORDER BY rowid"  # noqa: S608 - constants of our own
-    return [StoredRow(*row) for row in connection.execute(query).fetchall()]
+    return (StoredRow(*row) for row in connection.execute(query))
+
+
+def one(connection: sqlite3.Connection, kind: str, row_id: str) -> StoredRow | None:
+    """Return the row of that kind and id, in a file of the present version."""
+    query = f"SELECT {_COLUMNS}, crc FROM records WHERE kind = ? AND id = ?"  # noqa: S608
+    found = connection.execute(query, (kind, row_id)).fetchone()
+    return None if found is None else StoredRow(*found)
 
 
 def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:

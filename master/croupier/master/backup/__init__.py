@@ -1,0 +1,1 @@
+"""Copies of a store: `croupier-master backup` makes one, and `croupier-master restore` reads it."""

@@ -1,0 +1,107 @@
+"""`croupier-master backup` and `croupier-master restore`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+from croupier.master.backup.copy_file import CopyHead, head_of, read_copy, write_copy
+from croupier.master.backup.flags import StoreFlags
+from croupier.master.backup.restored import Restored, Witness, restored
+from croupier.master.backup.source import sqlite_snapshot
+from croupier.master.backup.sqlite_target import (
+    check_free,
+    locked,
+    sqlite_witnesses,
+    write_sqlite,
+)
+from croupier.master.lineage import Names
+from croupier.net.version import croupier_version
+
+
+def back_up(flags: StoreFlags, output: Path) -> str:
+    """Copy the store to the file `output`, and return a line about it.
+
+    Raises:
+        CroupierError: if the store cannot be read, or the file cannot be written or exists.
+    """
+    output = output.expanduser()
+    if flags.store.etcd is not None:
+        from croupier.master.backup.etcd_commands import back_up_etcd
+
+        head, count = asyncio.run(back_up_etcd(flags, output, now_text()))
+        return _line(head, count, output)
+    path = flags.store.path
+    assert path is not None, "checked by the flags"
+    with sqlite_snapshot(path) as snapshot:
+        head = head_of(
+            snapshot.master,
+            snapshot.commits,
+            taken_at=now_text(),
+            version=snapshot.version,
+            release=croupier_version(),
+            kind="sqlite",
+        )
+        count = write_copy(output, head, snapshot.rows)
+    return _line(head, count, output)
+
+
+def restore(
+    flags: StoreFlags, source: Path, *, accepts_old: bool, replaces: bool, dry_run: bool
+) -> list[str]:
+    """Make the copy `source` the store, and return lines about what was done and what follows.
+
+    Raises:
+        CroupierError: if the copy is damaged, too old or of another cluster, if a master is
+            running, or if the store cannot be written.
+    """
+    copy = read_copy(source.expanduser())
+
+    def decide(witnesses: list[Witness]) -> Restored:
+        return restored(copy, witnesses, new_names(), accepts_old=accepts_old)
+
+    if flags.store.etcd is not None:
+        from croupier.master.backup.etcd_commands import restore_etcd
+
+        asyncio.run(restore_etcd(flags, decide, replaces=replaces, dry_run=dry_run))
+    else:
+        path = flags.store.path
+        assert path is not None, "checked by the flags"
+        with locked(path):
+            content = decide(sqlite_witnesses(path))
+            check_free(path, replaces=replaces)
+            if not dry_run:
+                write_sqlite(path, content, copy.head.cluster)
+    done = "would restore" if dry_run else "restored"
+    lines = [f"{done} {len(copy.records)} records to {flags.store}: {copy.head}"]
+    if not dry_run:
+        lines.append(_next_step(accepts_old))
+    return lines
+
+
+def _next_step(accepts_old: bool) -> str:
+    if accepts_old:
+        return (
+            "start the masters; tasks that were queued in the copy end as LOST, and agents"
+            " report the tasks that they run"
+        )
+    return (
+        "start the masters; if they say that the store is an old copy, restore again with"
+        " --recover old-store"
+    )
+
+
+def new_names() -> Names:
+    """Return random names for a new generation."""
+    return Names(secrets.token_hex(3), secrets.token_hex(32), secrets.token_hex(8))
+
+
+def now_text() -> str:
+    """Return the time in UTC, as `2026-11-23T00:42:42Z`."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _line(head: CopyHead, count: int, output: Path) -> str:
+    return f"copied {count} records to {output}: {head}"

@@ -1,0 +1,97 @@
+"""What is written when a copy is restored: the same records, or a new generation of the cluster.
+
+Agents remember the newest position of the store that a master sent them. A store that was restored
+from an older copy must not be continued as if nothing had happened since: see `lineage`. So a copy
+that a witness contradicts is refused, unless the operator accepts that it is old. Then the restored
+store begins a new generation, whose epoch is above all that agents can have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from croupier.master.backup.copy_file import Copy
+from croupier.master.core.events import Claim
+from croupier.master.core.records import MasterRecord, Record
+from croupier.master.lineage import Lineage, Names, next_record
+from croupier.model.errors import InvalidRequest
+from croupier.model.store_position import StorePosition
+
+# Without a witness nothing tells how many masters have led since the copy. More than so many is not
+# probable, and agents that have seen a later one are still refused.
+UNSEEN_EPOCHS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What is known of the store that the copy replaces.
+
+    Attributes:
+        name: where it was found.
+        position: a position that the cluster has reached.
+    """
+
+    name: str
+    cluster: str
+    position: StorePosition
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The content of the restored store.
+
+    Attributes:
+        position: of its last commit.
+    """
+
+    records: tuple[Record, ...]
+    position: StorePosition
+
+
+def restored(
+    copy: Copy, witnesses: Sequence[Witness], names: Names, *, accepts_old: bool
+) -> Restored:
+    """Return the store that `copy` becomes.
+
+    Args:
+        copy: a whole copy.
+        witnesses: what is known of the store that it replaces.
+        names: random names for a new generation.
+        accepts_old: whether the operator gives up what was committed after the copy.
+
+    Raises:
+        InvalidRequest: if the copy is of another cluster, or is older than a witness.
+    """
+    head, master = copy.head, copy.master
+    lineage = Lineage(master, lambda: head.commit)
+    for witness in witnesses:
+        if witness.cluster != head.cluster:
+            raise InvalidRequest(
+                f"the copy is of cluster {head.cluster}, and {witness.name} is of cluster"
+                f" {witness.cluster}: restore to another place, or move the files of that cluster"
+                " away"
+            )
+        if lineage.place(witness.position) is Claim.NEWER and not accepts_old:
+            raise InvalidRequest(
+                f"the copy is too old: it ends with commit {head.commit} of epoch {head.epoch}, and"
+                f" {witness.name} knows {witness.position}. Restore a newer copy, or give"
+                " --recover old-store, which gives up everything that was committed after it"
+            )
+    if not accepts_old:
+        position = StorePosition(head.generation, head.epoch, head.term, head.commit)
+        return Restored(copy.records, position)
+    record = next_record(master, head.commit, names, _given_up(copy, witnesses))
+    begun = record.terms[-1]
+    position = StorePosition(record.generation, record.epoch, begun.name, head.commit + 1)
+    others = (each for each in copy.records if not isinstance(each, MasterRecord))
+    return Restored((record, *others), position)
+
+
+def _given_up(copy: Copy, witnesses: Sequence[Witness]) -> StorePosition:
+    """Return the furthest position that agents may have seen."""
+    head = copy.head
+    if witnesses:
+        return max((each.position for each in witnesses), key=lambda position: position.rank)
+    return StorePosition(head.generation, head.epoch + UNSEEN_EPOCHS, "", head.commit)

@@ -1,0 +1,109 @@
+"""Rows as values of etcd: sealed with a checksum, and compressed if they are large."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from croupier.etcd.v3 import etcd_pb2 as pb
+from croupier.master.etcd import operations as op
+from croupier.master.etcd.keys import Keys
+from croupier.master.store.checksums import is_sealed, sealed, unsealed
+from croupier.master.store.records_json import Row
+from croupier.model.errors import Unavailable
+
+# etcd allows 128 operations and 1.5 MiB; a commit needs two operations besides its records.
+MAX_RECORDS: Final = 126
+MAX_BYTES: Final = 1_000_000
+# Larger bodies are compressed: control characters take six times their size in JSON, and etcd
+# limits the size of requests.
+COMPRESS_BYTES: Final = 64 * 1024
+# etcd counts all remaining keys for each page, so large pages are cheaper. The page size adapts to
+# the size of the records read so far, and shrinks if an answer would exceed the limit.
+FIRST_PAGE: Final = 64
+MOST_PAGE: Final = 5_000
+PAGE_BYTES: Final = 16 * 1024 * 1024
+# Values have a checksum from this version on.
+SEALED_VERSION: Final = 3
+# The value of `schema` while a copy is being restored. No master reads it as a version.
+RESTORING: Final = b"restoring"
+
+
+def page_after(answer: pb.RangeResponse) -> int:
+    """Return the number of records to request next."""
+    mean = answer.ByteSize() // max(1, len(answer.kvs))
+    return min(max(1, PAGE_BYTES // max(1, mean)), MOST_PAGE)
+
+
+def opened(kv: pb.KeyValue, version: int) -> bytes:
+    """Return the value without its checksum; values of older versions may have none.
+
+    Raises:
+        Damaged: if the checksum does not match.
+    """
+    if version < SEALED_VERSION and not is_sealed(kv.value):
+        return kv.value
+    return unsealed(kv.key, kv.value)
+
+
+def body_of(kv: pb.KeyValue, version: int) -> bytes:
+    """Return the body of the record that is stored as `kv`.
+
+    Raises:
+        Damaged: if the checksum does not match.
+        zlib.error: if it cannot be decompressed.
+    """
+    value = opened(kv, version)
+    # What zlib made begins with an x, and JSON does not.
+    return zlib.decompress(value) if value[:1] == b"x" else value
+
+
+def batches(keys: Keys, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
+    """Return the operations that write `rows`, by transaction.
+
+    Raises:
+        Unavailable: if a record is too large.
+    """
+    found: list[list[pb.RequestOp]] = []
+    room = 0
+    for row in rows:
+        operation, size = _operation(keys, row)
+        if size > MAX_BYTES:
+            raise Unavailable(
+                f"etcd takes no {row.kind} of {size} bytes ({row.id[:80]}); {MAX_BYTES} is most"
+            )
+        if not found or len(found[-1]) == MAX_RECORDS or size > room:
+            found.append([])
+            room = MAX_BYTES
+        found[-1].append(operation)
+        room -= size
+    return found
+
+
+def _operation(keys: Keys, row: Row) -> tuple[pb.RequestOp, int]:
+    key = keys.record(row.kind, row.id)
+    if row.body is None:
+        return op.delete(key), len(key)
+    value = sealed(key, _packed(row.body.encode()))
+    return op.put(key, value), len(key) + len(value)
+
+
+def _packed(body: bytes) -> bytes:
+    return zlib.compress(body, 1) if len(body) > COMPRESS_BYTES else body
+
+
+def parts_of(rows: Sequence[Row]) -> list[bytes]:
+    """Return the parts as which a large commit is staged."""
+    data = zlib.compress(json.dumps(rows).encode(), 1)
+    return [data[at : at + MAX_BYTES] for at in range(0, len(data), MAX_BYTES)]
+
+
+def rows_of(parts: bytes) -> list[Row]:
+    """Return the rows of a staged commit; `parts` are its parts, joined.
+
+    Raises:
+        zlib.error, ValueError, TypeError: if it cannot be read.
+    """
+    return [Row(*row) for row in json.loads(zlib.decompress(parts))]
