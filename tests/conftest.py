@@ -11,6 +11,7 @@ import pytest
 
 import croupier.net  # noqa: F401 - before gRPC, which it makes silent
 from tests.harness import agent_defaults  # noqa: F401 - sets the environment of agents
+from tests.harness.forked_start.popen import Forks
 from tests.harness.guards import COUNTS
 
 # Shells start background jobs with SIGINT ignored, and processes inherit that. `run.sh` runs most
@@ -24,8 +25,13 @@ CONFIG_HOME = tempfile.mkdtemp(prefix="croupier-test-config-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME
 
 
+FORKS = Forks()
+FORKS.install()
+
+
 def pytest_unconfigure() -> None:
-    """Remove the credentials of test clusters."""
+    """End the interpreter that is forked; remove the credentials of test clusters."""
+    FORKS.close()
     shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 
