@@ -33,9 +33,25 @@ from tests.harness.secured import secured_master
 
 PUBLIC, METRICS, LINK = Requirement.PUBLIC, Requirement.READ_METRICS, Requirement.OUTPUT_LINK
 # Every route of both daemons. A new route needs a line here, and a requirement.
-MASTER_ROUTES = {"/metrics": METRICS, "/healthz": PUBLIC, "/readyz": PUBLIC}
+DAEMON_ROUTES = {"/metrics": METRICS, "/healthz": PUBLIC, "/readyz": PUBLIC}
+PAGE_ROUTES = {"/": PUBLIC, "/web/{path}": PUBLIC}
+API_PATHS = (
+    "/api/v1/agents",
+    "/api/v1/agents/{agent_id}",
+    "/api/v1/frameworks",
+    "/api/v1/frameworks/{framework_id}",
+    "/api/v1/frameworks/{framework_id}/why",
+    "/api/v1/master",
+    "/api/v1/offers",
+    "/api/v1/roles",
+    "/api/v1/roles/{role}",
+    "/api/v1/tasks",
+    "/api/v1/tasks/{framework_id}/{task_id}",
+    "/api/v1/whoami",
+)
+MASTER_ROUTES = {**DAEMON_ROUTES, **PAGE_ROUTES, **dict.fromkeys(API_PATHS, Requirement.API)}
 AGENT_ROUTES = {
-    **MASTER_ROUTES,
+    **DAEMON_ROUTES,
     "/output/{framework_id}/{task_id}/{stream}": LINK,
     "/usage/{framework_id}/{task_id}": LINK,
     "/files/{framework_id}/{task_id}": LINK,
@@ -110,7 +126,7 @@ async def test_every_route_of_a_master_by_every_caller(tmp_path: Path) -> None:
             secured.admin.text: 200,
             file_token.text: 200,
         }
-        for path, requirement in MASTER_ROUTES.items():
+        for path, requirement in DAEMON_ROUTES.items():
             url = url_of(secured.master, path)
             for token, status in expected.items():
                 found = await get(url, token)
@@ -126,6 +142,31 @@ async def test_every_route_of_a_master_by_every_caller(tmp_path: Path) -> None:
     ] * 3
     assert [line["principal"] for line in refused][-2:] == ["client/plain", "agent/a1"]
     assert not any(token in str(lines) for token in expected if len(token) > 10)
+
+
+async def test_every_path_of_the_api_by_every_caller(tmp_path: Path) -> None:
+    async with secured_master(tmp_path, audit_log=tmp_path / "audit") as secured:
+        refused = {
+            "": 401,
+            "nonsense": 401,
+            make_token().text: 401,
+            secured.token_for("client/plain", expires_ms=1).text: 401,
+            # Nothing but joining is for the bearer of a join token.
+            secured.token_for("", TokenKind.JOIN).text: 403,
+        }
+        admitted = secured.token_for("client/plain").text
+        for path in API_PATHS:
+            url = url_of(secured.master, path.replace("{", "").replace("}", ""))
+            for token, status in refused.items():
+                assert await get(url, token) == status, (path, token)
+            assert await get(url, admitted) in (200, 404), path
+            for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"):
+                assert await get(url, admitted, method=method) == 405
+            assert await get(f"{url}?access_token={admitted}", admitted) == 400
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert {line["method"] for line in lines if line["result"] == "UNAUTHENTICATED"} == {
+        f"HTTP{path}" for path in API_PATHS
+    }
 
 
 async def test_a_follower_admits_certificates_of_clients_and_the_token_of_its_file(

@@ -129,7 +129,8 @@ class Master:
         own = collectors(leadership, started_s, most.metrics_roles, most.metrics_frameworks)
         for collector in (*own, *self._ha_backend.collectors):
             self._registry.register(collector)
-        self._http = LateHttpServer(partial(self._make_http, security, known_at))
+        make_http = partial(self._make_http, security, known_at, (operator, access))
+        self._http = LateHttpServer(make_http, "croupier.master.web.api")
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
         terms = Terms(
@@ -162,19 +163,29 @@ class Master:
             address = Address(known_at.host, address.port)
         return f"{'http' if self._tls is None else 'https'}://{address}"
 
-    def _make_http(self, security: Security, known_at: Address) -> HttpServer:
+    def _make_http(
+        self,
+        security: Security,
+        known_at: Address,
+        services: tuple[OperatorService, AccessService],
+    ) -> HttpServer:
         """Return the HTTP server, which does not listen yet."""
+        from croupier.master.web.api import HttpApi
+        from croupier.master.web.calls import handlers_of
         from croupier.process.http.server import HttpServer
 
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)
+        api = HttpApi(security.checks, handlers_of(*services))
         return HttpServer(
             self._registry,
             self._clock,
             self.leadership.unready_reason,
+            api.routes(),
             names=names,
             tls=None if self._tls is None else self._tls.latest,
-            guards=self._http_guards(security),
+            guards={**self._http_guards(security), **api.guards},
+            outer=(api.outer,),
         )
 
     def _http_guards(self, security: Security) -> dict[Requirement, Guard]:

@@ -57,7 +57,7 @@ class MetricsReaders:
         """
         call = Call(METHOD, Caller(host=presented.host), object=str(CLUSTER))
         try:
-            call.caller = await self._authenticator.authenticate(_presented(presented))
+            call.caller = await self._authenticator.authenticate(as_presented(presented))
             self._check_permission(call.caller)
         except (Unauthenticated, PermissionDenied) as error:
             result = STATUS[_kind_of(error)].name
@@ -82,7 +82,8 @@ def _kind_of(error: Unauthenticated | PermissionDenied) -> type[CroupierError]:
     return Unauthenticated if isinstance(error, Unauthenticated) else PermissionDenied
 
 
-def _presented(presented: HttpCredential) -> Presented:
+def as_presented(presented: HttpCredential) -> Presented:
+    """Return what an HTTP request presents, as the authenticator takes it."""
     token, der = presented.token, presented.certificate
     return Presented(
         presented.host,

@@ -28,6 +28,16 @@ class Caller(TypedDict):
     is_auth_on: bool
 
 
+class CallerAndActions(Caller):
+    """The caller, and what it may do.
+
+    Attributes:
+        may: actions that it may do on some object; the owner of a framework may do more with that.
+    """
+
+    may: list[str]
+
+
 class Group(TypedDict):
     """Principals with the same permissions."""
 

@@ -27,6 +27,8 @@ from croupier.process.logging import get_logger
 # Refused connections that stay open for a round, so that their answer arrives.
 MOST_REFUSED: Final = 64
 RETRY_AFTER_S: Final = 5
+# The longest that a connection stays open after the answer to a request that was too large.
+STOPPED_S: Final = 2.0
 
 # The place of `tcpi_bytes_acked` in `struct tcp_info` of linux/tcp.h.
 _ACKNOWLEDGED_AT: Final = 120
@@ -58,7 +60,8 @@ class HttpLimits:
         idle_s: the longest that a connection may be idle after a request.
         write_s: time over which the rate of a peer that leaves much unread is measured.
         least_rate: bytes that such a peer must read each second.
-        most_received: bytes of a request, and bytes received while it is answered.
+        most_received: bytes of a request, and bytes received while it is answered; no more is
+            read of a larger request, which gets 413.
         sweep_s: time between two checks of all connections.
     """
 
@@ -198,7 +201,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._inner, self._limits, self._on_lost = inner, limits, on_lost
         self._transport: asyncio.Transport | None = None
-        self._is_handled = self._has_served = self._has_begun = False
+        self._is_handled = self._has_served = self._has_begun = self._is_stopped = False
         self._rounds = self._received = 0
         # Rounds in which the peer has left something unread, and what it had read before them.
         self._unread_rounds = self._read_before = 0
@@ -228,6 +231,8 @@ class Connection(asyncio.Protocol):
         waits = not self._is_handled and not unread
         is_idle = self._has_served and not self._has_begun
         longest = self._limits.idle_s if is_idle else self._limits.request_s
+        if self._is_stopped:
+            longest = STOPPED_S
         if (unread and self._is_slow(self._transport)) or (
             waits and self._is_over(self._rounds, longest)
         ):
@@ -245,6 +250,13 @@ class Connection(asyncio.Protocol):
             return False
         self._unread_rounds = 0
         return read - self._read_before < limits.least_rate * limits.write_s
+
+    def stop_reading(self) -> None:
+        """Read no more: the request is too large, and its answer says so before the end."""
+        if self._transport is not None and not self._is_stopped:
+            self._is_stopped = True
+            # The peer's system keeps what it sends; an end with unread data would drop the answer.
+            self._transport.pause_reading()
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -275,8 +287,10 @@ class Connection(asyncio.Protocol):
             self._has_begun, self._rounds = True, 0
         self._received += len(data)
         if self._received > self._limits.most_received:
-            self.abort()
-            return
+            if self._is_handled or self._is_stopped:
+                self.abort()
+                return
+            self.stop_reading()
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:

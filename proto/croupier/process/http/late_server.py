@@ -31,9 +31,9 @@ class LateHttpServer:
         server: the server; None until it is loaded.
     """
 
-    def __init__(self, make: Callable[[], HttpServer]) -> None:
-        """Call `make` once, after the first connection has arrived."""
-        self._make = make
+    def __init__(self, make: Callable[[], HttpServer], *modules: str) -> None:
+        """Call `make` once, after the first connection has arrived, and `modules` are loaded."""
+        self._make, self._modules = make, (*modules, "croupier.process.http.server")
         self._listening: Listening | None = None
         self.server: HttpServer | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -63,7 +63,8 @@ class LateHttpServer:
         while True:
             try:
                 # The daemon goes on meanwhile.
-                await asyncio.to_thread(import_module, "croupier.process.http.server")
+                for module in self._modules:
+                    await asyncio.to_thread(import_module, module)
                 self.server = self._make()
                 break
             except (OSError, ImportError) as error:

@@ -39,6 +39,7 @@ SHUTDOWN_S = 1.0
 # Seconds for which the rest of a request is read after its answer.
 LINGERING_S = 2.0
 MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
+TOO_LARGE = "the body is too large\n"
 NOT_A_PATH = "the request's target must be a path\n"
 
 
@@ -139,6 +140,10 @@ class HttpServer:
                 return web.Response(text=MISDIRECTED, status=421)
             if has_credential_in_url(request):
                 return web.Response(text=IN_URL, status=400)
+            if (request.content_length or 0) > self._limits.most_received:
+                if connection is not None:
+                    connection.stop_reading()
+                return web.Response(text=TOO_LARGE, status=413)
             try:
                 await self.routes.check(request)
             except CroupierError as error:

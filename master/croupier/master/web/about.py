@@ -1,0 +1,33 @@
+"""The caller, and the master."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from croupier.api.masters import MasterState, master_view
+from croupier.api.policy import CallerAndActions, caller_view
+from croupier.master.web.table import ApiRoute, Asked
+from croupier.model.access import Action
+from croupier.v1 import access_pb2, operator_pb2
+
+
+async def _who_am_i(asked: Asked) -> CallerAndActions:
+    answer = await asked.ask("WhoAmI", access_pb2.WhoAmIRequest())
+    known = asked.calls.permissions
+    may = [each.value for each in Action if known is not None and known.allows_somewhere(each)]
+    return {**caller_view(answer), "may": may}
+
+
+async def _master(asked: Asked) -> MasterState:
+    return master_view(await asked.ask("GetMaster", operator_pb2.GetMasterRequest()))
+
+
+ROUTES: Final = (
+    ApiRoute("/whoami", _who_am_i, "Return the caller and what it may do.", CallerAndActions),
+    ApiRoute(
+        "/master",
+        _master,
+        "Return the master, also one that follows, and the totals of the cluster.",
+        MasterState,
+    ),
+)

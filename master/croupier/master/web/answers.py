@@ -1,0 +1,115 @@
+"""Answers: JSON with an entity tag, compressed; one answer serves many equal requests.
+
+Rule: what many pages ask for at the same time is computed once, for each caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from aiohttp import web
+
+# Smaller bodies fit into one packet.
+COMPRESSED_FROM: Final = 1_400
+MOST_SHARED: Final = 256
+MOST_SHARED_BYTES: Final = 16 * 1024 * 1024
+_VARY: Final = "Authorization, Accept-Encoding"
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of an answer.
+
+    Attributes:
+        data: JSON.
+        compressed: the same with gzip; None if it is too small for that.
+        tag: identifies its content.
+    """
+
+    data: bytes
+    compressed: bytes | None
+    tag: str
+
+    @classmethod
+    async def of(cls, data: bytes) -> Body:
+        """Return the body that holds `data`."""
+        tag = f'"{blake2b(data, digest_size=12).hexdigest()}"'
+        compressed = None
+        if len(data) >= COMPRESSED_FROM:
+            # Without the interpreter's lock.
+            compressed = await asyncio.to_thread(gzip.compress, data, 3, mtime=0)
+        return cls(data, compressed, tag)
+
+
+def encoded(value: Any) -> bytes:
+    """Return a JSON value as compact text."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def answer(request: web.Request, body: Body) -> web.Response:
+    """Return the answer with a body, or that the caller has it already."""
+    # Browsers ask each time whether what they have is current.
+    headers = {"ETag": body.tag, "Cache-Control": "private, no-cache", "Vary": _VARY}
+    if has_tag(request, body.tag):
+        return web.Response(status=304, headers=headers)
+    data = body.data
+    if body.compressed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
+        data = body.compressed
+        headers["Content-Encoding"] = "gzip"
+    return web.Response(body=data, headers=headers, content_type="application/json")
+
+
+def has_tag(request: web.Request, tag: str) -> bool:
+    """Return whether the caller has the version `tag`, by the header If-None-Match."""
+    given = [each.strip() for each in request.headers.get("If-None-Match", "").split(",")]
+    return given == ["*"] or tag in (each.removeprefix("W/") for each in given)
+
+
+class SharedAnswers:
+    """Answers that were made lately, or are being made."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, asyncio.Task[Body]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]], for_s: float) -> Body:
+        """Return the answer of this key, which is at most `for_s` old; `make` makes a new one.
+
+        Raises:
+            Exception: as `make`; an error is not kept.
+        """
+        known = self._made.get(key)
+        if known is None:
+            known = asyncio.create_task(self._make(key, make, for_s))
+            if len(self._made) < MOST_SHARED:
+                self._made[key] = known
+        # Others may wait for it, too.
+        return await asyncio.shield(known)
+
+    async def _make(
+        self, key: Hashable, make: Callable[[], Awaitable[bytes]], for_s: float
+    ) -> Body:
+        body: Body | None = None
+        try:
+            body = await Body.of(await make())
+            return body
+        finally:
+            size = 0 if body is None else len(body.data) + len(body.compressed or b"")
+            if size == 0 or self._bytes + size > MOST_SHARED_BYTES:
+                self._made.pop(key, None)
+            else:
+                self._bytes += size
+                asyncio.get_running_loop().call_later(for_s, self._drop, key, size)
+
+    def _drop(self, key: Hashable, size: int) -> None:
+        self._bytes -= size
+        self._made.pop(key, None)

@@ -1,0 +1,150 @@
+"""The HTTP API and the page, as routes of the master's HTTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from croupier.master.services.checks import Checks
+from croupier.master.web.answers import Body, SharedAnswers, answer, encoded
+from croupier.master.web.bodies import check_sender, check_size, read_body
+from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls
+from croupier.master.web.errors import error_answer, plain_error
+from croupier.master.web.parameters import read_query
+from croupier.master.web.routes import ROUTES
+from croupier.master.web.static_files import PAGE_HEADERS, StaticFiles
+from croupier.master.web.table import PREFIX, ApiRoute, Asked
+from croupier.model.errors import CroupierError, NotLeader
+from croupier.process.http.routes import Guard, Handler, Requirement, Route
+
+# Of every answer of the API, which is never shown as a page.
+API_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+# Returns the URL of the leader's HTTP server, for a caller that this master redirects.
+FindLeader = Callable[[web.Request, NotLeader], Awaitable[str]]
+
+
+async def _unknown(_: web.Request, __: NotLeader) -> str:
+    return ""
+
+
+class _RefusedError(Exception):
+    """A guard has refused a request."""
+
+    def __init__(self, error: CroupierError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class HttpApi:
+    """The API and the page of one master."""
+
+    def __init__(
+        self, checks: Checks, handlers: Handlers, find_leader: FindLeader = _unknown
+    ) -> None:
+        """Answer by `handlers`, calls of gRPC, after `checks`."""
+        self._gate = HttpGate(checks, handlers)
+        self._find_leader = find_leader
+        self._shared = SharedAnswers()
+        self._files = StaticFiles()
+
+    @property
+    def guards(self) -> dict[Requirement, Guard]:
+        """The guards of what its routes require."""
+        return {Requirement.API: self._guard}
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return all routes."""
+        api = (
+            Route(PREFIX + each.path, self._served(each), Requirement.API, each.method)
+            for each in ROUTES
+        )
+        return (*self._files.routes(), *api)
+
+    @web.middleware
+    async def outer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer errors of the API in JSON, and add headers."""
+        is_api = request.path.startswith(f"{PREFIX}/")
+        try:
+            found = await handler(request)
+        except (CroupierError, _RefusedError) as error:
+            found = await self._refusal(
+                request, error.error if isinstance(error, _RefusedError) else error
+            )
+        except web.HTTPException as error:
+            if not is_api:
+                error.headers.update(PAGE_HEADERS)
+                raise
+            found = plain_error(error.status, error.reason)
+            if "Allow" in error.headers:
+                found.headers["Allow"] = error.headers["Allow"]
+        if is_api and not found.prepared:
+            if found.status >= 400 and isinstance(found, web.Response):
+                found = _in_json(found)
+            found.headers.update(API_HEADERS)
+            found.headers.setdefault("Cache-Control", "no-store")
+        return found
+
+    async def _refusal(self, request: web.Request, error: CroupierError) -> web.Response:
+        leader_http = ""
+        if isinstance(error, NotLeader):
+            leader_http = await self._find_leader(request, error)
+        return error_answer(error, leader_http)
+
+    async def _guard(self, request: web.Request) -> None:
+        try:
+            await self._gate.guard(request)
+        except CroupierError as error:
+            raise _RefusedError(error) from None
+
+    def _served(self, route: ApiRoute) -> Handler:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            calls = current_calls()
+            asked = await _asked(route, request, calls)
+            if route.shared_s:
+                key = (calls.caller.principal, request.path_qs)
+
+                async def make() -> bytes:
+                    return _data(await route.handler(asked))
+
+                body = await self._shared.get(key, make, route.shared_s)
+            else:
+                found = await route.handler(asked)
+                if isinstance(found, web.StreamResponse):
+                    return found
+                body = await Body.of(_data(found))
+            calls.answered(len(body.data))
+            return answer(request, body)
+
+        return serve
+
+
+async def _asked(route: ApiRoute, request: web.Request, calls: Calls) -> Asked:
+    """Return the checked request.
+
+    Raises:
+        CroupierError: if it is refused.
+    """
+    check_size(request)
+    if route.method == "POST":
+        check_sender(request)
+    query = read_query(route.query, request.query)
+    body = {} if route.body is None else await read_body(request, route.body)
+    return Asked(request, calls, dict(request.match_info), query, body)
+
+
+def _data(found: Any) -> bytes:
+    return found if isinstance(found, bytes) else encoded(found)
+
+
+def _in_json(found: web.Response) -> web.Response:
+    """Return the answer of a guard of the server itself, in JSON."""
+    if found.content_type == "application/json":
+        return found
+    return plain_error(found.status, (found.text or found.reason).strip())

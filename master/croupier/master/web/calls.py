@@ -1,0 +1,158 @@
+"""Calls of gRPC's services, made for an HTTP request by its caller.
+
+Each call passes the checks that the gate makes of calls by gRPC: what it requires, its objects,
+and its audit line. The caller is authenticated, and its rate is checked, once for the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import grpc
+from aiohttp import web
+
+from croupier.master.caller import Call, Caller, begin_call
+from croupier.master.metrics_readers import as_presented
+from croupier.master.rate_limits import Usage
+from croupier.master.services.checks import Checks, status_of
+from croupier.master.services.requirements import REQUIREMENTS
+from croupier.master.services.stream import Context
+from croupier.model.access import Permissions
+from croupier.model.errors import CroupierError
+from croupier.process.http.credentials import credential_of
+from croupier.v1 import access_pb2, operator_pb2
+
+_PACKAGE: Final = "/croupier.v1."
+OPERATOR: Final = operator_pb2.DESCRIPTOR.services_by_name["OperatorService"]
+ACCESS: Final = access_pb2.DESCRIPTOR.services_by_name["AccessService"]
+Handlers = Mapping[str, Callable[[Any, Context], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """What handlers ask of the context of a call."""
+
+    host: str
+
+    def peer(self) -> str:
+        """Return where the call comes from, as gRPC writes it."""
+        return f"http:{self.host}"
+
+
+def handlers_of(operator: object, access: object) -> dict[str, Callable[[Any, Context], Any]]:
+    """Return the handlers of two services by their names, such as `ListTasks`.
+
+    They raise what `unary` makes a status of gRPC.
+    """
+    found: dict[str, Callable[[Any, Context], Any]] = {}
+    for service, described in ((operator, OPERATOR), (access, ACCESS)):
+        for method in described.methods:
+            handler: Any = inspect.unwrap(getattr(type(service), method.name))
+            found[method.name] = handler.__get__(service)
+    return found
+
+
+def full_name(method: str) -> str:
+    """Return the full name of a method, such as `/croupier.v1.OperatorService/ListTasks`."""
+    service = OPERATOR if method in OPERATOR.methods_by_name else ACCESS
+    return f"{_PACKAGE}{service.name}/{method}"
+
+
+class Calls:
+    """The calls of one HTTP request.
+
+    Attributes:
+        caller: who makes them.
+    """
+
+    def __init__(
+        self, checks: Checks, handlers: Handlers, caller: Caller, usage: Usage | None
+    ) -> None:
+        self.caller = caller
+        self._checks, self._handlers, self._usage = checks, handlers, usage
+
+    @property
+    def permissions(self) -> Permissions | None:
+        """What the caller may do; None while this master follows."""
+        return self._checks.permissions(self.caller.principal)
+
+    async def ask(self, method: str, request: Any) -> Any:
+        """Call a unary method, such as `ListTasks`, and return its answer.
+
+        Raises:
+            CroupierError: if it is refused.
+        """
+        with self._checked(method, request) as context:
+            return await self._handlers[method](request, context)
+
+    async def stream(self, method: str, request: Any) -> AsyncIterator[Any]:
+        """Call a method that answers with a stream, and yield its answers; raises as `ask`."""
+        with self._checked(method, request) as context:
+            async with aclosing(self._handlers[method](request, context)) as answers:
+                async for answer in answers:
+                    yield answer
+
+    def answered(self, size: int) -> None:
+        """Count an answer of `size` bytes."""
+        if self._usage is not None:
+            self._checks.limiter.answered(self._usage, size)
+
+    @contextmanager
+    def _checked(self, method: str, request: Any) -> Iterator[Context]:
+        call = Call(full_name(method), self.caller, size=request.ByteSize())
+        requirement, result = REQUIREMENTS.get(call.method), grpc.StatusCode.UNKNOWN.name
+        try:
+            self._checks.require(call, requirement, request)
+            begin_call(call)
+            yield cast("Context", _Peer(self.caller.host))
+            result = grpc.StatusCode.OK.name
+        except CroupierError as error:
+            result = status_of(error).name
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            result = grpc.StatusCode.CANCELLED.name
+            raise
+        finally:
+            if self._usage is not None:
+                self._checks.limiter.read(self._usage, call.read_s)
+            self._checks.ended(call, requirement, result)
+
+
+_calls: ContextVar[Calls] = ContextVar("croupier_http_calls")
+
+
+def current_calls() -> Calls:
+    """Return the calls of the request that this task handles, which has passed the guard."""
+    return _calls.get()
+
+
+class HttpGate:
+    """Admits HTTP requests to the API, as the gate admits calls by gRPC."""
+
+    def __init__(self, checks: Checks, handlers: Handlers) -> None:
+        self._checks, self._handlers = checks, handlers
+
+    async def guard(self, request: web.Request) -> None:
+        """Authenticate the caller of a request, and check its rate.
+
+        Raises:
+            CroupierError: if it is refused.
+        """
+        resource = request.match_info.route.resource
+        call = Call(f"HTTP{'' if resource is None else resource.canonical}")
+        host = request.remote or ""
+        try:
+            await self._checks.authenticate(
+                call, host, lambda: as_presented(credential_of(request))
+            )
+            usage = await self._checks.admit(call)
+        except CroupierError as error:
+            self._checks.ended(call, None, status_of(error).name)
+            raise
+        _calls.set(Calls(self._checks, self._handlers, call.caller, usage))

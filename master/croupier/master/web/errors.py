@@ -1,0 +1,91 @@
+"""Errors of the HTTP API: `{"error": {"code": "not-found", "message": "..."}}`."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from aiohttp import web
+
+from croupier.master.rate_limits import RateExceeded
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    FailedOver,
+    InvalidRequest,
+    NotFound,
+    NotLeader,
+    PermissionDenied,
+    ProtocolViolation,
+    Removed,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+    shortened,
+)
+from croupier.process.http.connections import RETRY_AFTER_S
+from croupier.process.http.routes import Requirement
+
+
+class TooLarge(InvalidRequest):
+    """The body of a request is too large."""
+
+
+class Forbidden(PermissionDenied):
+    """A request that a page of another site may have caused."""
+
+
+# The first that matches; the code of a status that is not among them is in `_CODES`.
+_KINDS: Final[tuple[tuple[type[CroupierError], int, str], ...]] = (
+    (TooLarge, 413, "too-large"),
+    (InvalidRequest, 400, "invalid"),
+    (ProtocolViolation, 400, "invalid"),
+    (Unauthenticated, 401, "unauthenticated"),
+    (PermissionDenied, 403, "permission-denied"),
+    (NotFound, 404, "not-found"),
+    (Conflict, 409, "conflict"),
+    (FailedOver, 409, "conflict"),
+    (Removed, 409, "conflict"),
+    (RateExceeded, 429, "too-many-requests"),
+    (TooSlow, 429, "too-many-requests"),
+    (NotLeader, 503, "not-leader"),
+    (Unavailable, 503, "unavailable"),
+)
+_CODES: Final = {
+    400: "invalid",
+    401: "unauthenticated",
+    403: "permission-denied",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "too-large",
+    421: "misdirected",
+    500: "internal",
+    503: "unavailable",
+}
+STATUSES: Final = (400, 401, 403, 404, 409, 413, 429, 503)
+
+
+def error_answer(error: CroupierError, leader_http: str = "") -> web.Response:
+    """Return the answer to a request that fails with `error`; `leader_http` is the leader's URL."""
+    kinds = ((status, code) for kind, status, code in _KINDS if isinstance(error, kind))
+    status, code = next(kinds, (500, "internal"))
+    more: dict[str, str | None] = {}
+    if isinstance(error, NotLeader):
+        more = {"leader": error.leader or None, "leader_http": leader_http or None}
+    # The text may quote all of the request.
+    return _answer(status, code, str(shortened(error)), more)
+
+
+def plain_error(status: int, message: str) -> web.Response:
+    """Return the answer with a status and a message."""
+    return _answer(status, _CODES.get(status, "error"), message, {})
+
+
+def _answer(status: int, code: str, message: str, more: dict[str, str | None]) -> web.Response:
+    headers: dict[str, str] = {}
+    if status in (401, 403):
+        headers["WWW-Authenticate"] = Requirement.API.challenge
+    if status in (429, 503):
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    body = json.dumps({"error": {"code": code, "message": message, **more}})
+    return web.Response(text=body, status=status, headers=headers, content_type="application/json")

@@ -1,0 +1,124 @@
+"""Lists, page by page: `{"items": [...], "next": TOKEN}`.
+
+Rule: items are made in slices of a few milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from croupier.api.agents import agent_view
+from croupier.api.frameworks import framework_view
+from croupier.api.pages import AgentPage, FrameworkPage, OfferPage, RolePage, TaskPage
+from croupier.api.roles import role_view
+from croupier.api.tasks import offer_view, task_view
+from croupier.master.web.answers import encoded
+from croupier.master.web.parameters import Parameter, flag, integer
+from croupier.master.web.table import ApiRoute, Asked
+from croupier.process.time_slice import TimeSlice
+from croupier.v1 import operator_pb2 as pb
+
+SHARED_S: Final = 1.0
+_PAGING: Final = (
+    integer("limit", "most items of the page", 1, 1_000, 100),
+    Parameter("page", "`next` of the page before; absent: the first page"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of objects that the master lists.
+
+    Attributes:
+        name: `agents`: the field of the answer to `ListAgents`, and the path.
+        request: the class of the call's request.
+        view: returns the JSON object of a message.
+    """
+
+    name: str
+    request: Callable[..., Any]
+    view: Callable[[Any], Any]
+
+    @property
+    def method(self) -> str:
+        """The call that lists it."""
+        return f"List{self.name.capitalize()}"
+
+    async def page(self, asked: Asked, **fields: Any) -> tuple[list[Any], str]:
+        """Return the messages of a page, and the token of the next; raises as `Calls.ask`."""
+        answer = await asked.ask(self.method, self.request(**fields))
+        return list(getattr(answer, self.name)), answer.next_page_token
+
+    async def listed(self, asked: Asked, **fields: Any) -> bytes:
+        """Return the page that a request asks for, as JSON; raises as `Calls.ask`."""
+        query = asked.query
+        found, token = await self.page(
+            asked, page_size=query["limit"], page_token=query["page"], **fields
+        )
+        items = await made(map(self.view, found))
+        return b'{"items":[%b],"next":%b}' % (b",".join(items), encoded(token or None))
+
+
+AGENTS: Final = Kind("agents", pb.ListAgentsRequest, agent_view)
+FRAMEWORKS: Final = Kind("frameworks", pb.ListFrameworksRequest, framework_view)
+OFFERS: Final = Kind("offers", pb.ListOffersRequest, offer_view)
+ROLES: Final = Kind("roles", pb.ListRolesRequest, role_view)
+TASKS: Final = Kind("tasks", pb.ListTasksRequest, task_view)
+
+
+async def made(views: Iterable[Any]) -> list[bytes]:
+    """Return objects as JSON, made in slices."""
+    items: list[bytes] = []
+    held = TimeSlice()
+    for view in views:
+        items.append(encoded(view))
+        if held.is_over:
+            await held.give_way()
+    return items
+
+
+async def _agents(asked: Asked) -> bytes:
+    return await AGENTS.listed(asked)
+
+
+async def _frameworks(asked: Asked) -> bytes:
+    return await FRAMEWORKS.listed(asked)
+
+
+async def _offers(asked: Asked) -> bytes:
+    return await OFFERS.listed(asked)
+
+
+async def _roles(asked: Asked) -> bytes:
+    return await ROLES.listed(asked)
+
+
+async def _tasks(asked: Asked) -> bytes:
+    query = asked.query
+    return await TASKS.listed(
+        asked, framework_id=query["framework"], with_commands=query["commands"]
+    )
+
+
+ROUTES: Final = (
+    ApiRoute("/agents", _agents, "List agents.", AgentPage, _PAGING, shared_s=SHARED_S),
+    ApiRoute(
+        "/frameworks", _frameworks, "List frameworks.", FrameworkPage, _PAGING, shared_s=SHARED_S
+    ),
+    ApiRoute("/offers", _offers, "List outstanding offers.", OfferPage, _PAGING, shared_s=SHARED_S),
+    ApiRoute("/roles", _roles, "List roles, parents first.", RolePage, _PAGING, shared_s=SHARED_S),
+    ApiRoute(
+        "/tasks",
+        _tasks,
+        "List tasks, also those that ended lately.",
+        TaskPage,
+        (
+            *_PAGING,
+            Parameter("framework", "only tasks of the framework of this id"),
+            flag("commands", "with their commands, labels and isolation"),
+        ),
+        shared_s=SHARED_S,
+    ),
+)

@@ -1,0 +1,115 @@
+"""Single objects, and why a framework gets no more offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from croupier.api.agents import Agent, agent_view
+from croupier.api.explanation import Explanation, explanation_view
+from croupier.api.frameworks import Framework, framework_view
+from croupier.api.roles import Role, role_view
+from croupier.api.tasks import Task, task_view
+from croupier.master.web.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind
+from croupier.master.web.parameters import Parameter
+from croupier.master.web.table import ApiRoute, Asked
+from croupier.model.errors import NotFound
+from croupier.v1 import operator_pb2 as pb
+
+
+async def find_agent(asked: Asked, agent_id: str) -> pb.AgentView:
+    """Return an agent that the caller may view.
+
+    Raises:
+        NotFound: if there is none of that id.
+        CroupierError: as `Calls.ask`.
+    """
+    found: pb.AgentView = await _first(
+        asked, AGENTS, lambda each: each.agent.agent_id == agent_id, f"agent {agent_id!r}"
+    )
+    return found
+
+
+async def find_framework(asked: Asked, framework_id: str) -> pb.FrameworkView:
+    """Return a framework that the caller may view; raises as `find_agent`."""
+    found: pb.FrameworkView = await _first(
+        asked,
+        FRAMEWORKS,
+        lambda each: each.framework.framework_id == framework_id,
+        f"framework {framework_id!r}",
+    )
+    return found
+
+
+async def find_role(asked: Asked, role: str) -> pb.RoleView:
+    """Return a role that the caller may view; raises as `find_agent`."""
+    found: pb.RoleView = await _first(
+        asked, ROLES, lambda each: each.role == role, f"role {role!r}"
+    )
+    return found
+
+
+async def find_task(asked: Asked, framework_id: str, task_id: str) -> pb.TaskView:
+    """Return a task that the caller may view, with its command; raises as `find_agent`."""
+    found: pb.TaskView = await _first(
+        asked,
+        TASKS,
+        lambda each: each.task.task_id == task_id,
+        f"task {task_id!r} of framework {framework_id!r}",
+        framework_id=framework_id,
+        task_id=task_id,
+        with_commands=True,
+    )
+    return found
+
+
+async def _first(
+    asked: Asked, kind: Kind, matches: Callable[[Any], bool], name: str, **fields: Any
+) -> Any:
+    token = ""
+    while True:
+        found, token = await kind.page(asked, page_token=token, **fields)
+        for each in found:
+            if matches(each):
+                return each
+        if not token:
+            raise NotFound(f"no {name[:300]}")
+
+
+async def _agent(asked: Asked) -> Agent:
+    return agent_view(await find_agent(asked, asked.path["agent_id"]))
+
+
+async def _framework(asked: Asked) -> Framework:
+    return framework_view(await find_framework(asked, asked.path["framework_id"]))
+
+
+async def _role(asked: Asked) -> Role:
+    return role_view(await find_role(asked, asked.path["role"]))
+
+
+async def _task(asked: Asked) -> Task:
+    path = asked.path
+    return task_view(await find_task(asked, path["framework_id"], path["task_id"]))
+
+
+async def _why(asked: Asked) -> Explanation:
+    request = pb.ExplainRequest(
+        framework_id=asked.path["framework_id"], agent_id=asked.query["agent"]
+    )
+    return explanation_view(await asked.ask("Explain", request))
+
+
+ROUTES: Final = (
+    ApiRoute("/agents/{agent_id}", _agent, "Return an agent.", Agent),
+    ApiRoute("/frameworks/{framework_id}", _framework, "Return a framework.", Framework),
+    ApiRoute(
+        "/frameworks/{framework_id}/why",
+        _why,
+        "Explain why a framework gets no more offers.",
+        Explanation,
+        (Parameter("agent", "explain offers of the agent of this id only"),),
+    ),
+    ApiRoute("/roles/{role:.+}", _role, "Return a role.", Role),
+    ApiRoute("/tasks/{framework_id}/{task_id}", _task, "Return a task with its command.", Task),
+)

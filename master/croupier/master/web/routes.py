@@ -1,0 +1,10 @@
+"""All operations of the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from croupier.master.web import about, lists, objects
+from croupier.master.web.table import ApiRoute
+
+ROUTES: Final[tuple[ApiRoute, ...]] = (*about.ROUTES, *lists.ROUTES, *objects.ROUTES)

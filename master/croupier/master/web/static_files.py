@@ -1,0 +1,123 @@
+"""The files of the web page: package data, served at `/` and below `/web/`.
+
+Rule: a path is looked up in the list of files, and never joined to a directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from croupier.master.web.answers import Body, has_tag
+from croupier.process.http.routes import Requirement, Route
+
+DIRECTORY: Final = Path(__file__).with_name("static")
+INDEX: Final = "index.html"
+_TYPES: Final[Mapping[str, str]] = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".mjs": "text/javascript",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+_COMPRESSED: Final = frozenset({".png", ".woff2", ".ico"})
+PAGE_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+        " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    body: Body
+    changed_ns: int
+
+
+class StaticFiles:
+    """The files, each read when it is first asked for, and again after it has changed."""
+
+    def __init__(self, directory: Path = DIRECTORY) -> None:
+        """List the files of `directory`."""
+        self._paths = {
+            str(path.relative_to(directory)): path
+            for path in sorted(directory.rglob("*"))
+            if path.suffix in _TYPES and path.is_file()
+        }
+        self._files: dict[str, _File] = {}
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of the page."""
+        return (
+            Route("/", self._get, Requirement.PUBLIC),
+            Route("/web/{path:.+}", self._get, Requirement.PUBLIC),
+        )
+
+    async def _get(self, request: web.Request) -> web.Response:
+        name = request.match_info.get("path", INDEX)
+        path = self._paths.get(name)
+        if path is None:
+            raise web.HTTPNotFound
+        try:
+            body = (await self._read(name, path)).body
+        except OSError:
+            raise web.HTTPNotFound from None
+        headers = {
+            **PAGE_HEADERS,
+            "ETag": body.tag,
+            "Cache-Control": "no-cache",
+            "Vary": "Accept-Encoding",
+        }
+        if has_tag(request, body.tag):
+            return web.Response(status=304, headers=headers)
+        data, kind = body.data, _TYPES[path.suffix]
+        has_charset = kind.startswith("text/") or path.suffix in (".json", ".webmanifest")
+        is_small = path.suffix in _COMPRESSED or "gzip" not in request.headers.get(
+            "Accept-Encoding", ""
+        )
+        if body.compressed is not None and not is_small:
+            data = body.compressed
+            headers["Content-Encoding"] = "gzip"
+        return web.Response(
+            body=data,
+            headers=headers,
+            content_type=kind,
+            charset="utf-8" if has_charset else None,
+        )
+
+    async def _read(self, name: str, path: Path) -> _File:
+        """Return a file.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+        known = self._files.get(name)
+        data, changed_ns = await asyncio.to_thread(_newer, path, known)
+        if known is None or data is not None:
+            known = self._files[name] = _File(await Body.of(data or b""), changed_ns)
+        return known
+
+
+def _newer(path: Path, known: _File | None) -> tuple[bytes | None, int]:
+    """Return the content of a file and its time of change; None if it is the known one."""
+    changed_ns = path.stat().st_mtime_ns
+    if known is not None and known.changed_ns == changed_ns:
+        return None, changed_ns
+    return path.read_bytes(), changed_ns

@@ -1,0 +1,57 @@
+"""Masters."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.api.amounts import Amount, amount_view
+from croupier.v1 import operator_pb2 as pb
+
+
+class MasterState(TypedDict):
+    """A master, and the totals of the cluster so far as the caller may view them.
+
+    Attributes:
+        is_leader: another master that follows knows little more than `leader_address`.
+        leader_address: HOST:PORT of the gRPC of the master that leads; None: unknown.
+        http_address: the URL of this master's page and HTTP API; None: unknown.
+        leader_http: the URL of those of the master that leads; None: unknown.
+        epoch: the number of masters that have led the cluster, including this one.
+        allocation_passes: of this term.
+        agents_missing: known agents that have not registered in this term.
+        decided_in_s: time until the master gives up the last of them.
+    """
+
+    master_id: str
+    version: str
+    is_leader: bool
+    leader_address: str | None
+    http_address: str | None
+    leader_http: str | None
+    epoch: int
+    total: Amount
+    used: Amount
+    offered: Amount
+    allocation_passes: int
+    agents_missing: int
+    decided_in_s: float
+
+
+def master_view(answer: pb.GetMasterResponse, leader_http: str = "") -> MasterState:
+    """Return a master; `leader_http` is the URL of another that leads."""
+    own = answer.http_address
+    return {
+        "master_id": answer.master_id,
+        "version": answer.version,
+        "is_leader": answer.leader,
+        "leader_address": answer.leader_address or None,
+        "http_address": own or None,
+        "leader_http": (own if answer.leader else leader_http) or None,
+        "epoch": answer.epoch,
+        "total": amount_view(answer.total),
+        "used": amount_view(answer.used),
+        "offered": amount_view(answer.offered),
+        "allocation_passes": answer.allocation_passes,
+        "agents_missing": answer.agents_missing,
+        "decided_in_s": answer.decided_in_ms / 1000,
+    }
