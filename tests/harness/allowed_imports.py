@@ -15,7 +15,7 @@ from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
 _PURE_MODULES: Final = """
-    __future__ abc array base64 bisect collections copy dataclasses enum fractions functools
+    __future__ abc array base64 bisect collections copy dataclasses difflib enum fractions functools
     hashlib heapq itertools json math operator re statistics string textwrap types typing zlib
 """
 PURE: Final = frozenset(_PURE_MODULES.split())
