@@ -9,10 +9,13 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from croupier.ctl.views.amounts import View
 from croupier.model.printable import printable
+
+if TYPE_CHECKING:
+    from croupier.ctl.drawing import Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,49 +61,61 @@ def amount(title: str, key: str, rank: int = 0) -> Column:
 
 
 def print_table(
-    table: Table, views: Sequence[View], out: TextIO, *, with_titles: bool = True
+    table: Table,
+    views: Sequence[View],
+    out: TextIO,
+    *,
+    with_titles: bool = True,
+    wide: bool = False,
 ) -> None:
-    """Write `views` to `out`, drawn if it is a terminal; without titles to continue a table."""
+    """Write `views` to `out`, drawn if it is a terminal; without titles to continue a table.
+
+    With `wide` nothing is cut or left out, on a terminal either.
+    """
     if not views:
         print(table.empty, file=out)
-    elif out.isatty():
+    elif out.isatty() and not wide:
         _print_drawn(table, views, out, with_titles)
     else:
-        for line in plain_lines(table, views)[not with_titles :]:
+        titles, *lines = plain_lines(table, views)
+        if with_titles:
+            print(bold(titles) if out.isatty() else titles, file=out)
+        for line in lines:
             print(line, file=out)
 
 
 def plain_lines(table: Table, views: Sequence[View]) -> list[str]:
     """Return a line of titles and one per object, in aligned columns two spaces apart."""
-    rows = [[column.title for column in table.columns]]
-    rows += [[_cell(column, view) for column in table.columns] for view in views]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_aligned(table, row, widths)).rstrip() for row in rows]
+    from croupier.ctl.drawing import drawn_lines
 
-
-def _aligned(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [
-        text.rjust(width) if column.is_number else text.ljust(width)
-        for column, text, width in zip(table.columns, row, widths, strict=True)
-    ]
+    return drawn_lines([_column(column, views, drawn=False) for column in table.columns], None)
 
 
 def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: bool) -> None:
-    from croupier.ctl.drawing import Drawn, drawn_lines
+    from croupier.ctl.drawing import drawn_lines
 
-    columns = []
-    for column in table.columns:
-        cells = [_cell(column, view, drawn=True) for view in views]
-        columns.append(Drawn(column.title, cells, column.is_number, column.is_id, column.rank))
+    columns = [_column(column, views, drawn=True) for column in table.columns]
     titles, *lines = drawn_lines(columns, shutil.get_terminal_size().columns)
     if with_titles:
-        print(f"\x1b[1m{titles}\x1b[0m" if _takes_colour() else titles, file=out)
+        print(bold(titles), file=out)
     for line in lines:
         print(line, file=out)
 
 
+def _column(column: Column, views: Sequence[View], *, drawn: bool) -> Drawn:
+    from croupier.ctl.drawing import Drawn
+
+    cells = [_cell(column, view, drawn=drawn) for view in views]
+    return Drawn(column.title, cells, column.is_number, column.is_id, column.rank)
+
+
+def bold(text: str) -> str:
+    """Return `text` for a terminal, bold if that has colours."""
+    return f"\x1b[1m{text}\x1b[0m" if _takes_colour() else text
+
+
 def _takes_colour() -> bool:
-    return "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _cell(column: Column, view: View, *, drawn: bool = False) -> str:

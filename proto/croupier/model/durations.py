@@ -1,8 +1,12 @@
-"""Durations as people write them: `30s`, `10m`, `1h30m`, `500ms`; a bare number is seconds."""
+"""Durations as people write them: `30s`, `10m`, `1h30m`, `500ms`; a bare number is seconds.
+
+Rule: sentences show a duration by `duration_text`, and columns by `span_text`, which flags read.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
@@ -27,10 +31,23 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return whole `seconds` as text: `45 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return whole `seconds` as text: `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    return " ".join(f"{number} {unit}" for number, unit in _parts(seconds, ("d", "h", "min", "s")))
+
+
+def span_text(seconds: float) -> str:
+    """Return whole `seconds` as `parse_duration` reads them: `45s`, `3m20s`, `2h5m`, `3d4h`."""
+    return "".join(f"{number}{unit}" for number, unit in _parts(seconds, ("d", "h", "m", "s")))
+
+
+def _parts(seconds: float, units: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the two largest units of a time, without those that are 0."""
     whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
+    sizes = (86_400, 3_600, 60, 1)
+    first = next((n for n, size in enumerate(sizes) if whole >= size), len(sizes) - 1)
+    parts = []
+    for size, unit in list(zip(sizes, units, strict=True))[first : first + 2]:
+        number, whole = divmod(whole, size)
+        if number or not parts:
+            parts.append((number, unit))
+    return parts

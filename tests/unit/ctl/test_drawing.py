@@ -9,7 +9,7 @@ import pytest
 from croupier.api.agents import agent_view
 from croupier.api.tasks import task_view
 from croupier.ctl.drawing import Drawn, drawn_lines
-from croupier.ctl.table import Table, print_table
+from croupier.ctl.table import Table, bold, print_table
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.task import TASKS
@@ -99,3 +99,56 @@ def test_any_width_works(width: int) -> None:
     lines = drawn_lines(columns, width)
     assert lines[1].startswith("x" * 20)
     assert len(lines[1]) <= max(width, 20)
+
+
+def test_combining_marks_take_no_column() -> None:
+    columns = [Drawn("NAME", ["e\u0301" * 9, "x" * 9]), Drawn("N", ["1", "2"], is_number=True)]
+    _, marked, plain = drawn_lines(columns, 80)
+    assert marked == "e\u0301" * 9 + "  1"
+    assert plain == "x" * 9 + "  2"
+
+
+def test_a_pipe_is_never_cut_and_its_columns_are_aligned() -> None:
+    columns = [Drawn("NAME", ["\u6f22" * 50, "x"], rank=9), Drawn("N", ["1", "2"])]
+    titles, wide, narrow = drawn_lines(columns, None)
+    assert titles == "NAME" + " " * 98 + "N"
+    assert wide == "\u6f22" * 50 + "  1"
+    assert narrow == "x" + " " * 101 + "2"
+
+
+def test_text_is_cut_further_before_a_line_is_too_long() -> None:
+    columns = [Drawn("ID", ["i" * 20], is_id=True), Drawn("HOST", ["h" * 30])]
+    assert drawn_lines(columns, 28)[1] == "i" * 20 + "  " + "h" * 5 + "…"
+
+
+def test_the_columns_left_out_are_named_within_the_width() -> None:
+    columns = [
+        Drawn("ID", ["x" * 20], is_id=True),
+        *(Drawn(f"COLUMN-{n}", ["y" * 40], rank=n) for n in range(1, 9)),
+    ]
+    lines = drawn_lines(columns, 40)
+    assert len(lines) > 3
+    assert all(len(line) <= 40 for line in lines)
+
+
+def test_a_wide_table_is_not_cut_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    agent = framework_pb2.AgentDescription(agent_id=AGENT_ID, hostname="node-17.rack3.example")
+    view = agent_view(
+        pb.AgentView(agent=agent, state="connected", total=AMOUNT, used=AMOUNT, offered=AMOUNT)
+    )
+    out = Terminal()
+    print_table(AGENTS, [view], out, wide=True)
+    assert "node-17.rack3.example" in out.getvalue()
+    assert "ISOLATION" in out.getvalue()
+
+
+def test_no_colours_without_a_terminal_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert bold("x") == "\x1b[1mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert bold("x") == "x"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert bold("x") == "x"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.model.durations import duration_text, parse_duration
+from croupier.model.durations import duration_text, parse_duration, span_text
 from croupier.model.errors import InvalidRequest
 
 
@@ -39,8 +39,19 @@ def test_malformed_durations_are_refused(text: str) -> None:
         (60, "1 min"),
         (200, "3 min 20 s"),
         (7500, "2 h 5 min"),
+        (86_400, "1 d"),
+        (273_700, "3 d 4 h"),
         (-1, "0 s"),
     ],
 )
 def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (45.4, "45s"), (60, "1m"), (200, "3m20s"), (7500, "2h5m"), (273_600, "3d4h")],
+)
+def test_spans_in_columns_are_what_flags_read(seconds: float, text: str) -> None:
+    assert span_text(seconds) == text
+    assert parse_duration(text) == round(seconds)
