@@ -45,7 +45,7 @@ def _parts(seconds: float, units: Sequence[str]) -> list[tuple[int, str]]:
     whole = max(0, round(seconds))
     sizes = (86_400, 3_600, 60, 1)
     first = next((n for n, size in enumerate(sizes) if whole >= size), len(sizes) - 1)
-    parts = []
+    parts: list[tuple[int, str]] = []
     for size, unit in list(zip(sizes, units, strict=True))[first : first + 2]:
         number, whole = divmod(whole, size)
         if number or not parts:

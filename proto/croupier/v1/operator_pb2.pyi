@@ -123,21 +123,33 @@ Global___GetMasterResponse: _TypeAlias = GetMasterResponse  # noqa: Y015
 class ListAgentsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    STATES_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Only agents with this text in their id or hostname, in any case."""
     page_size: _builtins.int
     """Most items in the page; 0: as many as fit. Above 5,000 it means 5,000."""
     page_token: _builtins.str
     """`next_page_token` of the previous page; empty: the first page."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only agents of one of these words: connected, suspect, disconnected, unreachable, draining,
+        drained, deactivated, unhealthy; none: all.
+        """
+
     def __init__(
         self,
         *,
+        states: _abc.Iterable[_builtins.str] | None = ...,
+        text: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "states", b"states", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -149,8 +161,11 @@ class ListAgentsResponse(_message.Message):
 
     AGENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Asks for the next page; empty: this is the last."""
+    now_ms: _builtins.int
+    """The present by the master's clock, in milliseconds since the epoch."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentView]: ...
     def __init__(
@@ -158,10 +173,11 @@ class ListAgentsResponse(_message.Message):
         *,
         agents: _abc.Iterable[Global___AgentView] | None = ...,
         next_page_token: _builtins.str = ...,
+        now_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "next_page_token", b"next_page_token", "now_ms", b"now_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -182,6 +198,7 @@ class AgentView(_message.Message):
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     DEFAULT_USER_FIELD_NUMBER: _builtins.int
+    CONNECTED_SINCE_MS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     tasks: _builtins.int
     deactivated: _builtins.bool
@@ -190,6 +207,8 @@ class AgentView(_message.Message):
     """Time until the master gives up an agent that is not connected."""
     default_user: _builtins.str
     """The account of tasks that name no user, as in REGISTER."""
+    connected_since_ms: _builtins.int
+    """When its session began, in milliseconds since the epoch; absent: it has none."""
     @_builtins.property
     def agent(self) -> _framework_pb2.AgentDescription: ...
     @_builtins.property
@@ -220,13 +239,19 @@ class AgentView(_message.Message):
         decided_in_ms: _builtins.int | None = ...,
         problems: _abc.Iterable[_agent_pb2.HealthProblem] | None = ...,
         default_user: _builtins.str = ...,
+        connected_since_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "default_user", b"default_user", "drain", b"drain", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "default_user", b"default_user", "drain", b"drain", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
+    _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__connected_since_ms) -> _WhichOneofReturnType__connected_since_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__decided_in_ms) -> _WhichOneofReturnType__decided_in_ms | None: ...
 
 Global___AgentView: _TypeAlias = AgentView  # noqa: Y015
@@ -473,8 +498,11 @@ Global___MarkAgentGoneResponse: _TypeAlias = MarkAgentGoneResponse  # noqa: Y015
 class ListFrameworksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    TEXT_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Only frameworks with this text in their id, name or a role, in any case."""
     page_size: _builtins.int
     """Most items in the page; 0: as many as fit. Above 5,000 it means 5,000."""
     page_token: _builtins.str
@@ -482,12 +510,13 @@ class ListFrameworksRequest(_message.Message):
     def __init__(
         self,
         *,
+        text: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -499,8 +528,11 @@ class ListFrameworksResponse(_message.Message):
 
     FRAMEWORKS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Asks for the next page; empty: this is the last."""
+    now_ms: _builtins.int
+    """As in ListAgentsResponse."""
     @_builtins.property
     def frameworks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrameworkView]: ...
     def __init__(
@@ -508,10 +540,11 @@ class ListFrameworksResponse(_message.Message):
         *,
         frameworks: _abc.Iterable[Global___FrameworkView] | None = ...,
         next_page_token: _builtins.str = ...,
+        now_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frameworks", b"frameworks", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frameworks", b"frameworks", "next_page_token", b"next_page_token", "now_ms", b"now_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -534,6 +567,7 @@ class FrameworkView(_message.Message):
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
     REMOVED_IN_MS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    CONNECTED_SINCE_MS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     suppressed: _builtins.bool
     """No offers in any role."""
@@ -547,6 +581,8 @@ class FrameworkView(_message.Message):
     """Time until a disconnected framework is removed, unless it returns."""
     owner: _builtins.str
     """The principal that subscribed it; empty without authentication."""
+    connected_since_ms: _builtins.int
+    """When its session began, in milliseconds since the epoch; absent: it has none."""
     @_builtins.property
     def framework(self) -> _framework_pb2.FrameworkInfo: ...
     @_builtins.property
@@ -573,13 +609,19 @@ class FrameworkView(_message.Message):
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
         removed_in_ms: _builtins.int | None = ...,
         owner: _builtins.str = ...,
+        connected_since_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms", "demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "owner", b"owner", "removed_in_ms", b"removed_in_ms", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "owner", b"owner", "removed_in_ms", b"removed_in_ms", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
+    _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015
     _WhichOneofReturnType__removed_in_ms: _TypeAlias = _typing.Literal["removed_in_ms"]  # noqa: Y015
     _WhichOneofArgType__removed_in_ms: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__connected_since_ms) -> _WhichOneofReturnType__connected_since_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__removed_in_ms) -> _WhichOneofReturnType__removed_in_ms | None: ...
 
 Global___FrameworkView: _TypeAlias = FrameworkView  # noqa: Y015
@@ -588,8 +630,11 @@ Global___FrameworkView: _TypeAlias = FrameworkView  # noqa: Y015
 class ListRolesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    TEXT_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Only roles with this text in their path, in any case."""
     page_size: _builtins.int
     """Most items in the page; 0: as many as fit. Above 5,000 it means 5,000."""
     page_token: _builtins.str
@@ -597,12 +642,13 @@ class ListRolesRequest(_message.Message):
     def __init__(
         self,
         *,
+        text: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -873,8 +919,11 @@ Global___RoleMoved: _TypeAlias = RoleMoved  # noqa: Y015
 class ListOffersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    TEXT_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Only offers with this text in an id or the role, in any case."""
     page_size: _builtins.int
     """Most items in the page; 0: as many as fit. Above 5,000 it means 5,000."""
     page_token: _builtins.str
@@ -882,12 +931,13 @@ class ListOffersRequest(_message.Message):
     def __init__(
         self,
         *,
+        text: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -949,6 +999,12 @@ class ListTasksRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     WITH_COMMANDS_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    MIN_AGE_MS_FIELD_NUMBER: _builtins.int
+    MAX_AGE_MS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     """Empty: of all frameworks."""
     page_size: _builtins.int
@@ -959,6 +1015,19 @@ class ListTasksRequest(_message.Message):
     """Fill in `command`, `labels` and `isolation` of `TaskInfo`. They may be a megabyte each."""
     task_id: _builtins.str
     """Only tasks of this id; empty: all."""
+    role: _builtins.str
+    """Only tasks of this role and those below it; empty: all."""
+    agent: _builtins.str
+    """Only tasks of the agent of this id or of this hostname; empty: all."""
+    text: _builtins.str
+    """Only tasks with this text in their id or name, in any case."""
+    min_age_ms: _builtins.int
+    """Only tasks that the master got at least, and at most, this time ago; see `since_ms`."""
+    max_age_ms: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskState.ValueType]:
+        """Only tasks in one of these states; none: all."""
+
     def __init__(
         self,
         *,
@@ -967,12 +1036,25 @@ class ListTasksRequest(_message.Message):
         page_token: _builtins.str = ...,
         with_commands: _builtins.bool = ...,
         task_id: _builtins.str = ...,
+        states: _abc.Iterable[_task_pb2.TaskState.ValueType] | None = ...,
+        role: _builtins.str = ...,
+        agent: _builtins.str = ...,
+        text: _builtins.str = ...,
+        min_age_ms: _builtins.int | None = ...,
+        max_age_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms", "_min_age_ms", b"_min_age_ms", "max_age_ms", b"max_age_ms", "min_age_ms", b"min_age_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id", "with_commands", b"with_commands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms", "_min_age_ms", b"_min_age_ms", "agent", b"agent", "framework_id", b"framework_id", "max_age_ms", b"max_age_ms", "min_age_ms", b"min_age_ms", "page_size", b"page_size", "page_token", b"page_token", "role", b"role", "states", b"states", "task_id", b"task_id", "text", b"text", "with_commands", b"with_commands"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_age_ms: _TypeAlias = _typing.Literal["max_age_ms"]  # noqa: Y015
+    _WhichOneofArgType__max_age_ms: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms"]  # noqa: Y015
+    _WhichOneofReturnType__min_age_ms: _TypeAlias = _typing.Literal["min_age_ms"]  # noqa: Y015
+    _WhichOneofArgType__min_age_ms: _TypeAlias = _typing.Literal["_min_age_ms", b"_min_age_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_age_ms) -> _WhichOneofReturnType__max_age_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_age_ms) -> _WhichOneofReturnType__min_age_ms | None: ...
 
 Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
 
@@ -982,8 +1064,11 @@ class ListTasksResponse(_message.Message):
 
     TASKS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Asks for the next page; empty: this is the last."""
+    now_ms: _builtins.int
+    """As in ListAgentsResponse."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskView]: ...
     def __init__(
@@ -991,10 +1076,11 @@ class ListTasksResponse(_message.Message):
         *,
         tasks: _abc.Iterable[Global___TaskView] | None = ...,
         next_page_token: _builtins.str = ...,
+        now_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "now_ms", b"now_ms", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1009,9 +1095,25 @@ class TaskView(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    SUBMITTED_MS_FIELD_NUMBER: _builtins.int
+    PLACED_MS_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     agent_id: _builtins.str
     role: _builtins.str
+    since_ms: _builtins.int
+    """When this master got it by SUBMIT or ACCEPT, or found it on its agent or in the store. This and
+    the following are in milliseconds since the epoch.
+    """
+    submitted_ms: _builtins.int
+    """When it was submitted to this master."""
+    placed_ms: _builtins.int
+    """When this master launched it on an agent."""
+    started_ms: _builtins.int
+    """When it started and ended, by the clock of its agent."""
+    ended_ms: _builtins.int
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
@@ -1024,12 +1126,32 @@ class TaskView(_message.Message):
         role: _builtins.str = ...,
         task: _task_pb2.TaskInfo | None = ...,
         status: _task_pb2.TaskStatus | None = ...,
+        since_ms: _builtins.int = ...,
+        submitted_ms: _builtins.int | None = ...,
+        placed_ms: _builtins.int | None = ...,
+        started_ms: _builtins.int | None = ...,
+        ended_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "ended_ms", b"ended_ms", "placed_ms", b"placed_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "role", b"role", "status", b"status", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "agent_id", b"agent_id", "ended_ms", b"ended_ms", "framework_id", b"framework_id", "placed_ms", b"placed_ms", "role", b"role", "since_ms", b"since_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ended_ms: _TypeAlias = _typing.Literal["ended_ms"]  # noqa: Y015
+    _WhichOneofArgType__ended_ms: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms"]  # noqa: Y015
+    _WhichOneofReturnType__placed_ms: _TypeAlias = _typing.Literal["placed_ms"]  # noqa: Y015
+    _WhichOneofArgType__placed_ms: _TypeAlias = _typing.Literal["_placed_ms", b"_placed_ms"]  # noqa: Y015
+    _WhichOneofReturnType__started_ms: _TypeAlias = _typing.Literal["started_ms"]  # noqa: Y015
+    _WhichOneofArgType__started_ms: _TypeAlias = _typing.Literal["_started_ms", b"_started_ms"]  # noqa: Y015
+    _WhichOneofReturnType__submitted_ms: _TypeAlias = _typing.Literal["submitted_ms"]  # noqa: Y015
+    _WhichOneofArgType__submitted_ms: _TypeAlias = _typing.Literal["_submitted_ms", b"_submitted_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_ms) -> _WhichOneofReturnType__ended_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__placed_ms) -> _WhichOneofReturnType__placed_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__started_ms) -> _WhichOneofReturnType__started_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__submitted_ms) -> _WhichOneofReturnType__submitted_ms | None: ...
 
 Global___TaskView: _TypeAlias = TaskView  # noqa: Y015
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -12,6 +12,7 @@ import pytest
 
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
+from croupier.master.services.filters import TaskFilter
 from croupier.master.services.lists import all_agents, all_offers, all_roles, count_tasks, tasks_of
 from croupier.master.services.paging import (
     MOST_LISTINGS,
@@ -22,6 +23,7 @@ from croupier.master.services.paging import (
     Pages,
     ViewT,
 )
+from croupier.master.services.wall_time import WallTime
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
@@ -44,11 +46,15 @@ class Stopped:
         return 0
 
 
+WALL = WallTime(Stopped())
+
+
 class Lister:
     """Lists the contents of a world and counts reads."""
 
     def __init__(self, world: World) -> None:
         self.world, self.clock = world, Stopped()
+        self.wall = WallTime(self.clock)
         self.reads, self.keyed, self.shown = 0, 0, 0
         self.pages = Pages(self._read, self.clock)
 
@@ -71,7 +77,7 @@ class Lister:
         return query(self.world.state)
 
     def _counted(self, listed: Listed[ViewT]) -> Listed[ViewT]:
-        def keys(state: State) -> list[str]:
+        def keys(state: State) -> Iterable[str]:
             self.keyed += 1
             return listed.keys(state)
 
@@ -104,7 +110,7 @@ def ended(world: World, framework_id: str, task_id: str, shell: str = "true") ->
 
 async def test_list_comes_in_pages_sorted_by_id() -> None:
     lister = with_agents(7)
-    pages = ids(await lister.all(all_agents(lister.clock), 3))
+    pages = ids(await lister.all(all_agents(lister.wall), 3))
     assert [len(page) for page in pages] == [3, 3, 1]
     assert list(chain.from_iterable(pages)) == [f"a{at:04}" for at in range(7)]
     assert lister.keyed == 1
@@ -115,7 +121,7 @@ async def test_list_comes_in_pages_sorted_by_id() -> None:
 
 async def test_lasting_items_are_listed_once_despite_changes() -> None:
     lister = with_agents(40)
-    listed, world = all_agents(lister.clock), lister.world
+    listed, world = all_agents(lister.wall), lister.world
     found, token = await lister.page(listed, size=5)
     names = [view.agent.agent_id for view in found]
     turn = 0
@@ -140,7 +146,7 @@ async def test_task_that_ends_between_two_pages_is_listed() -> None:
     world.accept(session, *(make_task(f"t{at}", "cpus:1;mem:1GB") for at in range(3)))
     ended(world, framework_id, "t9")
     lister = Lister(world)
-    listed = tasks_of(FrameworkId(framework_id), with_commands=False)
+    listed = tasks_of(TaskFilter(FrameworkId(framework_id)), lister.wall, with_commands=False)
     (first,), token = await lister.page(listed, size=1)
     assert first.task.task_id == "t0"
     world.report(agent, framework_id, "t1", TaskState.FINISHED, 1)
@@ -161,7 +167,7 @@ async def test_one_task_is_listed_by_its_id() -> None:
     ended(world, "f", "t9")
     found = []
     for task_id in ("t1", "t9", "t7"):
-        listed = tasks_of(FrameworkId(""), with_commands=False, named=TaskId(task_id))
+        listed = tasks_of(TaskFilter(named=TaskId(task_id)), WALL, with_commands=False)
         pages = await Lister(world).all(listed)
         found.append(sorted(view.framework_id for page in pages for view in page))
     assert found == [sorted(["f", world.framework_id(session)]), ["f"], []]
@@ -177,10 +183,10 @@ async def test_commands_and_labels_are_listed_on_request() -> None:
     )
     world.state.ended.add(replace(ended(world, "f", "t"), info=info))
     lister = Lister(world)
-    ((view,),) = await lister.all(tasks_of(FrameworkId(""), with_commands=False))
+    ((view,),) = await lister.all(tasks_of(TaskFilter(), WALL, with_commands=False))
     assert (view.task.task_id, view.task.HasField("command")) == ("t", False)
     assert not view.task.labels
-    ((view,),) = await lister.all(tasks_of(FrameworkId(""), with_commands=True))
+    ((view,),) = await lister.all(tasks_of(TaskFilter(), WALL, with_commands=True))
     assert view.task.command.environment == {"SECRET": "x"}
     assert len(view.task.labels) == 1
 
@@ -190,7 +196,7 @@ async def test_pages_are_bounded_by_bytes_and_hold_at_least_one_item() -> None:
     half, whole = "x" * (PAGE_BYTES // 2 - 200), "x" * (PAGE_BYTES + 1)
     for at, shell in enumerate([half, half, half, whole, "true"]):
         ended(world, "f", f"t{at}", shell)
-    pages = await Lister(world).all(tasks_of(FrameworkId(""), with_commands=True))
+    pages = await Lister(world).all(tasks_of(TaskFilter(), WALL, with_commands=True))
     assert [len(page) for page in pages] == [2, 1, 1, 1]
 
 
@@ -222,7 +228,7 @@ async def test_work_on_a_page_is_bounded_by_time() -> None:
 
 async def test_evicted_listing_continues_after_its_last_key() -> None:
     lister = with_agents(10)
-    listed = all_agents(lister.clock)
+    listed = all_agents(lister.wall)
     first, token = await lister.page(listed, size=4)
     for _ in range(MOST_LISTINGS):
         await lister.page(listed, size=1)
@@ -252,7 +258,7 @@ async def test_evicted_listing_continues_after_its_last_key() -> None:
 async def test_invalid_token_is_refused(token: str) -> None:
     lister = with_agents(2)
     with pytest.raises(InvalidRequest, match="page_token"):
-        await lister.page(all_agents(lister.clock), token)
+        await lister.page(all_agents(lister.wall), token)
 
 
 async def test_token_of_another_filter_is_refused() -> None:
@@ -260,9 +266,11 @@ async def test_token_of_another_filter_is_refused() -> None:
     for at in range(3):
         ended(world, "f", f"t{at}")
     lister = Lister(world)
-    _, token = await lister.page(tasks_of(FrameworkId("f"), with_commands=False), size=1)
+    _, token = await lister.page(
+        tasks_of(TaskFilter(FrameworkId("f")), WALL, with_commands=False), size=1
+    )
     with pytest.raises(InvalidRequest, match="page_token"):
-        await lister.page(tasks_of(FrameworkId("g"), with_commands=False), token)
+        await lister.page(tasks_of(TaskFilter(FrameworkId("g")), WALL, with_commands=False), token)
 
 
 async def test_roles_are_listed_in_tree_order_over_pages() -> None:
@@ -285,7 +293,7 @@ async def test_pages_are_for_the_principal_that_asked_for_them() -> None:
     lister = with_agents(7)
 
     def listed(name: str) -> Listed[pb.AgentView]:
-        return replace(all_agents(lister.clock), caller=name)
+        return replace(all_agents(lister.wall), caller=name)
 
     _, token = await lister.page(listed("client/alice"), size=1)
     for other in ("client/bob", ""):

@@ -10,8 +10,10 @@ import pytest
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.services import explanations, lists, views
 from croupier.master.services.explanations import view_reasons
+from croupier.master.services.filters import TaskFilter
 from croupier.master.services.paging import Listed
 from croupier.master.services.visibility import Visibility
+from croupier.master.services.wall_time import WallTime
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.principal import ANONYMOUS, Principal
@@ -19,7 +21,7 @@ from croupier.process.clock import SystemClock
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.world import make_task
 
-CLOCK = SystemClock()
+WALL = WallTime(SystemClock())
 NO_AGENT = AgentId("")
 
 
@@ -49,7 +51,7 @@ class Scene(SecuredWorld):
 
     def keys(self, listed: Listed[Any]) -> set[str]:
         """Return the keys of a list; each of its items can be viewed."""
-        found = listed.keys(self.state)
+        found = [key for key in listed.keys(self.state) if key]
         assert all(listed.view(self.state, key) is not None for key in found)
         return set(found)
 
@@ -61,7 +63,7 @@ def scene() -> Scene:
 
 def test_frameworks_are_listed_for_owners_and_viewers_of_a_role(scene: Scene) -> None:
     def seen(name: str) -> set[str]:
-        return scene.keys(lists.all_frameworks(CLOCK, caller(name)))
+        return scene.keys(lists.all_frameworks(WALL, caller(name)))
 
     everything = {scene.annas, scene.both, scene.bobs}
     assert seen("vera") == everything
@@ -69,12 +71,14 @@ def test_frameworks_are_listed_for_owners_and_viewers_of_a_role(scene: Scene) ->
     assert seen("ada") == {scene.annas, scene.both}
     assert seen("bob") == {scene.bobs}
     assert seen("eve") == set()
-    assert scene.keys(lists.all_frameworks(CLOCK, ANONYMOUS)) == set()
+    assert scene.keys(lists.all_frameworks(WALL, ANONYMOUS)) == set()
 
 
 def test_tasks_are_listed_for_owners_and_viewers_of_their_role(scene: Scene) -> None:
     def seen(name: str, framework_id: str = "") -> set[str]:
-        listed = lists.tasks_of(FrameworkId(framework_id), with_commands=True, caller=caller(name))
+        listed = lists.tasks_of(
+            TaskFilter(FrameworkId(framework_id)), WALL, with_commands=True, caller=caller(name)
+        )
         return scene.keys(listed)
 
     task = {f"{scene.annas}/t1"}
@@ -94,7 +98,7 @@ def test_roles_are_listed_for_viewers_without_their_parents(scene: Scene) -> Non
 
 def test_agents_are_listed_for_viewers_of_agents(scene: Scene) -> None:
     def seen(name: str) -> set[str]:
-        return scene.keys(lists.all_agents(CLOCK, caller(name)))
+        return scene.keys(lists.all_agents(WALL, caller(name)))
 
     assert [seen(name) for name in ("vera", "hugo", "ada", "anna")] == [
         {"a1"},
@@ -106,8 +110,8 @@ def test_agents_are_listed_for_viewers_of_agents(scene: Scene) -> None:
 
 def test_an_item_that_may_no_longer_be_viewed_is_left_out_of_its_page() -> None:
     scene = Scene()
-    listed = lists.all_frameworks(CLOCK, caller("ada"))
-    key = listed.keys(scene.state)[0]
+    listed = lists.all_frameworks(WALL, caller("ada"))
+    key = next(iter(listed.keys(scene.state)))
     scene.state.set_access(type(scene.state.access)(is_on=True))
     assert listed.view(scene.state, key) is None
 
@@ -205,5 +209,5 @@ def test_without_authentication_every_caller_sees_everything() -> None:
     scene = Scene()
     scene.state.set_access(type(scene.state.access)(is_on=False))
     nobody: Principal = ANONYMOUS
-    assert len(scene.keys(lists.all_frameworks(CLOCK, nobody))) == 3
+    assert len(scene.keys(lists.all_frameworks(WALL, nobody))) == 3
     assert Visibility(scene.state, nobody).has_all

@@ -23,6 +23,7 @@ class AgentStatus:
         timeout_in_s: seconds until a disconnected agent becomes unreachable; None if it will not.
         drain: None unless the agent is being drained.
         default_user: the account of tasks that name no user.
+        connected_at: when its session began, in monotonic seconds; None if it has none.
     """
 
     agent: AgentDescription
@@ -36,6 +37,7 @@ class AgentStatus:
     timeout_in_s: float | None
     drain: DrainProgress | None
     default_user: str = AGENT_USER
+    connected_at: float | None = None
 
 
 def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
@@ -53,4 +55,5 @@ def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
         timeout_in_s=None if due is None else max(0.0, due - now),
         drain=drain_progress(state, agent, now),
         default_user=agent.default_user,
+        connected_at=None if agent.session is None else agent.connected_at,
     )

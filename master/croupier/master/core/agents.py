@@ -95,6 +95,7 @@ class Agent:
     Attributes:
         total: its resources; of an absent agent the scalars that the last master saved.
         last_received: time of its latest message, in monotonic seconds.
+        connected_at: time at which its latest session began; None before the first one.
         deactivated: withheld from allocation by an operator.
         drain: set while an operator drains it.
         is_authenticated: it has proven its id, so no other may join under it.
@@ -110,6 +111,7 @@ class Agent:
     attributes: Attributes = field(default_factory=dict)
     http_address: str = ""
     last_received: float = 0.0
+    connected_at: float | None = None
     deactivated: bool = False
     drain: DrainRequest | None = None
     is_authenticated: bool = False

@@ -61,6 +61,8 @@ class Framework:
     """A framework that subscribed, until it is removed and its tasks have ended.
 
     Attributes:
+        connected_at: time at which its latest session began, in monotonic seconds; None before
+            the first one.
         roles: those it subscribes to now; a task stays in the role that it was launched in.
         client_id: identifies the run of its program; call numbers restart with each run.
         last_seq: the number of the last call that was decided.
@@ -89,6 +91,7 @@ class Framework:
     webui_url: str = ""
     offer_lease_s: float = 10.0
     last_received: float = 0.0
+    connected_at: float | None = None
     last_seq: int = 0
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)

@@ -216,6 +216,7 @@ def _launch(
         TaskHold.ACTIVE,
         client_id=framework.client_id,
         seq=seq,
+        placed=now,
     )
     place = (offer.framework_id, offer.role, offer.agent_id)
     state.allocator.charges.launch(*place, info.resources)

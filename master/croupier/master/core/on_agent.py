@@ -317,7 +317,8 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     if agent.in_pool:
         _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address, event.features)
-    agent.last_received, agent.takes_secrets = now, event.takes_secrets
+    agent.last_received = agent.connected_at = now
+    agent.takes_secrets = event.takes_secrets
     agent.default_user = event.default_user
     agent.is_authenticated |= state.access.is_on
     agent.move(Connected(event.session, event.problems))

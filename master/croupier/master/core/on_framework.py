@@ -255,7 +255,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     if event.client_id != framework.client_id:
         framework.epoch += bool(framework.client_id)
         yield from forget_all(framework, state.begin_run(framework, event.client_id))
-    framework.last_received = now
+    framework.last_received = framework.connected_at = now
     framework.move(frameworks.Connected(event.session))
     state.peers[event.session] = framework
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))

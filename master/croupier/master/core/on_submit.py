@@ -190,6 +190,7 @@ def _enqueue(state: State, submission: _Submission, info: TaskInfo, now: float) 
         client_id=framework.client_id,
         seq=submission.seq,
         queued=submission.place,
+        submitted=now,
     )
     state.add_task(task)
     state.enqueue(task)

@@ -203,7 +203,7 @@ class State:
 
     def place_task(self, task: Task, agent_id: AgentId, now: float) -> None:
         """Put a task that was taken out of its queue on an agent, where it is charged already."""
-        task.agent_id, task.since = agent_id, now
+        task.agent_id, task.since, task.placed = agent_id, now, now
         task.hold_as(TaskHold.ACTIVE)
         task.move(task.master_made(TaskState.STAGING, Reason.NONE, ""))
         self.agents[agent_id].tasks[task.framework_id, task.task_id] = task

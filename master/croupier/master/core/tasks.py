@@ -83,6 +83,10 @@ class Task:
         role: the role it was launched in, whatever roles its framework has now.
         status: the latest status, from the agent or from the master.
         since: when it was launched, or found on its agent; seconds on the master's clock.
+        submitted: when it was submitted to this master; None if it was not.
+        placed: when this master launched it; None if it has not.
+        started_ms: when it started, by its agent's clock, in milliseconds since the epoch; 0 if
+            that is unknown. For people.
         sequence: the highest number of an update that its agent sent.
         acknowledged: the highest number that its framework acknowledged.
         kill: the requested kill until the task has ended; an absent agent receives it on return.
@@ -112,6 +116,9 @@ class Task:
     master_status: TaskStatus | None = None
     is_unsent: bool = False
     queued: QueuePlace | None = None
+    submitted: float | None = None
+    placed: float | None = None
+    started_ms: int = 0
 
     @property
     def task_id(self) -> TaskId:
@@ -150,7 +157,16 @@ class Task:
 
     def snapshot(self) -> TaskSnapshot:
         """Return the task at this moment."""
-        return TaskSnapshot(self.info, self.framework_id, self.role, self.status)
+        return TaskSnapshot(
+            self.info,
+            self.framework_id,
+            self.role,
+            self.status,
+            since=self.since if self.submitted is None else self.submitted,
+            submitted=self.submitted,
+            placed=self.placed,
+            started_ms=self.started_ms or _start_ms(self.status),
+        )
 
     def record(self, is_acknowledged: bool = False) -> TaskRecord:
         """Return the task's record; `is_acknowledged`: its terminal status was acknowledged."""
@@ -195,8 +211,13 @@ class Task:
         """
         if status.state != self.state:
             moved(self.task_id, self.state, status.state)
+        self.started_ms = self.started_ms or _start_ms(self.status) or _start_ms(status)
         self.status = status
         self.sequence = max(self.sequence, status.sequence)
+
+
+def _start_ms(status: TaskStatus) -> int:
+    return status.time_ms if status.state is TaskState.RUNNING else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +226,8 @@ class TaskSnapshot:
 
     Attributes:
         owner: of its framework, if the task has ended and was acknowledged; else empty.
+        since: when this master got it, or found it; seconds on the master's clock.
+        submitted, placed, started_ms: as in `Task`.
     """
 
     info: TaskInfo
@@ -212,6 +235,10 @@ class TaskSnapshot:
     role: Role
     status: TaskStatus
     owner: PrincipalName = NO_OWNER
+    since: float = 0.0
+    submitted: float | None = None
+    placed: float | None = None
+    started_ms: int = 0
 
     def slimmed(self) -> TaskSnapshot:
         """Return it without large fields that only its agent needs."""

@@ -8,6 +8,7 @@ from croupier.master.core.agents import Agent, Connected
 from croupier.master.core.drains import DrainProgress
 from croupier.master.core.state import State
 from croupier.master.services.visibility import Visibility
+from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.to_framework import agent_to_wire
 from croupier.model.health import problems_text
 from croupier.model.ids import Role
@@ -16,7 +17,9 @@ from croupier.v1.agent_pb2 import HealthProblem
 from croupier.wire.resources import resources_to_wire
 
 
-def view_agent(status: AgentStatus, visible: Visibility | None = None) -> pb.AgentView:
+def view_agent(
+    status: AgentStatus, visible: Visibility | None = None, wall: WallTime | None = None
+) -> pb.AgentView:
     """Convert one agent; tasks that block its drain only if they are `visible`."""
     wire = pb.AgentView(
         agent=agent_to_wire(status.agent),
@@ -29,6 +32,8 @@ def view_agent(status: AgentStatus, visible: Visibility | None = None) -> pb.Age
         problems=(HealthProblem(part=p.part, message=p.message) for p in status.problems),
         default_user=status.default_user,
     )
+    if wall is not None and status.connected_at is not None:
+        wire.connected_since_ms = wall.of(status.connected_at)
     if status.timeout_in_s is not None:
         wire.decided_in_ms = _ms(status.timeout_in_s)
     if status.drain is not None:

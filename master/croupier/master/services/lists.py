@@ -10,19 +10,29 @@ item again when it is viewed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.agent_status import agent_status
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.offers import Offer
 from croupier.master.core.role_status import known_roles, role_status, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import agent_views, views
-from croupier.master.services.paging import Listed, Read
+from croupier.master.services.filters import (
+    ANY_AGENT,
+    ANY_TEXT,
+    AgentFilter,
+    TaskFilter,
+    TaskTest,
+    TextFilter,
+)
+from croupier.master.services.paging import NOT_LISTED, Listed, Read
 from croupier.master.services.visibility import Visibility
+from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.access import token_to_wire
 from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
@@ -36,44 +46,65 @@ TASKS_AT_ONCE: Final = 10_000
 _BETWEEN: Final = "\0"
 
 
-def all_agents(clock: Clock, caller: Principal = ANONYMOUS) -> Listed[pb.AgentView]:
-    """List the agents that the caller may view, except those declared gone."""
+def all_agents(
+    wall: WallTime, caller: Principal = ANONYMOUS, chosen: AgentFilter = ANY_AGENT
+) -> Listed[pb.AgentView]:
+    """List the agents that the caller may view and that pass, except those declared gone."""
 
-    def keys(state: State) -> list[str]:
+    def keys(state: State) -> Iterator[str]:
         visible = Visibility(state, caller)
-        return [agent_id for agent_id in state.agents if visible.has_agent(agent_id)]
+        for agent_id in list(state.agents):
+            agent = state.agents.get(agent_id)
+            passes = agent is not None and chosen.passes(agent) and visible.has_agent(agent_id)
+            yield agent_id if passes else NOT_LISTED
 
     def view(state: State, key: str) -> pb.AgentView | None:
         visible, agent = Visibility(state, caller), state.agents.get(AgentId(key))
-        if agent is None or not visible.has_agent(agent.agent_id):
+        if agent is None or not visible.has_agent(agent.agent_id) or not chosen.passes(agent):
             return None
-        return agent_views.view_agent(agent_status(state, agent, clock.now()), visible)
+        return agent_views.view_agent(agent_status(state, agent, wall.clock.now()), visible, wall)
 
-    return Listed("agents", keys, view, caller.name)
+    return Listed(_name("agents", chosen.key), keys, view, caller.name)
 
 
-def all_frameworks(clock: Clock, caller: Principal = ANONYMOUS) -> Listed[pb.FrameworkView]:
+def all_frameworks(
+    wall: WallTime, caller: Principal = ANONYMOUS, chosen: TextFilter = ANY_TEXT
+) -> Listed[pb.FrameworkView]:
     """List the frameworks that the caller may view; also removed ones that still have tasks."""
+
+    def passes(each: Framework) -> bool:
+        return chosen.passes(each.framework_id, each.name, *each.roles)
 
     def keys(state: State) -> list[str]:
         visible = Visibility(state, caller)
-        return [key for key, each in state.frameworks.items() if visible.has_framework(each)]
+        return [
+            key
+            for key, each in state.frameworks.items()
+            if passes(each) and visible.has_framework(each)
+        ]
 
     def view(state: State, key: str) -> pb.FrameworkView | None:
         visible, framework = Visibility(state, caller), state.frameworks.get(FrameworkId(key))
         if framework is None or not visible.has_framework(framework):
             return None
-        return views.view_framework(state, framework, clock.now(), visible)
+        return views.view_framework(state, framework, wall.clock.now(), visible, wall)
 
-    return Listed("frameworks", keys, view, caller.name)
+    return Listed(_name("frameworks", chosen.key), keys, view, caller.name)
 
 
-def all_offers(clock: Clock, caller: Principal = ANONYMOUS) -> Listed[pb.OfferView]:
+def all_offers(
+    clock: Clock, caller: Principal = ANONYMOUS, chosen: TextFilter = ANY_TEXT
+) -> Listed[pb.OfferView]:
     """List the outstanding offers that the caller may view."""
+
+    def passes(each: Offer) -> bool:
+        return chosen.passes(each.offer_id, each.framework_id, each.agent_id, each.role)
 
     def keys(state: State) -> list[str]:
         visible = Visibility(state, caller)
-        return [key for key, each in state.offers.items() if visible.has_offer(each)]
+        return [
+            key for key, each in state.offers.items() if passes(each) and visible.has_offer(each)
+        ]
 
     def view(state: State, key: str) -> pb.OfferView | None:
         offer = state.offers.get(OfferId(key))
@@ -81,10 +112,12 @@ def all_offers(clock: Clock, caller: Principal = ANONYMOUS) -> Listed[pb.OfferVi
             return None
         return views.view_offer(state, offer, clock.now())
 
-    return Listed("offers", keys, view, caller.name)
+    return Listed(_name("offers", chosen.key), keys, view, caller.name)
 
 
-def all_roles(tasks: Counter[Role], caller: Principal = ANONYMOUS) -> Listed[pb.RoleView]:
+def all_roles(
+    tasks: Counter[Role], caller: Principal = ANONYMOUS, chosen: TextFilter = ANY_TEXT
+) -> Listed[pb.RoleView]:
     """List roles with frameworks or settings, and their parents; `tasks` counts those of each.
 
     The caller gets those that it may view.
@@ -92,7 +125,7 @@ def all_roles(tasks: Counter[Role], caller: Principal = ANONYMOUS) -> Listed[pb.
 
     def keys(state: State) -> list[str]:
         found = Visibility(state, caller).roles(known_roles(state))
-        return [role.replace("/", _BETWEEN) for role in found]
+        return [role.replace("/", _BETWEEN) for role in found if chosen.passes(role)]
 
     def view(state: State, key: str) -> pb.RoleView | None:
         role = Role(key.replace(_BETWEEN, "/"))
@@ -100,46 +133,43 @@ def all_roles(tasks: Counter[Role], caller: Principal = ANONYMOUS) -> Listed[pb.
             return None
         return views.view_role(role_status(state, role, tasks[role]))
 
-    return Listed("roles", keys, view, caller.name)
+    return Listed(_name("roles", chosen.key), keys, view, caller.name)
 
 
 def tasks_of(
-    framework_id: FrameworkId,
-    *,
-    with_commands: bool,
-    caller: Principal = ANONYMOUS,
-    named: TaskId | None = None,
+    chosen: TaskFilter, wall: WallTime, *, with_commands: bool, caller: Principal = ANONYMOUS
 ) -> Listed[pb.TaskView]:
-    """List tasks of a framework, or of all if the id is empty; also recently ended ones.
+    """List the tasks that pass and that the caller may view; also recently ended ones."""
+    now = wall.clock.now()
+    passes: TaskTest | None = None
 
-    The caller gets those that it may view; with `named`, only tasks of that id.
-    """
+    def test(state: State, visible: Visibility) -> TaskTest:
+        nonlocal passes
+        passes = passes or chosen.test(state, visible, now)
+        return passes
 
-    def keys(state: State) -> list[str]:
+    def keys(state: State) -> Iterator[str]:
         visible = Visibility(state, caller)
-        found = [
-            f"{framework.framework_id}/{task_id}"
-            for framework in _chosen(state, framework_id)
-            for task_id, task in _tasks_called(framework, named)
-            if visible.in_role(task.role, framework.owner)
-        ]
-        for ended in state.ended:
-            if named not in (None, ended.info.task_id):
-                continue
-            mine, task_id = ended.framework_id, ended.info.task_id
-            framework = state.frameworks.get(mine)
-            is_live = framework is not None and task_id in framework.tasks
-            if framework_id in ("", mine) and not is_live and visible.has_task(ended):
-                found.append(f"{mine}/{task_id}")
-        return found
+        passes = test(state, visible)
+        # The live ones first: a task that ends meanwhile is found again among the ended ones.
+        for owner, task in _live_tasks(state, chosen):
+            if task is None or not passes(task) or not visible.in_role(task.role, owner):
+                yield NOT_LISTED
+            else:
+                yield f"{task.framework_id}/{task.info.task_id}"
+        for ended in _ended_tasks(state, chosen):
+            if ended is None or not passes(ended) or not visible.has_task(ended):
+                yield NOT_LISTED
+            else:
+                yield f"{ended.framework_id}/{ended.info.task_id}"
 
     def view(state: State, key: str) -> pb.TaskView | None:
-        task = _find_task(state, key)
-        if task is None or not Visibility(state, caller).has_task(task):
+        task, visible = _find_task(state, key), Visibility(state, caller)
+        if task is None or not visible.has_task(task) or not test(state, visible)(task):
             return None
-        return views.view_task(task, with_command=with_commands)
+        return views.view_task(task, wall, with_command=with_commands)
 
-    return Listed(f"tasks/{framework_id}/{named or ''}", keys, view, caller.name)
+    return Listed(f"tasks/{chosen.key}", keys, view, caller.name)
 
 
 def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
@@ -181,20 +211,28 @@ def _count_some(state: State, waiting: list[FrameworkId], counts: Counter[Role])
             looked += 1 + len(tasks)
 
 
-def _chosen(state: State, framework_id: FrameworkId) -> Iterable[Framework]:
-    """Return the framework of this id, if it exists; all if the id is empty."""
-    if not framework_id:
-        return state.frameworks.values()
-    framework = state.frameworks.get(framework_id)
-    return () if framework is None else (framework,)
+def _name(name: str, key: str) -> str:
+    return f"{name}/{key}" if key else name
 
 
-def _tasks_called(framework: Framework, named: TaskId | None) -> Iterable[tuple[TaskId, Task]]:
-    """Return the framework's tasks by their ids; with `named`, only the one of that id."""
-    if named is None:
-        return framework.tasks.items()
-    task = framework.tasks.get(named)
-    return () if task is None else ((named, task),)
+def _live_tasks(state: State, chosen: TaskFilter) -> Iterator[tuple[str, Task | None]]:
+    """Yield owners with tasks of the chosen frameworks; None for one that has ended meanwhile."""
+    for framework_id in [chosen.framework_id] if chosen.framework_id else list(state.frameworks):
+        framework = state.frameworks.get(framework_id)
+        if framework is None:
+            continue
+        named = chosen.named
+        for task_id in list(framework.tasks) if named is None else [named]:
+            yield framework.owner, framework.tasks.get(task_id)
+
+
+def _ended_tasks(state: State, chosen: TaskFilter) -> Iterator[TaskSnapshot | None]:
+    for ended in list(state.ended):
+        framework_id, task_id = ended.framework_id, ended.info.task_id
+        framework = state.frameworks.get(framework_id)
+        is_live = framework is not None and task_id in framework.tasks
+        is_chosen = chosen.framework_id in ("", framework_id) and chosen.named in (None, task_id)
+        yield ended if is_chosen and not is_live else None
 
 
 def _find_task(state: State, key: str) -> TaskSnapshot | None:

@@ -24,11 +24,13 @@ from croupier.master.journal.watch import Wanted, Watch
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.explanations import view_reasons
+from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.services.unary import unary
 from croupier.master.services.visibility import Visibility
+from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.access import Action
 from croupier.model.clock import Clock
@@ -55,6 +57,7 @@ class OperatorService(OperatorServiceServicer):
         self._leadership, self._clock, self._version = leadership, clock, version
         self._http_address = http_address
         self._pages = Pages(leadership.read, clock)
+        self._wall = WallTime(clock)
 
     @unary
     async def GetMaster(
@@ -77,26 +80,29 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
         """Return a page of the agents."""
-        found, token = await self._pages.page(lists.all_agents(self._clock, _principal()), request)
-        return pb.ListAgentsResponse(agents=found, next_page_token=token)
+        listed = lists.all_agents(self._wall, _principal(), AgentFilter.of(request))
+        found, token = await self._pages.page(listed, request)
+        now_ms = self._wall.now_ms
+        return pb.ListAgentsResponse(agents=found, next_page_token=token, now_ms=now_ms)
 
     @unary
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
         """Return a page of the frameworks."""
-        found, token = await self._pages.page(
-            lists.all_frameworks(self._clock, _principal()), request
-        )
-        return pb.ListFrameworksResponse(frameworks=found, next_page_token=token)
+        listed = lists.all_frameworks(self._wall, _principal(), TextFilter.of(request.text))
+        found, token = await self._pages.page(listed, request)
+        now_ms = self._wall.now_ms
+        return pb.ListFrameworksResponse(frameworks=found, next_page_token=token, now_ms=now_ms)
 
     @unary
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
         """Return a page of the roles."""
+        chosen = TextFilter.of(request.text)
         tasks = await lists.count_tasks(self._leadership.read)
-        found, token = await self._pages.page(lists.all_roles(tasks, _principal()), request)
+        found, token = await self._pages.page(lists.all_roles(tasks, _principal(), chosen), request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
 
     @unary
@@ -104,23 +110,24 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
         """Return a page of the outstanding offers."""
-        found, token = await self._pages.page(lists.all_offers(self._clock, _principal()), request)
+        listed = lists.all_offers(self._clock, _principal(), TextFilter.of(request.text))
+        found, token = await self._pages.page(listed, request)
         return pb.ListOffersResponse(offers=found, next_page_token=token)
 
     @unary
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
-        """Return a page of the tasks, of one framework or of all."""
-        framework_id = FrameworkId(request.framework_id)
+        """Return a page of the tasks that pass the filters."""
         listed = lists.tasks_of(
-            framework_id,
+            TaskFilter.of(request),
+            self._wall,
             with_commands=request.with_commands,
             caller=_principal(),
-            named=TaskId(request.task_id) if request.task_id else None,
         )
         found, token = await self._pages.page(listed, request)
-        return pb.ListTasksResponse(tasks=found, next_page_token=token)
+        now_ms = self._wall.now_ms
+        return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=now_ms)
 
     @unary
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
@@ -132,7 +139,7 @@ class OperatorService(OperatorServiceServicer):
             lambda number: OperatorKill(number, task_id, framework_id, grace, caller)
         )
         await self._note_rule(Action.KILL, task.framework_id, task.role)
-        return pb.KillTaskResponse(task=views.view_task(task))
+        return pb.KillTaskResponse(task=views.view_task(task, self._wall))
 
     @unary
     async def UpdateRoles(
@@ -262,7 +269,9 @@ class OperatorService(OperatorServiceServicer):
         status = await self._leadership.ask(
             lambda number: OperateAgent(number, named, action, peer, caller)
         )
-        return await self._seen(caller, lambda visible: agent_views.view_agent(status, visible))
+        return await self._seen(
+            caller, lambda visible: agent_views.view_agent(status, visible, self._wall)
+        )
 
     async def _seen(self, caller: Principal, view: Callable[[Visibility | None], ViewT]) -> ViewT:
         """Return what a command has answered, so far as the caller may view it.

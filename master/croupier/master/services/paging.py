@@ -1,8 +1,8 @@
 """Long lists, a page at a time.
 
-Rule: a listing takes the keys of all items at one moment and sorts them once. Its pages look up
-each key in turn. So an item that exists throughout is listed exactly once, and the cost of a page
-is that of its items.
+Rule: a listing takes the keys of all items, in slices, and sorts them once. Its pages look up each
+key in turn. So an item that exists throughout is listed exactly once, and the cost of a page is
+that of its items.
 
 A token names its listing and the last key shown. If this master does not have the listing, it
 makes a new one and continues after that key. A token is good only for the principal that got it:
@@ -16,10 +16,11 @@ import base64
 import secrets
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from croupier.master.core.state import State
@@ -33,6 +34,10 @@ PAGE_ITEMS: Final = 5_000
 # Limits of one slice of work on a page; the driver runs between slices.
 SLICE_S: Final = 0.005
 SLICE_ITEMS: Final = 250
+# Keys between two looks at the clock.
+KEYS_AT_ONCE: Final = 100
+# Among keys: an item that is not in the list. It makes the search for a few items interruptible.
+NOT_LISTED: Final = ""
 # About 1 ms of sorting.
 SORTED_AT_ONCE: Final = 5_000
 # Most listings in memory: each holds a key for every item.
@@ -57,13 +62,15 @@ class Listed(Generic[ViewT]):
 
     Attributes:
         name: identifies the list and its filter.
-        keys: returns the keys of all items, each once, in any order. Items are listed by key.
+        keys: returns the keys of all items, in any order, and maybe twice. Items are listed by
+            key. An iterator of it is advanced in slices of work: it may not iterate over what
+            changes, and yields `NOT_LISTED` for each item that it skips.
         view: returns one item; None if it no longer exists, or may not be viewed any more.
         caller: the principal that it is for; no other can use its pages.
     """
 
     name: str
-    keys: Callable[[State], list[str]]
+    keys: Callable[[State], Iterable[str]]
     view: Callable[[State, str], ViewT | None]
     caller: str = ""
 
@@ -128,13 +135,16 @@ class Pages:
 
     async def _begin(self, listed: Listed[ViewT]) -> _Listing:
         keys: list[str] = []
-        found = await self._read(listed.keys)
+        search = _Search(listed.keys, self._clock)
+        while not search.is_over:
+            await self._read(search.advance)
+        found = search.found
         for start in range(0, len(found), SORTED_AT_ONCE):
             keys += sorted(found[start : start + SORTED_AT_ONCE])
             await asyncio.sleep(0)
         # Python's sort merges the sorted runs.
         keys.sort()
-        return _Listing(listed.title, keys, self._clock.now())
+        return _Listing(listed.title, list(dict.fromkeys(keys)), self._clock.now())
 
     async def _fill(
         self, listed: Listed[ViewT], keys: Sequence[str], at: int, size: int
@@ -175,6 +185,32 @@ class Pages:
             if self._listings[oldest].used_at >= used_before:
                 return
             del self._listings[oldest]
+
+
+class _Search:
+    """The search for the keys of a list, in slices."""
+
+    def __init__(self, keys: Callable[[State], Iterable[str]], clock: Clock) -> None:
+        self.found: list[str] = []
+        self.is_over = False
+        self._keys, self._clock = keys, clock
+        self._rest: Iterator[str] | None = None
+
+    def advance(self, state: State) -> None:
+        """Find more keys, for at most a slice of time."""
+        until = self._clock.now() + SLICE_S
+        if self._rest is None:
+            keys = self._keys(state)
+            if isinstance(keys, list):
+                self.found, self.is_over = keys, True
+                return
+            self._rest = iter(keys)
+        while not self.is_over:
+            some = list(islice(self._rest, KEYS_AT_ONCE))
+            self.found += [key for key in some if key]
+            self.is_over = len(some) < KEYS_AT_ONCE
+            if self._clock.now() >= until:
+                return
 
 
 class _Turns:

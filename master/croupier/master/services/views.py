@@ -14,6 +14,7 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.recovery import agents_missing, recovery_timeout_s
 from croupier.master.services.visibility import Visibility
+from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.to_framework import offer_to_wire
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import total_of
@@ -83,19 +84,37 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
     return pb.OfferView(offer=offer_to_wire(offered), framework_id=offer.framework_id)
 
 
-def view_task(task: TaskSnapshot, *, with_command: bool = True) -> pb.TaskView:
-    """Return the view of a task; `with_command` False leaves out its command and labels."""
-    return pb.TaskView(
+def view_task(
+    task: TaskSnapshot, wall: WallTime | None = None, *, with_command: bool = True
+) -> pb.TaskView:
+    """Return the view of a task, with its times if `wall` can convert them.
+
+    `with_command` False leaves out its command and labels.
+    """
+    wire = pb.TaskView(
         framework_id=task.framework_id,
         agent_id=task.status.agent_id,
         role=task.role,
         task=task_to_wire(task.info) if with_command else _outline(task.info),
         status=status_to_wire(task.status),
+        started_ms=task.started_ms or None,
+        ended_ms=(task.status.time_ms or None) if task.status.state.is_terminal else None,
     )
+    if wall is not None:
+        wire.since_ms = wall.of(task.since)
+        if task.submitted is not None:
+            wire.submitted_ms = wall.of(task.submitted)
+        if task.placed is not None:
+            wire.placed_ms = wall.of(task.placed)
+    return wire
 
 
 def view_framework(
-    state: State, framework: Framework, now: float, visible: Visibility | None = None
+    state: State,
+    framework: Framework,
+    now: float,
+    visible: Visibility | None = None,
+    wall: WallTime | None = None,
 ) -> pb.FrameworkView:
     """Return the view of a framework; of its roles only those that are `visible`.
 
@@ -108,6 +127,7 @@ def view_framework(
     removed_in_s = None if removed_at is None else max(0.0, removed_at - now)
     tasks = [task for task in framework.tasks.values() if is_whole or task.role in roles]
     offers = [offer for offer in framework.offers.values() if is_whole or offer.role in roles]
+    connected_at = None if framework.session is None else framework.connected_at
     return pb.FrameworkView(
         framework=framework_pb2.FrameworkInfo(
             framework_id=framework_id,
@@ -133,6 +153,7 @@ def view_framework(
         offers=len(offers),
         removed_in_ms=None if removed_in_s is None else round(removed_in_s * 1000),
         owner=framework.owner,
+        connected_since_ms=wall.of(connected_at) if wall and connected_at is not None else None,
     )
 
 

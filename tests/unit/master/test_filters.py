@@ -1,0 +1,193 @@
+"""Filters of lists, and the times of their items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
+from croupier.master.services.lists import all_agents, all_frameworks, tasks_of
+from croupier.master.services.paging import KEYS_AT_ONCE, NOT_LISTED, Listed, Pages
+from croupier.master.services.wall_time import STEP_MS, WallTime
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.suggestions import unknown_word
+from croupier.model.task import TaskState
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1 import task_pb2
+from tests.harness.world import World, make_task
+
+
+class Clock:
+    """A clock whose wall time is a constant ahead of it, until it is set."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.ahead_ms = world, 1_000_000
+
+    def now(self) -> float:
+        return self.world.now
+
+    def wall_ms(self) -> int:
+        return round(self.world.now * 1000) + self.ahead_ms
+
+
+class Scene:
+    """Two agents; a framework with three tasks in `ads/prod`, one of which runs."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.clock = Clock(self.world)
+        self.wall = WallTime(self.clock)
+        self.agent = self.world.agent("cpus:4;mem:4GB", "node-1")
+        self.session = self.world.framework("ads/prod")
+        self.framework_id = self.world.framework_id(self.session)
+        self.world.accept(
+            self.session, *(make_task(f"train-{n}", "cpus:1;mem:1GB") for n in range(3))
+        )
+        self.world.report(self.agent, self.framework_id, "train-0", TaskState.RUNNING, 1)
+
+    def tasks(self, **fields: object) -> list[str]:
+        chosen = TaskFilter.of(pb.ListTasksRequest(**fields))  # type: ignore[arg-type]
+        listed = tasks_of(chosen, self.wall, with_commands=False)
+        keys = [key for key in listed.keys(self.world.state) if key]
+        views = [listed.view(self.world.state, key) for key in keys]
+        assert None not in views
+        return [view.task.task_id for view in views if view is not None]
+
+    def agents(self, **fields: object) -> list[str]:
+        chosen = AgentFilter.of(pb.ListAgentsRequest(**fields))  # type: ignore[arg-type]
+        listed = all_agents(self.wall, chosen=chosen)
+        views = [listed.view(self.world.state, key) for key in listed.keys(self.world.state)]
+        return [view.agent.hostname for view in views if view is not None]
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return Scene()
+
+
+ALL = ["train-0", "train-1", "train-2"]
+
+
+def test_tasks_are_chosen_by_what_is_known_of_them(scene: Scene) -> None:
+    running, staging = task_pb2.TASK_RUNNING, task_pb2.TASK_STAGING
+    assert scene.tasks() == ALL
+    assert scene.tasks(states=[running]) == ["train-0"]
+    assert scene.tasks(states=[running, staging]) == ALL
+    assert scene.tasks(role="ads") == scene.tasks(role="ads/prod") == ALL
+    assert scene.tasks(role="ad") == scene.tasks(role="ads/prod/x") == []
+    assert scene.tasks(text="TRAIN-2") == ["train-2"]
+    assert scene.tasks(framework_id=scene.framework_id, states=[running]) == ["train-0"]
+    assert scene.tasks(framework_id="other") == []
+    assert scene.tasks(task_id="train-1", text="train") == ["train-1"]
+
+
+def test_tasks_are_chosen_by_the_id_or_hostname_of_their_agent(scene: Scene) -> None:
+    (agent_id,) = scene.world.state.agents
+    assert scene.tasks(agent="node-1") == scene.tasks(agent=agent_id) == ALL
+    assert scene.tasks(agent="node") == []
+
+
+def test_tasks_are_chosen_by_age(scene: Scene) -> None:
+    scene = Scene()
+    scene.world.now += 60.0
+    assert scene.tasks(min_age_ms=59_000) == ALL
+    assert scene.tasks(min_age_ms=61_000) == []
+    assert scene.tasks(max_age_ms=59_000) == []
+    assert scene.tasks(max_age_ms=0) == []
+    assert scene.tasks(min_age_ms=1_000, max_age_ms=61_000) == ALL
+
+
+def test_agents_are_chosen_by_state_and_name(scene: Scene) -> None:
+    assert scene.agents() == scene.agents(states=["Connected"]) == ["node-1"]
+    assert scene.agents(states=["draining", "unhealthy"]) == []
+    assert scene.agents(text="NODE") == ["node-1"]
+    assert scene.agents(text="x") == []
+    with pytest.raises(InvalidRequest, match="did you mean draining"):
+        scene.agents(states=["drainig"])
+
+
+def test_frameworks_are_chosen_by_text(scene: Scene) -> None:
+    for text, number in (("ADS/", 1), ("nothing", 0)):
+        listed = all_frameworks(scene.wall, chosen=TextFilter.of(text))
+        assert len(list(listed.keys(scene.world.state))) == number
+
+
+def test_a_list_is_named_by_its_filter() -> None:
+    def key(**fields: object) -> str:
+        return TaskFilter.of(pb.ListTasksRequest(**fields)).key  # type: ignore[arg-type]
+
+    fields = [
+        {},
+        {"framework_id": "f"},
+        {"role": "f"},
+        {"agent": "f"},
+        {"text": "f"},
+        {"states": [1]},
+        {"states": [1, 2]},
+        {"min_age_ms": 1},
+        {"max_age_ms": 1},
+    ]
+    assert len({key(**each) for each in fields}) == len(fields)  # type: ignore[arg-type]
+    assert key(states=[2, 1]) == key(states=[1, 2])
+    assert len(key(text="x" * 500)) < 30
+    with pytest.raises(InvalidRequest, match="500"):
+        key(text="x" * 501)
+    with pytest.raises(InvalidRequest, match="state"):
+        key(states=[99])
+
+
+def test_times_of_tasks_are_by_the_wall_clock(scene: Scene) -> None:
+    scene = Scene()
+    begun_ms = scene.wall.now_ms
+    scene.world.now += 5.0
+    listed = tasks_of(TaskFilter(named=TaskId("train-0")), scene.wall, with_commands=False)
+    (key,) = (key for key in listed.keys(scene.world.state) if key)
+    view = listed.view(scene.world.state, key)
+    assert view is not None
+    assert view.since_ms == view.placed_ms <= begun_ms
+    assert not view.HasField("submitted_ms")
+    assert not view.HasField("ended_ms")
+    scene.clock.ahead_ms += STEP_MS
+    again = listed.view(scene.world.state, key)
+    assert again == view, "small steps of the clock change nothing"
+    scene.clock.ahead_ms += 1
+    again = listed.view(scene.world.state, key)
+    assert again is not None
+    assert again.since_ms == view.since_ms + STEP_MS + 1
+
+
+async def test_the_search_for_few_items_is_made_in_slices(scene: Scene) -> None:
+    turns = 0
+
+    async def read(query):  # type: ignore[no-untyped-def]
+        nonlocal turns
+        turns += 1
+        return query(scene.world.state)
+
+    class Slow(Clock):
+        def now(self) -> float:
+            self.world.now += 0.003
+            return self.world.now
+
+    def keys(_: object) -> Iterator[str]:
+        for number in range(10 * KEYS_AT_ONCE):
+            yield f"{number:06}" if number % 500 == 0 else NOT_LISTED
+        yield "000000"
+
+    listed = Listed("few", keys, lambda _, key: pb.AgentView(state=key))
+    found, token = await Pages(read, Slow(World())).page(listed, pb.ListAgentsRequest())
+    assert [each.state for each in found] == ["000000", "000500"]
+    assert not token
+    assert turns >= 5
+
+
+def test_an_unknown_word_names_the_nearest_known_one() -> None:
+    known = ("RUNNING", "FINISHED")
+    assert unknown_word("state", "runing", known) == "unknown state 'runing': did you mean RUNNING?"
+    assert unknown_word("state", "x", known) == "unknown state 'x': one of RUNNING, FINISHED"
+
+
+def test_a_task_of_another_framework_is_not_listed(scene: Scene) -> None:
+    assert scene.tasks(framework_id=FrameworkId("x"), task_id="train-0") == []
