@@ -119,6 +119,9 @@ LOCAL: Final = Target()
 
 MasterFlag = Annotated[Target, Parameter(name="*")]
 JsonListFlag = Annotated[bool, _switch("--json", "Print a JSON list.")]
+WideFlag = Annotated[
+    bool, _switch("--wide", "Print all columns in full, also where the terminal is narrow.")
+]
 JsonFlag = Annotated[bool, _switch("--json", "Print JSON.")]
 DryRunFlag = Annotated[bool, _switch("--dry-run", "Change nothing; print what would change.")]
 YesFlag = Annotated[bool, _switch("--yes", "Do not ask for confirmation.")]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
@@ -49,17 +49,12 @@ TASKS = Kind("tasks", task_view, task.TASKS)
 KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
 
 
-async def messages(master: Master, kind: Kind, **fields: Any) -> AsyncIterator[Sequence[Any]]:
-    """Yield every page of a list, in protobuf; `fields` are those of the request.
-
-    Raises:
-        Unavailable: if the master cannot be reached, or repeats a page.
-        CroupierError: if the master refuses.
-    """
+async def _answers(master: Master, kind: Kind, fields: Mapping[str, Any]) -> AsyncIterator[Any]:
+    """Yield every answer to a list request; raises as `messages`."""
     request: Any = getattr(pb, f"{kind.method}Request")(**fields)
     while True:
         page: Any = await master.ask(getattr(master.service, kind.method), request)
-        yield getattr(page, kind.name)
+        yield page
         if not page.next_page_token:
             return
         if page.next_page_token == request.page_token:
@@ -67,10 +62,39 @@ async def messages(master: Master, kind: Kind, **fields: Any) -> AsyncIterator[S
         request.page_token = page.next_page_token
 
 
+async def messages(master: Master, kind: Kind, **fields: Any) -> AsyncIterator[Sequence[Any]]:
+    """Yield every page of a list, in protobuf; `fields` are those of the request.
+
+    Raises:
+        Unavailable: if the master cannot be reached, or repeats a page.
+        CroupierError: if the master refuses.
+    """
+    async for page in _answers(master, kind, fields):
+        yield getattr(page, kind.name)
+
+
 async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
     """Yield every page of a list; raises as `messages`."""
     async for page in messages(master, kind, **fields):
         yield [kind.view(each) for each in page]
+
+
+async def rows(master: Master, kind: Kind, **fields: Any) -> Pages:
+    """Yield every page of a list with the ages of its objects (`age_s`), for a table.
+
+    Raises:
+        CroupierError: as for `messages`.
+    """
+    async for page in _answers(master, kind, fields):
+        now_ms = getattr(page, "now_ms", 0)
+        yield [with_age(kind.view(each), now_ms) for each in getattr(page, kind.name)]
+
+
+def with_age(view: View, now_ms: int) -> View:
+    """Return an object with its age at the master's time `now_ms`; None: unknown."""
+    since_ms = view.get("since_ms") or view.get("connected_since_ms")
+    age_s = max(0, now_ms - since_ms) / 1000 if since_ms and now_ms else None
+    return {**view, "age_s": age_s}
 
 
 async def all_of(master: Master, kind: Kind, **fields: Any) -> list[View]:
@@ -119,62 +143,82 @@ async def find_agent(master: Master, named: str) -> View:
     return agent_view(found[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a list is printed: as JSON, or as a table, of which `wide` cuts nothing."""
+
+    as_json: bool = False
+    wide: bool = False
+
+
 def print_list(
     target: Target,
     kind: Kind,
     table: Table | None = None,
     *,
-    as_json: bool,
+    form: Form,
     keep: Callable[[View], bool] = lambda _: True,
+    **fields: Any,
 ) -> None:
-    """Print the objects of a kind that pass `keep`, in `table` (default: the kind's) or as JSON."""
+    """Print the objects of a kind that pass `keep`, in `table` (default: the kind's) or as JSON.
+
+    `fields` are those of the request.
+    """
+    shown = table or kind.table
+    if any(fields.values()):
+        shown = Table(shown.columns, f"no {kind.name} pass these filters")
 
     async def printed(master: Master) -> None:
-        await _print_pages(pages(master, kind), table or kind.table, as_json, keep)
+        found = (pages if form.as_json else rows)(master, kind, **fields)
+        await _print_pages(found, shown, form, keep)
 
     run(target, printed)
 
 
 async def _print_pages(
-    found: Pages, table: Table, as_json: bool, keep: Callable[[View], bool] = lambda _: True
+    found: Pages, table: Table, form: Form, keep: Callable[[View], bool] = lambda _: True
 ) -> None:
     is_empty = True
     async for page in found:
         views = [view for view in page if keep(view)]
-        if views and as_json:
+        if views and form.as_json:
             items = ",\n".join(indent(json.dumps(view, indent=2), "  ") for view in views)
             sys.stdout.write(("[\n" if is_empty else ",\n") + items)
         elif views:
-            print_table(table, views, sys.stdout, with_titles=is_empty)
+            print_table(table, views, sys.stdout, with_titles=is_empty, wide=form.wide)
         is_empty = is_empty and not views
-    if as_json:
+    if form.as_json:
         print("[]" if is_empty else "\n]")
     elif is_empty:
         print(table.empty)
 
 
-def list_tasks(target: Target, named: str, *, with_commands: bool, as_json: bool) -> None:
-    """Print the tasks of the framework of this id or name, or of all if it is empty.
+def list_tasks(target: Target, named: str, *, form: Form, **fields: Any) -> None:
+    """Print tasks of the framework of this id or name, or of all if it is empty.
+
+    `fields` are the other ones of the request.
 
     Raises:
         NotFound: if the master knows neither such a framework nor a task of it.
         Conflict: if several frameworks have that name.
     """
+    listed = pages if form.as_json else rows
+    table = task.TASKS_WITH_COMMANDS if fields.get("with_commands") else task.TASKS
+    if any(value for name, value in fields.items() if name != "with_commands"):
+        table = Table(table.columns, "no tasks pass these filters")
 
     async def fetch(master: Master) -> Pages:
         framework_id, is_empty = named, True
-        async for page in pages(master, TASKS, framework_id=named, with_commands=with_commands):
+        async for page in listed(master, TASKS, framework_id=named, **fields):
             is_empty = is_empty and not page
             yield page
         if is_empty and named:
             framework_id = (await find_framework(master, named))["framework_id"]
         if framework_id != named:
-            more = pages(master, TASKS, framework_id=framework_id, with_commands=with_commands)
-            async for page in more:
+            async for page in listed(master, TASKS, framework_id=framework_id, **fields):
                 yield page
 
     async def printed(master: Master) -> None:
-        table = task.TASKS_WITH_COMMANDS if with_commands else task.TASKS
-        await _print_pages(fetch(master), table, as_json)
+        await _print_pages(fetch(master), table, form)
 
     run(target, printed)

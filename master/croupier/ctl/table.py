@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from croupier.ctl.views.amounts import View
+from croupier.model.durations import span_text
 from croupier.model.printable import printable
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ def number(title: str, key: str, rank: int = 0, form: str = "") -> Column:
 def amount(title: str, key: str, rank: int = 0) -> Column:
     """Return a column of the amount under `key`."""
     return Column(title, lambda view: str(view[key]["text"]), rank=rank)
+
+
+def age(title: str, key: str, rank: int = 0) -> Column:
+    """Return a column of the time under `key`, in seconds, such as `3m20s`; `-` if unknown."""
+    return Column(
+        title,
+        lambda view: "" if view.get(key) is None else span_text(view[key]),
+        is_number=True,
+        rank=rank,
+    )
 
 
 def print_table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from croupier.api.amounts import Amount, amount_view
-from croupier.api.times import seconds
+from croupier.api.times import milliseconds, seconds
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import attribute_text
 from croupier.v1 import operator_pb2 as pb
@@ -56,6 +56,8 @@ class Agent(TypedDict):
         isolation: features that it can enforce.
         default_user: the account of tasks that name none.
         decided_in_s: time until the master gives it up; None unless it is disconnected.
+        connected_since_ms: when its session began, in milliseconds since the epoch; None: it has
+            none.
     """
 
     agent_id: str
@@ -73,6 +75,7 @@ class Agent(TypedDict):
     default_user: str
     problems: list[HealthProblem]
     decided_in_s: float | None
+    connected_since_ms: int | None
 
 
 def agent_view(agent: pb.AgentView) -> Agent:
@@ -96,6 +99,7 @@ def agent_view(agent: pb.AgentView) -> Agent:
         "default_user": agent.default_user or AGENT_USER,
         "problems": [{"part": each.part, "message": each.message} for each in agent.problems],
         "decided_in_s": seconds(agent, "decided_in_ms"),
+        "connected_since_ms": milliseconds(agent, "connected_since_ms"),
     }
 
 

@@ -12,7 +12,7 @@ from croupier.api.amounts import (
     labels_view,
     shares_view,
 )
-from croupier.api.times import seconds
+from croupier.api.times import milliseconds, seconds
 from croupier.v1 import operator_pb2 as pb
 
 
@@ -30,6 +30,8 @@ class Framework(Shares):
         tasks: the number of its tasks.
         offers: the number of its outstanding offers.
         removed_in_s: time until it is removed, unless it returns; None unless it is disconnected.
+        connected_since_ms: when its session began, in milliseconds since the epoch; None: it has
+            none.
     """
 
     framework_id: str
@@ -48,6 +50,7 @@ class Framework(Shares):
     tasks: int
     offers: int
     removed_in_s: float | None
+    connected_since_ms: int | None
 
 
 def framework_view(framework: pb.FrameworkView) -> Framework:
@@ -71,4 +74,5 @@ def framework_view(framework: pb.FrameworkView) -> Framework:
         "tasks": framework.tasks,
         "offers": framework.offers,
         "removed_in_s": seconds(framework, "removed_in_ms"),
+        "connected_since_ms": milliseconds(framework, "connected_since_ms"),
     }

@@ -13,6 +13,7 @@ from croupier.api.isolation import (
     limits_view,
     usage_view,
 )
+from croupier.api.times import milliseconds
 from croupier.model.task import Reason, Source, TaskState
 from croupier.v1 import operator_pb2 as pb
 
@@ -24,6 +25,11 @@ class Task(TypedDict):
         agent_id: empty until it has one.
         state: such as `RUNNING`.
         time_ms: when it entered the state, in milliseconds since the epoch.
+        since_ms: when the master got it, or found it on its agent or in the store; None: unknown.
+        submitted_ms: when it was submitted; None: unknown.
+        placed_ms: when the master launched it on its agent; None: unknown.
+        started_ms: when it started, by the clock of its agent; None: unknown.
+        ended_ms: when it ended, by the clock of its agent; None: unknown.
         usage: what it has used, once it has ended; None: unknown.
         isolation: None unless it was requested.
         command: None unless it was requested and the task has one.
@@ -45,6 +51,11 @@ class Task(TypedDict):
     signal: int | None
     pid: int
     time_ms: int
+    since_ms: int | None
+    submitted_ms: int | None
+    placed_ms: int | None
+    started_ms: int | None
+    ended_ms: int | None
     resources: Amount
     limits: Limits
     usage: Usage | None
@@ -87,6 +98,11 @@ def task_view(task: pb.TaskView) -> Task:
         "signal": status.signal if status.HasField("signal") else None,
         "pid": status.pid,
         "time_ms": status.time_ms,
+        "since_ms": task.since_ms or None,
+        "submitted_ms": milliseconds(task, "submitted_ms"),
+        "placed_ms": milliseconds(task, "placed_ms"),
+        "started_ms": milliseconds(task, "started_ms"),
+        "ended_ms": milliseconds(task, "ended_ms"),
         "resources": amount_view(task.task.resources),
         "limits": limits_view(task.task),
         "usage": usage_view(status.usage) if status.HasField("usage") else None,

@@ -11,6 +11,11 @@ def seconds(wire: Any, field: str) -> float | None:
     return getattr(wire, field) / 1000 if wire.HasField(field) else None
 
 
+def milliseconds(wire: Any, field: str) -> int | None:
+    """Return an optional field of milliseconds; None if it is absent."""
+    return int(getattr(wire, field)) if wire.HasField(field) else None
+
+
 def time_text(time_ms: int) -> str:
     """Return a time, in milliseconds since the epoch, as UTC; empty if it is out of range."""
     try:

@@ -35,13 +35,49 @@ async def operator() -> AsyncIterator[ScriptedOperator]:
         yield operator
 
 
+async def test_ages_are_by_the_clock_of_the_master(operator: ScriptedOperator) -> None:
+    page = operator.answers[pb.ListAgentsRequest]
+    page.now_ms = 1_000_000_000
+    page.agents[0].connected_since_ms = 1_000_000_000 - 200_000
+    done = await croupier("agents", "--master", operator.address, "--state", "connected,drained")
+    assert [line.split()[-1] for line in done.out.splitlines()] == ["CONNECTED", "3m20s", "-"]
+    assert operator.asked[-1] == pb.ListAgentsRequest(states=["connected", "drained"])
+
+
+async def test_filters_of_tasks(operator: ScriptedOperator) -> None:
+    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse()
+    flags = "--state running,QUEUED --state TASK_LOST --role ads --agent h --older 10m --name x"
+    done = await croupier("tasks", "--master", operator.address, *flags.split())
+    assert (done.code, done.out) == (0, "no tasks pass these filters\n")
+    assert operator.asked[-1] == pb.ListTasksRequest(
+        states=[
+            task_pb2.TASK_RUNNING,
+            task_pb2.TASK_QUEUED,
+            task_pb2.TASK_LOST,
+        ],
+        role="ads",
+        agent="h",
+        min_age_ms=600_000,
+        text="x",
+    )
+
+
+async def test_an_unknown_state_names_the_nearest_one() -> None:
+    done = await croupier("tasks", "--state", "RUNING")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "croupier: --state: unknown state 'RUNING': did you mean RUNNING?\n"
+
+
 async def test_a_table_in_a_pipe(operator: ScriptedOperator) -> None:
     done = await croupier("agents", "--master", operator.address)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES  ISOLATION",
-        "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none",
-        "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none",
+        "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES  ISOLATION"
+        "  CONNECTED",
+        "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
+        "          -",
+        "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
+        "          -",
     ]
 
 

@@ -46,9 +46,10 @@ def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -
     assert all(len(line) <= 80 for line in lines)
     assert lines[0].split() == ["AGENT", "HOST", "STATE", "TASKS", "USED", "TOTAL"]
     assert lines[1].split()[0] == lines[2].split()[0] == AGENT_ID
-    assert (
-        lines[3] == "(OFFERED, ATTRIBUTES, ISOLATION: in a wider terminal, a pipe, or with --json)"
-    )
+    assert lines[3:] == [
+        "(OFFERED, ATTRIBUTES, ISOLATION, CONNECTED: in a wider terminal, a pipe, or with",
+        "--json)",
+    ]
 
 
 def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,13 +146,13 @@ def test_an_unknown_state_is_printed_as_its_number() -> None:
 
 
 ALL: list[tuple[Table, View]] = [
-    (AGENTS, agent_view(AGENT)),
-    (FRAMEWORKS, framework_view(FRAMEWORK)),
+    (AGENTS, {**agent_view(AGENT), "age_s": 200.0}),
+    (FRAMEWORKS, {**framework_view(FRAMEWORK), "age_s": 7500.0}),
     (ROLES, role_view(ROLE)),
     (WEIGHTS, role_view(ROLE)),
     (QUOTAS, role_view(ROLE)),
     (OFFERS, offer_view(OFFER)),
-    (TASKS, task_view(TASK)),
+    (TASKS, {**task_view(TASK), "age_s": 5.0}),
     (TASKS_WITH_COMMANDS, task_view(TASK)),
 ]
 
@@ -176,10 +176,10 @@ def test_tables_in_a_pipe() -> None:
 
 
 EXPECTED = """
-AGENT  HOST  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES       ISOLATION
-a1     h1    connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8  process,cgroup
-FRAMEWORK  NAME   ROLE      STATE                  SHARE  TASKS  OFFERS  USED    OFFERED  WANTS
-f1         count  ads/prod  connected, suppressed  0.667      2       1  cpus:2  -        3 <cpus:1> rack equals r1
+AGENT  HOST  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES       ISOLATION       CONNECTED
+a1     h1    connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8  process,cgroup      3m20s
+FRAMEWORK  NAME   ROLE      STATE                  SHARE  TASKS  OFFERS  USED    OFFERED  WANTS                      CONNECTED
+f1         count  ads/prod  connected, suppressed  0.667      2       1  cpus:2  -        3 <cpus:1> rack equals r1       2h5m
 ROLE  WEIGHT  SHARE  ENTITLED  GUARANTEE  LIMIT           FRAMEWORKS  TASKS  USED    OFFERED
 ads      2.5  0.500     0.600  cpus:4     cpus:8;mem:0MB           0      2  cpus:2  -
 ROLE  WEIGHT  RESOURCES  SHARE  ENTITLED
@@ -188,10 +188,10 @@ ROLE  GUARANTEE  LIMIT           PREEMPTION  USED    OFFERED
 ads   cpus:4     cpus:8;mem:0MB  off         cpus:2  -
 OFFER  FRAMEWORK  AGENT  ROLE  LEASE  RESOURCES
 o1     f1         a1     ads     10s  cpus:2
-TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES
-t1    first  f1         a1     ads   FAILED     3  -    cpus:1
-TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES  COMMAND
-t1    first  f1         a1     ads   FAILED     3  -    cpus:1     echo hi
+TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES  AGE
+t1    first  f1         a1     ads   FAILED     3  -    cpus:1      5s
+TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES  AGE  COMMAND
+t1    first  f1         a1     ads   FAILED     3  -    cpus:1       -  echo hi
 """  # noqa: E501 - lines of a table are not folded
 
 

@@ -2,23 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, JsonListFlag, MasterFlag
+from croupier.ctl.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
+from croupier.model.durations import parse_duration
+from croupier.process.cli import read_by
+
+
+def _words(_: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Read `A,B`, which may be given several times."""
+    return tuple(word for token in tokens for word in token.value.split(",") if word)
+
+
+StatesFlag = Annotated[tuple[str, ...], Parameter(name="--state", negative="", converter=_words)]
+TextFlag = Annotated[str, Parameter(help="Only those with this text in an id, name or role.")]
+SpanFlag = Annotated[float | None, read_by(parse_duration)]
+
+
+@app.command
+def agents(
+    *,
+    state: StatesFlag = (),
+    text: str = "",
+    master: MasterFlag = LOCAL,
+    as_json: JsonListFlag = False,
+    wide: WideFlag = False,
+) -> None:
+    """List agents: state, tasks, and resources used, offered and in total.
+
+    Parameters
+    ----------
+    state
+        Only agents in one of these states: connected, suspect, disconnected, unreachable,
+        draining, drained, deactivated, unhealthy.
+    text
+        Only agents with this text in their id or hostname.
+    """
+    from croupier.ctl.lists import AGENTS, Form, print_list
+
+    print_list(master, AGENTS, form=Form(as_json, wide), states=state, text=text)
 
 
 def _add(name: str, text: str) -> None:
     @app.command(name=name, help=text)
-    def listing(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
-        from croupier.ctl.lists import KINDS, print_list
+    def listing(
+        *,
+        text: TextFlag = "",
+        master: MasterFlag = LOCAL,
+        as_json: JsonListFlag = False,
+        wide: WideFlag = False,
+    ) -> None:
+        from croupier.ctl.lists import KINDS, Form, print_list
 
-        print_list(master, KINDS[name], as_json=as_json)
+        print_list(master, KINDS[name], form=Form(as_json, wide), text=text)
 
 
-_add("agents", "List agents: state, tasks, and resources used, offered and in total.")
 _add("frameworks", "List frameworks: state, share of the cluster, and demand.")
 _add("offers", "List outstanding offers.")
 _add("roles", "List roles as a tree: weights, shares, guarantees and limits.")
@@ -28,20 +70,54 @@ _add("roles", "List roles as a tree: weights, shares, guarantees and limits.")
 def tasks(
     *,
     framework: str = "",
+    state: StatesFlag = (),
+    role: str = "",
+    agent: str = "",
+    older: SpanFlag = None,
+    younger: SpanFlag = None,
+    text: Annotated[str, Parameter(name=("--text", "--name"))] = "",
     commands: Annotated[bool, Parameter(negative="")] = False,
     master: MasterFlag = LOCAL,
     as_json: JsonListFlag = False,
+    wide: WideFlag = False,
 ) -> None:
     """List tasks that run or have ended recently.
+
+    The age of a task counts from when the master got it; after a failover, from when the new
+    master found it. All filters must match.
 
     Parameters
     ----------
     framework
         Only the tasks of the framework of this id, or of this name if only one has it.
+    state
+        Only tasks in one of these states, such as RUNNING,QUEUED.
+    role
+        Only tasks of this role and of those below it.
+    agent
+        Only tasks of the agent of this id or hostname.
+    older
+        Only tasks that are older than this, such as 10m or 1h30m.
+    younger
+        Only tasks that are younger than this.
+    text
+        Only tasks with this text in their id or name.
     commands
         Show the command of each task. Without this flag `command`, `shell` and `labels` are null
         in the JSON list.
     """
-    from croupier.ctl.lists import list_tasks
+    from croupier.ctl.lists import Form, list_tasks
+    from croupier.ctl.task_states import state_numbers
 
-    list_tasks(master, framework, with_commands=commands, as_json=as_json)
+    list_tasks(
+        master,
+        framework,
+        form=Form(as_json, wide),
+        states=state_numbers(state),
+        role=role,
+        agent=agent,
+        min_age_ms=None if older is None else round(older * 1000),
+        max_age_ms=None if younger is None else round(younger * 1000),
+        text=text,
+        with_commands=commands,
+    )

@@ -32,10 +32,10 @@ quota = family(
 @weights.default
 def weights_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List the weights of all roles."""
-    from croupier.ctl.lists import ROLES, print_list
+    from croupier.ctl.lists import ROLES, Form, print_list
     from croupier.ctl.views.role import WEIGHTS
 
-    print_list(master, ROLES, WEIGHTS, as_json=as_json)
+    print_list(master, ROLES, WEIGHTS, form=Form(as_json))
 
 
 @weights.command(name="get")
@@ -98,10 +98,10 @@ def weights_remove(
 @quota.default
 def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List the roles that have a guarantee, a limit or a preemption setting."""
-    from croupier.ctl.lists import ROLES, print_list
+    from croupier.ctl.lists import ROLES, Form, print_list
     from croupier.ctl.views.role import QUOTAS, has_quota
 
-    print_list(master, ROLES, QUOTAS, as_json=as_json, keep=has_quota)
+    print_list(master, ROLES, QUOTAS, form=Form(as_json), keep=has_quota)
 
 
 @quota.command(name="get")

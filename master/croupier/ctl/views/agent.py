@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from croupier.ctl.table import Column, Table, amount, number, text
+from croupier.ctl.table import Column, Table, age, amount, number, text
 from croupier.ctl.views.amounts import View, many
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.durations import duration_text
@@ -31,18 +31,19 @@ def state_text(agent: View) -> str:
 AGENTS = Table(
     (
         text("AGENT", "agent_id", is_id=True),
-        text("HOST", "hostname"),
+        text("HOST", "hostname", 1),
         Column("STATE", state_text),
-        number("TASKS", "tasks"),
-        amount("USED", "used", 1),
-        amount("OFFERED", "offered", 3),
-        amount("TOTAL", "total", 2),
+        number("TASKS", "tasks", 2),
+        amount("USED", "used", 3),
+        amount("OFFERED", "offered", 6),
+        amount("TOTAL", "total", 4),
         Column(
             "ATTRIBUTES",
             lambda view: ";".join(f"{name}:{value}" for name, value in view["attributes"].items()),
-            rank=4,
+            rank=7,
         ),
-        Column("ISOLATION", lambda view: levels_text(view["isolation"]), rank=5),
+        Column("ISOLATION", lambda view: levels_text(view["isolation"]), rank=8),
+        age("CONNECTED", "age_s", 5),
     ),
     "no agents are registered",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.ctl.table import Column, Table, amount, number, text
+from croupier.ctl.table import Column, Table, age, amount, number, text
 from croupier.ctl.views.amounts import View, demand_text
 from croupier.model.durations import duration_text
 
@@ -20,19 +20,20 @@ def state_text(framework: View) -> str:
 FRAMEWORKS = Table(
     (
         text("FRAMEWORK", "framework_id", is_id=True),
-        text("NAME", "name"),
-        Column("ROLE", lambda view: ",".join(view["roles"]), rank=1),
-        Column("STATE", state_text),
-        number("SHARE", "share", form=".3f"),
-        number("TASKS", "tasks"),
-        number("OFFERS", "offers", 4),
-        amount("USED", "used", 2),
-        amount("OFFERED", "offered", 5),
+        text("NAME", "name", 1),
+        Column("ROLE", lambda view: ",".join(view["roles"]), rank=5),
+        Column("STATE", state_text, rank=4),
+        number("SHARE", "share", 2, form=".3f"),
+        number("TASKS", "tasks", 3),
+        number("OFFERS", "offers", 9),
+        amount("USED", "used", 6),
+        amount("OFFERED", "offered", 10),
         Column(
             "WANTS",
             lambda view: ", ".join(map(demand_text, view["demands"])) or "whole offers",
-            rank=3,
+            rank=8,
         ),
+        age("CONNECTED", "age_s", 7),
     ),
     "no frameworks are registered",
 )

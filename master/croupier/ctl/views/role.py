@@ -27,9 +27,9 @@ def _branch(role: str) -> str:
 _ROLE = Column(
     "ROLE", lambda view: str(view["role"]), draw=lambda view: _branch(view["role"]), is_id=True
 )
-_WEIGHT = number("WEIGHT", "weight", form="g")
+_WEIGHT = number("WEIGHT", "weight", 2, form="g")
 _SHARE = number("SHARE", "share", form=".3f")
-_ENTITLED = number("ENTITLED", "entitlement", form=".3f")
+_ENTITLED = number("ENTITLED", "entitlement", 1, form=".3f")
 
 ROLES = Table(
     (
@@ -37,12 +37,12 @@ ROLES = Table(
         _WEIGHT,
         _SHARE,
         _ENTITLED,
-        amount("GUARANTEE", "guarantee", 2),
-        amount("LIMIT", "limit", 3),
-        number("FRAMEWORKS", "frameworks", 4),
-        number("TASKS", "tasks"),
-        amount("USED", "used", 1),
-        amount("OFFERED", "offered", 5),
+        amount("GUARANTEE", "guarantee", 5),
+        amount("LIMIT", "limit", 6),
+        number("FRAMEWORKS", "frameworks", 7),
+        number("TASKS", "tasks", 3),
+        amount("USED", "used", 4),
+        amount("OFFERED", "offered", 8),
     ),
     "no roles have frameworks or settings",
 )
@@ -50,7 +50,7 @@ WEIGHTS = Table(
     (
         _ROLE,
         _WEIGHT,
-        Column("RESOURCES", lambda view: resource_weights_text(view["resource_weights"])),
+        Column("RESOURCES", lambda view: resource_weights_text(view["resource_weights"]), rank=3),
         _SHARE,
         _ENTITLED,
     ),
@@ -59,11 +59,11 @@ WEIGHTS = Table(
 QUOTAS = Table(
     (
         _ROLE,
-        amount("GUARANTEE", "guarantee"),
-        amount("LIMIT", "limit"),
-        Column("PREEMPTION", lambda view: preemption_text(view["preemption"])),
-        amount("USED", "used", 1),
-        amount("OFFERED", "offered", 2),
+        amount("GUARANTEE", "guarantee", 1),
+        amount("LIMIT", "limit", 2),
+        Column("PREEMPTION", lambda view: preemption_text(view["preemption"]), rank=3),
+        amount("USED", "used", 4),
+        amount("OFFERED", "offered", 5),
     ),
     "no role has a guarantee, a limit or a preemption setting",
 )

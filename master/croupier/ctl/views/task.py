@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.ctl.table import Column, Table, amount, text
+from croupier.ctl.table import Column, Table, age, amount, text
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.isolation import isolation_text, use_lines
 from croupier.model.task import TERMINAL, Reason, TaskState
@@ -58,32 +58,33 @@ def _reason_text(view: View) -> str:
 OFFERS = Table(
     (
         text("OFFER", "offer_id", is_id=True),
-        text("FRAMEWORK", "framework_id", 2, is_id=True),
-        text("AGENT", "agent_id", 1, is_id=True),
-        text("ROLE", "role", 3),
-        Column("LEASE", lambda view: f"{view['lease_s']:g}s", is_number=True),
-        amount("RESOURCES", "resources"),
+        text("FRAMEWORK", "framework_id", 4, is_id=True),
+        text("AGENT", "agent_id", 3, is_id=True),
+        text("ROLE", "role", 5),
+        Column("LEASE", lambda view: f"{view['lease_s']:g}s", is_number=True, rank=1),
+        amount("RESOURCES", "resources", 2),
     ),
     "no offers are outstanding",
 )
 TASKS = Table(
     (
         text("TASK", "task_id", is_id=True),
-        text("NAME", "name", 3),
-        text("FRAMEWORK", "framework_id", 1, is_id=True),
-        text("AGENT", "agent_id", 2, is_id=True),
-        text("ROLE", "role", 4),
+        text("NAME", "name", 6),
+        text("FRAMEWORK", "framework_id", 4, is_id=True),
+        text("AGENT", "agent_id", 5, is_id=True),
+        text("ROLE", "role", 7),
         text("STATE", "state"),
-        Column("CODE", _code_text, is_number=True),
-        Column("WHY", _reason_text),
-        amount("RESOURCES", "resources", 5),
+        Column("CODE", _code_text, is_number=True, rank=2),
+        Column("WHY", _reason_text, rank=3),
+        amount("RESOURCES", "resources", 8),
+        age("AGE", "age_s", 1),
     ),
     "no tasks are running or have ended recently",
 )
 TASKS_WITH_COMMANDS = Table(
     (
         *TASKS.columns,
-        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=1),
+        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=3),
     ),
     TASKS.empty,
 )
