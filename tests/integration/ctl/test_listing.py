@@ -72,12 +72,18 @@ async def test_a_table_in_a_pipe(operator: ScriptedOperator) -> None:
     done = await croupier("agents", "--master", operator.address)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES  ISOLATION"
-        "  CONNECTED",
-        "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
-        "          -",
-        "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
-        "          -",
+        (
+            "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES  ISOLATION"
+            "  CONNECTED"
+        ),
+        (
+            "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
+            "          -"
+        ),
+        (
+            "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
+            "          -"
+        ),
     ]
 
 
