@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.suggestions import unknown_word
 from croupier.model.task import TaskState
-from croupier.process.suggestions import unknown_word
 
 
 def state_numbers(words: Iterable[str]) -> list[int]:

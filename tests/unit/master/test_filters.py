@@ -12,8 +12,8 @@ from croupier.master.services.paging import KEYS_AT_ONCE, NOT_LISTED, Listed, Pa
 from croupier.master.services.wall_time import STEP_MS, WallTime
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.suggestions import unknown_word
 from croupier.model.task import TaskState
-from croupier.process.suggestions import unknown_word
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1 import task_pb2
 from tests.harness.world import World, make_task

@@ -16,8 +16,8 @@ from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.suggestions import unknown_word
 from croupier.model.task import TaskState
-from croupier.process.suggestions import unknown_word
 from croupier.v1 import operator_pb2 as pb
 
 # Words for what may be said of an agent beside its state.
