@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from croupier.net.credentials import ClientSecurity
 from croupier.net.leader_search import LeaderAnswer, LeaderSearch
 from croupier.net.masters import leader_address
 from croupier.net.transport import make_channel
-from croupier.net.unary import NoSuchCall, call_master
+from croupier.net.unary import NoSuchCall, call_master, read_master
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.access_pb2_grpc import AccessServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -66,9 +66,31 @@ class Master:
         try:
             return await _call(question, request, self, timeout_s)
         except NoSuchCall:
-            # It has answered GetMaster, so it is a master.
-            older = f"the master at {self.address} is of an older release, which cannot do this"
-            raise Unavailable(f"{older}; upgrade it first") from None
+            raise self._older() from None
+
+    async def watch(
+        self,
+        question: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT],
+        request: RequestT,
+    ) -> AsyncGenerator[ResponseT, None]:
+        """Yield the master's answers until it ends the stream.
+
+        Raises:
+            Unavailable: if it cannot be reached, or the connection breaks.
+            CroupierError: if it refuses.
+        """
+        try:
+            async for answer in read_master(question, request, self.address, self.security):
+                yield answer
+        except NoSuchCall:
+            raise self._older() from None
+        except InvalidRequest as error:
+            raise Refused(str(error)) from None
+
+    def _older(self) -> CroupierError:
+        # It has answered GetMaster, so it is a master.
+        older = f"the master at {self.address} is of an older release, which cannot do this"
+        return Unavailable(f"{older}; upgrade it first")
 
 
 async def _call(

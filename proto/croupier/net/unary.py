@@ -1,7 +1,8 @@
-"""One call to a master, with a deadline and readable errors."""
+"""One call to a master, with readable errors."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import TypeVar
 
 import grpc
@@ -51,6 +52,30 @@ async def call_master(
     if answer is None:
         raise Unavailable(f"the master at {address} sent an answer that cannot be parsed")
     return answer
+
+
+async def read_master(
+    method: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT],
+    request: RequestT,
+    address: Address,
+    security: ClientSecurity | None = None,
+) -> AsyncGenerator[ResponseT, None]:
+    """Yield the answers of the master at `address`, without a deadline; see `call_master`.
+
+    Raises:
+        NoSuchCall: if it is not a master, or is of an older release.
+        Unavailable: if it cannot be reached, or the connection breaks.
+        CroupierError: if it refuses, or ends the stream.
+    """
+    call = method(request)
+    try:
+        async for answer in call:
+            yield answer
+    except grpc.aio.AioRpcError as error:
+        reraise_own_cancellation()
+        raise _error(error, address, 0.0, security) from None
+    finally:
+        call.cancel()
 
 
 def _error(

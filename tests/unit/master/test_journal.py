@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -309,3 +310,10 @@ def test_kinds_are_chosen_by_word_or_first_part() -> None:
     for wrong in ("", "tas", "\x1b", "task-", "TASK"):
         with pytest.raises(InvalidRequest, match="no kind of event"):
             kinds_called([wrong])
+
+
+def test_the_documentation_names_each_kind() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "events.md").read_text()
+    rows = page.partition("| Kind | Meaning |")[2].splitlines()
+    named = [kind for row in rows[2:] for kind in row.split("|")[1].strip().split(", ")]
+    assert sorted(named) == sorted(KINDS)

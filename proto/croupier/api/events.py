@@ -1,0 +1,58 @@
+"""Events: what happened in the cluster."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.v1 import operator_pb2 as pb
+
+
+class ClusterEvent(TypedDict):
+    """Something that happened in the cluster.
+
+    Attributes:
+        id: EPOCH-NUMBER: the term of the master, and a number that counts up within it.
+        time_ms: when the master recorded it, in milliseconds since the epoch. It may jump; the
+            order of events is that of their ids.
+        kind: one word of a fixed list, such as `agent-drained`.
+        text: one line for people.
+        agent_id: empty if it is about no agent.
+        framework_id: empty if it is about no framework.
+        task_id: empty if it is about no task.
+        role: empty if it is about no role.
+    """
+
+    id: str
+    time_ms: int
+    kind: str
+    text: str
+    agent_id: str
+    framework_id: str
+    task_id: str
+    role: str
+
+
+class EventsReset(TypedDict):
+    """Events may be missing before those that follow.
+
+    Attributes:
+        reset: why.
+        last_id: the id to continue after.
+    """
+
+    reset: str
+    last_id: str
+
+
+def event_view(event: pb.ClusterEvent) -> ClusterEvent:
+    """Return an event as JSON."""
+    return ClusterEvent(
+        id=event.id,
+        time_ms=event.time_ms,
+        kind=event.kind,
+        text=event.text,
+        agent_id=event.agent_id,
+        framework_id=event.framework_id,
+        task_id=event.task_id,
+        role=event.role,
+    )
