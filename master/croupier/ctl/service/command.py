@@ -209,7 +209,7 @@ def _follow(
         if is_done(view):
             has_failed = view["rollout"]["state"] in ("rolled back", "failed")
             return int(has_failed and counts)
-        counts = True
+        counts = counts or not view["rollout"]["is_over"]
         if deadline is not None and time.monotonic() >= deadline:
             print_lines(f"croupier: not done after {limit:g} s (--timeout)", file=sys.stderr)
             return TIMED_OUT
