@@ -20,6 +20,7 @@ from croupier.master.services.access import AccessService
 from croupier.master.services.agent import AgentService
 from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
+from croupier.master.services.task_files import TaskFiles
 from croupier.master.session_limits import SessionLimits
 from croupier.master.terms import Terms, resign
 from croupier.model.clock import Clock
@@ -76,6 +77,7 @@ class Master:
         self._loop_watch = LoopWatch(self._registry)
         self._registry.register(FamilyCollector(PROCESS, lambda: PROCESS))
         self._http: LateHttpServer | None = None
+        self._files: TaskFiles | None = None
         self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
         self._tls: RenewedTls | None = None
@@ -120,8 +122,13 @@ class Master:
         add_AgentServiceServicer_to_server(agent, server)
         access = AccessService(leadership, self._clock, is_auth_on=self._config.requires_auth)
         add_AccessServiceServicer_to_server(access, server)
+        self._files = TaskFiles(leadership, self._clock, self._config.tls.client())
         operator = OperatorService(
-            leadership, self._clock, croupier_version(), lambda: self._http_url(known_at)
+            leadership,
+            self._clock,
+            croupier_version(),
+            lambda: self._http_url(known_at),
+            self._files,
         )
         add_OperatorServiceServicer_to_server(operator, server)
         most = self._config.series
@@ -254,6 +261,8 @@ class Master:
             await resign(self._ha_backend.election)
         if self._server is not None:
             await self._server.stop(grace=1.0)
+        if self._files is not None:
+            await self._files.close()
         if self._http is not None:
             await self._http.stop()
         if self._ha_backend is not None:

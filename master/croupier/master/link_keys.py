@@ -39,5 +39,9 @@ class LinkKeys:
         """Return a link to the usage of a task, valid from `now_s`, in Unix seconds."""
         return self._signed(agent_id, usage_path(framework_id, task_id), now_s)
 
+    def link_to(self, agent_id: AgentId, path: str, now_s: float) -> str:
+        """Return a link to a path of an agent, valid from `now_s`, in Unix seconds."""
+        return self._signed(agent_id, path, now_s)
+
     def _signed(self, agent_id: AgentId, path: str, now_s: float) -> str:
         return signed_link(self.key_of(agent_id), path, int(now_s) + VALID_S)

@@ -22,7 +22,7 @@ from croupier.model.tags import recorded
     "Action",
     "REGISTER=register RUN_AS=run-as VIEW=view READ_OUTPUT=read-output KILL=kill TEARDOWN=teardown"
     " OPERATE_AGENTS=operate-agents CHANGE_ROLES=change-roles READ_METRICS=read-metrics"
-    " ADMINISTER=administer LAUNCH_IMAGE=launch-image",
+    " ADMINISTER=administer LAUNCH_IMAGE=launch-image READ_FILES=read-files",
 )
 class Action(Enum):
     """What a principal does.
@@ -39,6 +39,7 @@ class Action(Enum):
         READ_METRICS: read the metrics of the cluster.
         ADMINISTER: change groups, rules and tokens.
         LAUNCH_IMAGE: launch tasks in a container image or root directory.
+        READ_FILES: list and read the files in the sandboxes of a role's tasks.
     """
 
     REGISTER = "register"
@@ -52,6 +53,7 @@ class Action(Enum):
     READ_METRICS = "read-metrics"
     ADMINISTER = "administer"
     LAUNCH_IMAGE = "launch-image"
+    READ_FILES = "read-files"
 
 
 class ObjectKind(Enum):
@@ -86,6 +88,7 @@ TAKES: Final[Mapping[Action, frozenset[ObjectKind]]] = {
     Action.READ_METRICS: frozenset({ObjectKind.CLUSTER}),
     Action.ADMINISTER: frozenset({ObjectKind.CLUSTER}),
     Action.LAUNCH_IMAGE: frozenset({ObjectKind.IMAGE}),
+    Action.READ_FILES: frozenset({ObjectKind.ROLE}),
 }
 
 
@@ -191,6 +194,7 @@ VIEWER: Final = "viewer"
 _OPERATOR_ACTIONS: Final = (
     Action.VIEW,
     Action.READ_OUTPUT,
+    Action.READ_FILES,
     Action.KILL,
     Action.TEARDOWN,
     Action.OPERATE_AGENTS,

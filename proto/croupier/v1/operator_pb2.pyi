@@ -1575,3 +1575,180 @@ class ClusterEvent(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClusterEvent: _TypeAlias = ClusterEvent  # noqa: Y015
+
+@_typing.final
+class ReadTaskFileRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TAIL_LINES_FIELD_NUMBER: _builtins.int
+    TAIL_BYTES_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    """May be empty if no other framework has a task of this id."""
+    task_id: _builtins.str
+    agent_id: _builtins.str
+    """For a task that the master has forgotten: the agent that ran it."""
+    path: _builtins.str
+    """`stdout`, `stderr`, or a path below the sandbox."""
+    offset: _builtins.int
+    """Of the first byte in all that was written; at most one of these three."""
+    tail_lines: _builtins.int
+    """The last lines, or the last bytes."""
+    tail_bytes: _builtins.int
+    limit: _builtins.int
+    """The most bytes. Absent: to the end."""
+    follow: _builtins.bool
+    """Continue with what is appended, until the task has ended."""
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        offset: _builtins.int | None = ...,
+        tail_lines: _builtins.int = ...,
+        tail_bytes: _builtins.int = ...,
+        limit: _builtins.int | None = ...,
+        follow: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_offset", b"_offset", "limit", b"limit", "offset", b"offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_offset", b"_offset", "agent_id", b"agent_id", "follow", b"follow", "framework_id", b"framework_id", "limit", b"limit", "offset", b"offset", "path", b"path", "tail_bytes", b"tail_bytes", "tail_lines", b"tail_lines", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
+    _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+
+Global___ReadTaskFileRequest: _TypeAlias = ReadTaskFileRequest  # noqa: Y015
+
+@_typing.final
+class ReadTaskFileResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """Of the first byte of `data`. If it is above the end of the message before, the agent has
+    removed what was between, because the task has written more than is kept.
+    """
+    data: _builtins.bytes
+    size: _builtins.int
+    """Of the file, when the agent was asked last."""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "offset", b"offset", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadTaskFileResponse: _TypeAlias = ReadTaskFileResponse  # noqa: Y015
+
+@_typing.final
+class ListTaskFilesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    agent_id: _builtins.str
+    path: _builtins.str
+    """A directory below the sandbox; empty: the sandbox itself."""
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "path", b"path", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTaskFilesRequest: _TypeAlias = ListTaskFilesRequest  # noqa: Y015
+
+@_typing.final
+class ListTaskFilesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
+    cut: _builtins.bool
+    """There are more than these."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskFile]: ...
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___TaskFile] | None = ...,
+        cut: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "files", b"files"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTaskFilesResponse: _TypeAlias = ListTaskFilesResponse  # noqa: Y015
+
+@_typing.final
+class TaskFile(_message.Message):
+    """An entry of a directory in a task's sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    MODIFIED_MS_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """With replacement characters where it is not UTF-8; such a file cannot be read."""
+    kind: _builtins.str
+    """`file`, `directory`, `link` or `other`."""
+    size: _builtins.int
+    """Bytes of a file."""
+    modified_ms: _builtins.int
+    """The last write, in milliseconds since 1970."""
+    mode: _builtins.int
+    """The permission bits."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        size: _builtins.int = ...,
+        modified_ms: _builtins.int = ...,
+        mode: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mode", b"mode", "modified_ms", b"modified_ms", "name", b"name", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskFile: _TypeAlias = TaskFile  # noqa: Y015

@@ -113,6 +113,16 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.FromString,
                 _registered_method=True)
+        self.ReadTaskFile = channel.unary_stream(
+                '/croupier.v1.OperatorService/ReadTaskFile',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ReadTaskFileRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ReadTaskFileResponse.FromString,
+                _registered_method=True)
+        self.ListTaskFiles = channel.unary_unary(
+                '/croupier.v1.OperatorService/ListTaskFiles',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.FromString,
+                _registered_method=True)
         self.WatchEvents = channel.unary_stream(
                 '/croupier.v1.OperatorService/WatchEvents',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.SerializeToString,
@@ -229,6 +239,21 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadTaskFile(self, request, context):
+        """Reads the output of a task, or a file of its sandbox, from its agent; with `follow`, until the
+        task has ended, also over restarts of the agent. The first message tells where the part begins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTaskFiles(self, request, context):
+        """Lists a directory of a task's sandbox.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchEvents(self, request, context):
         """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
         the events of its term in memory. The stream ends with the term.
@@ -314,6 +339,16 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.GetOutputLinks,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.SerializeToString,
+            ),
+            'ReadTaskFile': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadTaskFile,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ReadTaskFileRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ReadTaskFileResponse.SerializeToString,
+            ),
+            'ListTaskFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTaskFiles,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.SerializeToString,
             ),
             'WatchEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchEvents,
@@ -730,6 +765,60 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/GetOutputLinks',
             croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.GetOutputLinksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadTaskFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/croupier.v1.OperatorService/ReadTaskFile',
+            croupier_dot_v1_dot_operator__pb2.ReadTaskFileRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ReadTaskFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTaskFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/ListTaskFiles',
+            croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.FromString,
             options,
             channel_credentials,
             insecure,

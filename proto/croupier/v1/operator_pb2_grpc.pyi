@@ -49,6 +49,12 @@ class OperatorServiceStub:
     """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
     read are left out.
     """
+    ReadTaskFile: _aio.UnaryStreamMultiCallable[_operator_pb2.ReadTaskFileRequest, _operator_pb2.ReadTaskFileResponse]
+    """Reads the output of a task, or a file of its sandbox, from its agent; with `follow`, until the
+    task has ended, also over restarts of the agent. The first message tells where the part begins.
+    """
+    ListTaskFiles: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListTaskFilesRequest, _operator_pb2.ListTaskFilesResponse]
+    """Lists a directory of a task's sandbox."""
     WatchEvents: _aio.UnaryStreamMultiCallable[_operator_pb2.WatchEventsRequest, _operator_pb2.WatchEventsResponse]
     """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
     the events of its term in memory. The stream ends with the term.
@@ -165,6 +171,22 @@ class OperatorServiceServicer:
         """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
         read are left out.
         """
+
+    def ReadTaskFile(
+        self,
+        request: _operator_pb2.ReadTaskFileRequest,
+        context: _aio.ServicerContext[_operator_pb2.ReadTaskFileRequest, _abc.AsyncIterator[_operator_pb2.ReadTaskFileResponse]],
+    ) -> _abc.AsyncIterator[_operator_pb2.ReadTaskFileResponse]:
+        """Reads the output of a task, or a file of its sandbox, from its agent; with `follow`, until the
+        task has ended, also over restarts of the agent. The first message tells where the part begins.
+        """
+
+    def ListTaskFiles(
+        self,
+        request: _operator_pb2.ListTaskFilesRequest,
+        context: _aio.ServicerContext[_operator_pb2.ListTaskFilesRequest, _abc.Awaitable[_operator_pb2.ListTaskFilesResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.ListTaskFilesResponse]:
+        """Lists a directory of a task's sandbox."""
 
     def WatchEvents(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent import output
+from croupier.agent import served_files
 from croupier.model.access import Action
 from croupier.net.token_file import make_token
 from tests.harness.agents import running_agent
@@ -28,7 +28,7 @@ async def test_output_is_for_the_owner_and_links_are_renewed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The agent breaks each connection early, so that the reader needs several links.
-    monkeypatch.setattr(output, "FOLLOW_S", 0.1)
+    monkeypatch.setattr(served_files, "FOLLOW_S", 0.1)
     names = ("master/m1", "agent/a1", "client/alice")
     files = {name: authority().issue(tmp_path / name, name) for name in names}
     async with running_master(tls=tls_of(files["master/m1"])) as master:

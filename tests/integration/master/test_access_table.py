@@ -15,8 +15,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 
 from croupier.master.core.access_records import TokenId, TokenKind
+from croupier.master.services import task_files
 from croupier.model.access import Action
 from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity
@@ -38,7 +40,8 @@ from tests.unit.master.test_requirements import all_methods
 
 # Callers with a valid credential. `plain` has no rule, and `other` owns another framework.
 CALLERS = ["admin", "operator", "viewer", "plain", "agent", "owner", "other", "join"]
-# O: OK. D: PERMISSION_DENIED. N: NOT_FOUND. I: INVALID_ARGUMENT. A number: OK with so many items.
+# O: OK. D: PERMISSION_DENIED. N: NOT_FOUND. I: INVALID_ARGUMENT. X: allowed, and UNAVAILABLE since
+# the agent serves nothing. A number: OK with so many items.
 TABLE = """
                                    admin operator viewer plain agent owner other join
 FrameworkService/Connect             O      D       D     D     D     O     O    D
@@ -51,6 +54,9 @@ OperatorService/ListOffers           1      1       1     0     0     0     1   
 OperatorService/ListTasks            1      1       1     0     0     1     0    D
 OperatorService/Explain              O      O       O     N     N     O     N    D
 OperatorService/GetOutputLinks       1      1       0     0     0     1     0    D
+OperatorService/ListTaskFiles        X      X       D     N     N     X     N    D
+OperatorService/ReadTaskFile         X      X       D     N     N     X     N    D
+OperatorService/WatchEvents          O      O       O     O     O     O     O    D
 OperatorService/KillTask             O      O       D     N     N     O     N    D
 OperatorService/TeardownFramework    O      O       D     N     N     O     N    D
 OperatorService/UpdateRoles          O      O       D     D     D     D     D    D
@@ -76,9 +82,16 @@ _LETTERS = {
     grpc.StatusCode.NOT_FOUND: "N",
     grpc.StatusCode.INVALID_ARGUMENT: "I",
     grpc.StatusCode.UNAUTHENTICATED: "U",
-    grpc.StatusCode.UNAVAILABLE: "unavailable",
+    grpc.StatusCode.UNAVAILABLE: "X",
 }
-_NAMING_A_FRAMEWORK = ("/Explain", "/KillTask", "/TeardownFramework", "Agent")
+_NAMING_A_FRAMEWORK = (
+    "TaskFile",
+    "TaskFiles",
+    "/Explain",
+    "/KillTask",
+    "/TeardownFramework",
+    "Agent",
+)
 _ids = (f"{number:08x}" for number in count(0xA0000000))
 
 
@@ -141,8 +154,10 @@ class Scene:
                     framework_id=self.framework, task_id="t1"
                 )
                 return operator_pb2.GetOutputLinksRequest(tasks=[task])
-            case "KillTask":
-                return operator_pb2.KillTaskRequest(framework_id=self.framework, task_id="t1")
+            case "KillTask" | "ListTaskFiles" | "ReadTaskFile" as name:
+                more = {"path": "stdout"} if name == "ReadTaskFile" else {}
+                request = getattr(operator_pb2, f"{name}Request")
+                return request(framework_id=self.framework, task_id="t1", **more)
             case "TeardownFramework":
                 return operator_pb2.TeardownFrameworkRequest(framework_id=await self._doomed())
             case "UpdateRoles":
@@ -202,7 +217,8 @@ async def _result_of(scene: Scene, channel: grpc.aio.Channel, method: str) -> st
         async with asyncio.timeout(5):
             if method.endswith("/Connect"):
                 return await _stream_result(channel, method)
-            answer = await stub_of(channel, method)(await scene.request(method))
+            answer = stub_of(channel, method)(await scene.request(method))
+            answer = await (answer.read() if hasattr(answer, "read") else answer)
     except grpc.aio.AioRpcError as error:
         return _LETTERS.get(error.code(), error.code().name)
     for field in ("agents", "frameworks", "roles", "offers", "tasks", "links", "groups"):
@@ -239,6 +255,12 @@ async def _stream_result(channel: grpc.aio.Channel, method: str) -> str:
         return "O" if "registered" in str(answer) or "subscribed" in str(answer) else str(answer)
     finally:
         stream.cancel()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up an agent at once."""
+    monkeypatch.setattr(task_files, "PATIENCE_S", 0.0)
 
 
 async def test_every_call_by_every_caller(tmp_path: Path) -> None:
@@ -336,7 +358,7 @@ async def test_every_call_with_certificates(tmp_path: Path) -> None:
             "forged": client(forged),
         }
         found = await table(scene, refused, ["AccessService/WhoAmI"])
-        assert set(found.values()) == {"unavailable"}
+        assert set(found.values()) == {"X"}
 
 
 def _kind(letter: str) -> str:

@@ -105,9 +105,10 @@ class Gate(grpc.aio.ServerInterceptor):
                 try:
                     usage = await self._admit(call, context)
                     request = await self._request(call, requirement, parse, requests, usage)
+                    counted = None if requirement is not None and requirement.is_bulk else usage
                     async with aclosing(inner(request, context)) as answers:
                         async for answer in answers:
-                            await self._write_answer(context, bytes(encode(answer)), usage)
+                            await self._write_answer(context, bytes(encode(answer)), counted)
                 except Unavailable as error:
                     await _abort(context, as_redirected(error, call.caller))
                 except CroupierError as error:

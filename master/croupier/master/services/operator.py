@@ -28,6 +28,8 @@ from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
+from croupier.master.services.task_files import TaskFiles, WantedPart, check_part, listing_to_wire
+from croupier.master.services.task_places import NamedTask
 from croupier.master.services.unary import unary
 from croupier.master.services.visibility import Visibility
 from croupier.master.services.wall_time import WallTime
@@ -37,6 +39,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import Principal
+from croupier.net.credentials import ClientSecurity
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
 
@@ -52,10 +55,12 @@ class OperatorService(OperatorServiceServicer):
         clock: Clock,
         version: str,
         http_address: Callable[[], str] = lambda: "",
+        files: TaskFiles | None = None,
     ) -> None:
         """Answer for the current term; `http_address` returns the URL of this master's page."""
         self._leadership, self._clock, self._version = leadership, clock, version
         self._http_address = http_address
+        self._files = files or TaskFiles(leadership, clock, ClientSecurity())
         self._pages = Pages(leadership.read, clock)
         self._wall = WallTime(clock)
 
@@ -244,6 +249,38 @@ class OperatorService(OperatorServiceServicer):
                         reset=found.reset,
                     )
 
+    async def ReadTaskFile(
+        self, request: pb.ReadTaskFileRequest, context: Context
+    ) -> AsyncIterator[pb.ReadTaskFileResponse]:
+        """Yield a part of a task's output or of a file of its sandbox.
+
+        Raises:
+            CroupierError: as for `TaskFiles.read`; the gate ends the stream with it.
+        """
+        caller = current_caller()
+        part = check_part(
+            WantedPart(
+                request.path,
+                request.offset if request.HasField("offset") else None,
+                request.limit if request.HasField("limit") else None,
+                request.tail_lines,
+                request.tail_bytes,
+                request.follow,
+            )
+        )
+        chunks = self._files.read(_named(request), part, caller)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield pb.ReadTaskFileResponse(offset=chunk.offset, data=chunk.data, size=chunk.size)
+
+    @unary
+    async def ListTaskFiles(
+        self, request: pb.ListTaskFilesRequest, context: Context
+    ) -> pb.ListTaskFilesResponse:
+        """Return the entries of a directory of a task's sandbox."""
+        listed = await self._files.list(_named(request), request.path, current_caller())
+        return listing_to_wire(listed)
+
     async def _note_rule(
         self, action: Action, framework_id: FrameworkId, role: Role | None = None
     ) -> None:
@@ -282,6 +319,12 @@ class OperatorService(OperatorServiceServicer):
         if caller.is_anonymous:
             return view(None)
         return await self._leadership.read(lambda state: view(Visibility(state, caller)))
+
+
+def _named(request: pb.ReadTaskFileRequest | pb.ListTaskFilesRequest) -> NamedTask:
+    return NamedTask(
+        TaskId(request.task_id), FrameworkId(request.framework_id), AgentId(request.agent_id)
+    )
 
 
 def _principal() -> Principal:

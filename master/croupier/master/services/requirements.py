@@ -43,6 +43,7 @@ class Requirement:
         is_change: whether the call changes something, so that it is audited also if it succeeds.
         object_of: returns what a request is about, for the audit log.
         targets: returns the objects of the action, so far as the request names them.
+        is_bulk: whether its answers have a pace of their own, and do not count by their bytes.
     """
 
     need: Need
@@ -50,6 +51,7 @@ class Requirement:
     is_change: bool = False
     object_of: Callable[[Any], str] = lambda _: ""
     targets: Callable[[Any], Iterable[Object]] = lambda _: ()
+    is_bulk: bool = False
 
     def check(self, call: Call, request: Any, permissions: Permissions) -> None:
         """Check that the caller may make the call at all, and note the rule that allows it.
@@ -139,6 +141,12 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_OPERATOR}ListTasks": _principal(),
     f"{_OPERATOR}Explain": _principal(),
     f"{_OPERATOR}GetOutputLinks": _principal(),
+    f"{_OPERATOR}ReadTaskFile": _principal(
+        is_bulk=True, object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
+    ),
+    f"{_OPERATOR}ListTaskFiles": _principal(
+        object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
+    ),
     f"{_OPERATOR}WatchEvents": _principal(),
     # An owner needs no rule for these.
     f"{_OPERATOR}KillTask": _principal(

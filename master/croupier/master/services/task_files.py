@@ -1,0 +1,325 @@
+"""Output and files of tasks, which the master reads from agents for its callers.
+
+Rule: a follower gets each byte once, in order. If the agent breaks off, restarts or comes back at
+another address, the master continues at the offset that it has reached, with a new link, and after
+it has checked the caller's permission again. It reads no faster than its caller does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from croupier.master.caller import Caller
+from croupier.master.core.state import State
+from croupier.master.journal.watch import CHECK_S, check_credential
+from croupier.master.leadership import Leadership
+from croupier.master.services.output_links import STREAMS
+from croupier.master.services.task_places import NamedTask, TaskPlace, find_place
+from croupier.model.access import Action
+from croupier.model.clock import Clock
+from croupier.model.errors import InvalidRequest, NotFound, NotLeader, Unavailable
+from croupier.model.principal import Principal
+from croupier.net.backoff import Backoff
+from croupier.net.credentials import ClientSecurity
+from croupier.net.output_links import files_path, output_path
+from croupier.process.http.agent_files import AgentFiles, LinkRefused
+from croupier.v1 import operator_pb2 as pb
+
+# Reads at the same time, and of one caller.
+MAX_READS: Final = 512
+READS_PER_CALLER: Final = 64
+# Bytes a second of all reads together, so that the master keeps time for its other work.
+BYTES_PER_S: Final = 64 << 20
+# Seconds for which an agent that does not answer is asked again.
+PATIENCE_S: Final = 10.0
+FOLLOW_PATIENCE_S: Final = 120.0
+# A task that is queued, or whose process has not started, is looked at again after this time.
+POLL_S: Final = 0.5
+# An agent that refuses a new link this often has another clock, or another key.
+MOST_REFUSALS: Final = 3
+# Bytes of an answer with the entries of a directory, about.
+MOST_LISTED: Final = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPart:
+    """A part of a file, as the query of an agent has it.
+
+    Attributes:
+        path: below the sandbox; `stdout` and `stderr` are the output.
+        offset: of the first byte; None: by `tail_lines` or `tail_bytes`, or 0.
+        limit: the most bytes; None: to the end.
+    """
+
+    path: str
+    offset: int | None = None
+    limit: int | None = None
+    tail_lines: int = 0
+    tail_bytes: int = 0
+    follow: bool = False
+
+    @property
+    def action(self) -> Action:
+        """What the caller must be allowed to do."""
+        return Action.READ_OUTPUT if self.path in STREAMS else Action.READ_FILES
+
+    def query(self) -> str:
+        """Return the query, in encoded form, without a link's."""
+        given: dict[str, Any] = {"offset": self.offset, "limit": self.limit}
+        if self.offset is None:
+            given |= {"tail": self.tail_lines or None, "tail_bytes": self.tail_bytes or None}
+        given["follow"] = 1 if self.follow else None
+        given["path"] = None if self.path in STREAMS else quote(self.path, safe="")
+        return "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of a file.
+
+    Attributes:
+        offset: of the first byte in the file. If it is above the end of the chunk before, the
+            agent has removed what was between.
+        size: of the file when the agent was asked last.
+    """
+
+    offset: int
+    data: bytes
+    size: int
+
+
+class TaskFiles:
+    """Reads files of tasks for callers."""
+
+    def __init__(self, leadership: Leadership, clock: Clock, security: ClientSecurity) -> None:
+        """Read as the master that leads; `security` names the authorities of agents with TLS."""
+        self._leadership, self._clock = leadership, clock
+        self._agents = AgentFiles(security)
+        self._reads: Counter[str] = Counter()
+        self._free_at = 0.0
+
+    async def close(self) -> None:
+        """Close the connections to agents."""
+        await self._agents.close()
+
+    async def read(
+        self, named: NamedTask, part: WantedPart, caller: Caller
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield a part of a file; the first chunk, which may be empty, tells where it begins.
+
+        Args:
+            named: the task.
+            part: of its output or of one of its files.
+            caller: whose permission and credential count.
+
+        Raises:
+            NotFound: if the caller may see no such task, or there is no such file.
+            PermissionDenied: if the caller may see the task, but not the file.
+            InvalidRequest: if the agent finds the request malformed.
+            Unavailable: if there are too many reads, the agent cannot be reached for long, or the
+                term has ended.
+            Unauthenticated: if the caller's token was revoked meanwhile.
+        """
+        with self._a_read(caller.rate_key):
+            patience, refusals, has_begun = self._patience(part), 0, False
+            while True:
+                self._check(caller)
+                place = await self._find(named, part.action, caller.principal)
+                named = place.named
+                try:
+                    chunks = _guarded(self._once(place, part), lambda: self._check(caller))
+                    async with aclosing(chunks):
+                        async for chunk in chunks:
+                            part = _rest(part, chunk)
+                            if chunk.data or not has_begun:
+                                has_begun = True
+                                yield chunk
+                            if chunk.data:
+                                patience, refusals = self._patience(part), 0
+                                await self._pace(len(chunk.data))
+                    return
+                except NotFound:
+                    # The agent may not have the task yet.
+                    if not (part.follow and place.is_live):
+                        raise
+                    await asyncio.sleep(POLL_S)
+                except LinkRefused as error:
+                    refusals += 1
+                    if refusals >= MOST_REFUSALS:
+                        raise Unavailable(f"agent {place.agent_id}: {error}") from None
+                    await patience.wait(error)
+                except NotLeader:
+                    raise
+                except Unavailable as error:
+                    await patience.wait(error)
+
+    async def list(self, named: NamedTask, path: str, caller: Caller) -> dict[str, Any]:
+        """Return the entries of a directory, as the agent has them. Raises as `read`."""
+        with self._a_read(caller.rate_key):
+            patience = self._patience(WantedPart(path))
+            while True:
+                place = await self._find(named, Action.READ_FILES, caller.principal)
+                link = f"{self._link(place, files_path(place.framework_id, place.task_id))}"
+                link += f"{'&' if '?' in link else '?'}list=1&path={quote(path, safe='')}"
+                try:
+                    _check_placed(place)
+                    return await self._agents.document(place.agent_id, place.http_address, link)
+                except NotLeader:
+                    raise
+                except Unavailable as error:
+                    await patience.wait(error)
+
+    async def _once(self, place: TaskPlace, part: WantedPart) -> AsyncGenerator[Chunk, None]:
+        """Ask the agent once, and yield what it answers, beginning with an empty chunk."""
+        _check_placed(place)
+        ids = place.framework_id, place.task_id
+        path = output_path(*ids, part.path) if part.path in STREAMS else files_path(*ids)
+        link, query = self._link(place, path), part.query()
+        if query:
+            link += f"{'&' if '?' in link else '?'}{query}"
+        async with self._agents.read(place.agent_id, place.http_address, link) as found:
+            offset = found.offset
+            yield Chunk(offset, b"", found.size)
+            async with aclosing(found.chunks) as chunks:
+                async for data in chunks:
+                    yield Chunk(offset, data, found.size)
+                    offset += len(data)
+
+    def _link(self, place: TaskPlace, path: str) -> str:
+        """Return the encoded path, signed if agents require that.
+
+        Raises:
+            NotLeader: if this master does not lead any more.
+        """
+        keys = self._leadership.term().links
+        if keys is None:
+            return quote(path)
+        return keys.link_to(place.agent_id, path, self._clock.wall_ms() / 1000)
+
+    async def _find(self, named: NamedTask, action: Action, caller: Principal) -> TaskPlace:
+        def find(state: State) -> TaskPlace:
+            return find_place(state, named, action, state.permissions(caller))
+
+        return await self._leadership.read(find)
+
+    def _check(self, caller: Caller) -> None:
+        check_credential(self._leadership.term(), caller, self._clock)
+
+    @contextmanager
+    def _a_read(self, key: str) -> Iterator[None]:
+        if self._reads.total() >= MAX_READS or self._reads[key] >= READS_PER_CALLER:
+            raise Unavailable("too many readers of task files at this master; try again later")
+        self._reads[key] += 1
+        try:
+            yield
+        finally:
+            self._reads[key] -= 1
+            if not self._reads[key]:
+                del self._reads[key]
+
+    async def _pace(self, size: int) -> None:
+        now = self._clock.now()
+        self._free_at = max(now, self._free_at) + size / BYTES_PER_S
+        # At least one turn of the loop for everything else.
+        await asyncio.sleep(max(0.0, self._free_at - now - 0.02))
+
+    def _patience(self, part: WantedPart) -> _Patience:
+        most_s = FOLLOW_PATIENCE_S if part.follow else PATIENCE_S
+        return _Patience(self._clock, self._clock.now() + most_s)
+
+
+async def _guarded(
+    chunks: AsyncGenerator[Chunk, None], check: Callable[[], None]
+) -> AsyncGenerator[Chunk, None]:
+    """Yield chunks as long as `check`, which is called twice a second, raises nothing."""
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(chunks))
+            try:
+                while not coming.done():
+                    check()
+                    await asyncio.wait({coming}, timeout=CHECK_S)
+            finally:
+                if not coming.done():
+                    coming.cancel()
+                    await asyncio.wait({coming})
+            try:
+                chunk = coming.result()
+            except StopAsyncIteration:
+                return
+            yield chunk
+    finally:
+        await chunks.aclose()
+
+
+class _Patience:
+    """Pauses between attempts, until a deadline."""
+
+    def __init__(self, clock: Clock, until: float) -> None:
+        self._clock, self._until = clock, until
+        self._backoff = Backoff(0.1, 2.0, random.Random())
+
+    async def wait(self, error: Unavailable) -> None:
+        """Wait for the next attempt; raise `error` if there is none."""
+        if self._clock.now() >= self._until:
+            raise error
+        await asyncio.sleep(self._backoff.next_s())
+
+
+def _check_placed(place: TaskPlace) -> None:
+    if not place.agent_id:
+        raise NotFound(f"task {place.task_id} is queued: it has written nothing yet")
+    if not place.http_address:
+        raise Unavailable(f"agent {place.agent_id} is not registered, or serves no output")
+
+
+def _rest(part: WantedPart, chunk: Chunk) -> WantedPart:
+    """Return what is left of a part after a chunk."""
+    limit = None if part.limit is None else part.limit - len(chunk.data)
+    return replace(
+        part, offset=chunk.offset + len(chunk.data), limit=limit, tail_lines=0, tail_bytes=0
+    )
+
+
+def check_part(part: WantedPart) -> WantedPart:
+    """Return a part that names a file.
+
+    Raises:
+        InvalidRequest: if it names none, or its numbers are out of range.
+    """
+    if not part.path:
+        raise InvalidRequest("name a file: stdout, stderr or a path below the sandbox")
+    return part
+
+
+def listing_to_wire(found: Mapping[str, Any]) -> pb.ListTaskFilesResponse:
+    """Return the message for an agent's listing: an agent may be false, or of another release.
+
+    Raises:
+        Unavailable: if it has another form.
+    """
+    answer, size = pb.ListTaskFilesResponse(), 0
+    try:
+        for entry in found["entries"]:
+            size += len(entry["name"]) * 4 + 40
+            if size > MOST_LISTED:
+                answer.cut = True
+                return answer
+            answer.files.add(
+                name=entry["name"],
+                kind=entry["kind"],
+                size=entry["size"],
+                modified_ms=entry["modified_ms"],
+                mode=entry["mode"],
+            )
+        answer.cut = bool(found["is_cut"])
+    except (KeyError, TypeError, ValueError, UnicodeError):
+        raise Unavailable("the agent answers in another form") from None
+    return answer

@@ -1,0 +1,159 @@
+"""Output and files of tasks through a real master, from a real agent that restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from croupier.agent.app import Agent
+from croupier.agent.cleanup import clean_up
+from croupier.agent.config import AgentConfig
+from croupier.agent.probe import GivenResources
+from croupier.master.app import Master
+from croupier.net.credentials import ClientSecurity
+from croupier.net.transport import make_channel
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.agent_defaults import SAME_USER
+from tests.harness.agents import RESOURCES, UNISOLATED, running_agent
+from tests.harness.masters import ANY_PORT, RawFramework, running_master
+
+_STATUS = grpc.StatusCode
+
+
+@asynccontextmanager
+async def launched(
+    master: Master, line: str, security: ClientSecurity | None = None, task_id: str = "t1"
+) -> AsyncIterator[RawFramework]:
+    """Launch a task of a new framework on the next offer."""
+    async with RawFramework(master.address, security) as framework:
+        await framework.subscribe(roles=["ads"])
+        offer = await framework.offer()
+        task = task_pb2.TaskInfo(
+            task_id=task_id, command=task_pb2.Command(shell=line), resources=offer.resources
+        )
+        launch = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=[task]))
+        verdict = await framework.call(
+            accept={"offer_ids": [offer.offer_id], "operations": [launch]}
+        )
+        assert not verdict.HasField("error"), verdict
+        yield framework
+
+
+@asynccontextmanager
+async def operator(
+    master: Master, security: ClientSecurity | None = None
+) -> AsyncIterator[OperatorServiceStub]:
+    async with make_channel(master.address, security) as channel:
+        yield OperatorServiceStub(channel)
+
+
+async def text_of(stream: Any) -> bytes:
+    """Return all that a stream sends; without a gap."""
+    found, end = b"", None
+    async with asyncio.timeout(20):
+        while (answer := await stream.read()) is not grpc.aio.EOF:
+            assert end in (None, answer.offset)
+            end = answer.offset + len(answer.data)
+            found += answer.data
+    return found
+
+
+async def begun(stream: Any) -> bytes:
+    """Return the first bytes that a stream sends."""
+    async with asyncio.timeout(20):
+        while not (answer := await stream.read()).data:
+            pass
+    return bytes(answer.data)
+
+
+async def refusal(call: Any) -> tuple[Any, str]:
+    try:
+        async with asyncio.timeout(20):
+            await (call.read() if hasattr(call, "read") else call)
+    except grpc.aio.AioRpcError as error:
+        return error.code(), str(error.details())
+    raise AssertionError("it was not refused")
+
+
+def read(stub: Any, **request: Any) -> Any:
+    return stub.ReadTaskFile(pb.ReadTaskFileRequest(**{"task_id": "t1", **request}))
+
+
+async def test_output_and_files_of_a_task(tmp_path: Path) -> None:
+    line = "mkdir d; printf 0123456789 > 'd/a b'; seq 5; while ! test -e go; do sleep 0.05; done"
+    async with (
+        running_master() as master,
+        running_agent(tmp_path / "work", master.address),
+        launched(master, line) as framework,
+        operator(master) as stub,
+    ):
+        follower = read(stub, path="stdout", follow=True)
+        first = await begun(follower)
+        listed = await stub.ListTaskFiles(pb.ListTaskFilesRequest(task_id="t1", path="d"))
+        assert [(each.name, each.kind, each.size) for each in listed.files] == [("a b", "file", 10)]
+        assert await text_of(read(stub, path="d/a b", offset=2, limit=3)) == b"234"
+        assert await text_of(read(stub, path="stdout", tail_lines=2)) == b"4\n5\n"
+        assert await text_of(read(stub, path="stdout", tail_bytes=4)) == b"4\n5\n"
+        for path, code in (
+            ("none", _STATUS.NOT_FOUND),
+            ("../x", _STATUS.INVALID_ARGUMENT),
+            ("", _STATUS.INVALID_ARGUMENT),
+        ):
+            assert (await refusal(read(stub, path=path)))[0] is code
+        assert (await refusal(read(stub, task_id="t2", path="stdout")))[0] is _STATUS.NOT_FOUND
+        home = tmp_path / "work" / "sandboxes" / framework.framework_id / "t1"
+        (home / "go").touch()
+        assert first + await text_of(follower) == b"1\n2\n3\n4\n5\n"
+        # Its end is not acknowledged, and its sandbox exists still.
+        assert await text_of(read(stub, path="stdout")) == b"1\n2\n3\n4\n5\n"
+
+
+async def test_a_follower_survives_an_agent_that_returns_at_another_port(tmp_path: Path) -> None:
+    line = "echo one; while ! test -e go; do sleep 0.05; done; echo two"
+    work = tmp_path / "work"
+    async with running_master() as master, operator(master) as stub:
+        agents = [leaving_agent(work, master) for _ in range(2)]
+        try:
+            async with agents[0] as agent:
+                first_port = agent.http_address.port
+                framework = launched(master, line)
+                launch = await framework.__aenter__()
+                follower = read(stub, path="stdout", follow=True)
+                assert await begun(follower) == b"one\n"
+            async with agents[1] as agent:
+                assert agent.http_address.port != first_port
+                (work / "sandboxes" / launch.framework_id / "t1" / "go").touch()
+                assert await text_of(follower) == b"two\n"
+                await framework.__aexit__(None, None, None)
+        finally:
+            await clean_up(work)
+
+
+@asynccontextmanager
+async def leaving_agent(work: Path, master: Master) -> AsyncIterator[Agent]:
+    """Run an agent that leaves its tasks to the next one."""
+    config = AgentConfig(
+        master=(master.address,),
+        http=ANY_PORT,
+        work_dir=work,
+        resources=GivenResources.parse(RESOURCES),
+        isolate=UNISOLATED,
+        users=SAME_USER,
+    )
+    agent, stop = Agent(config), asyncio.Event()
+    try:
+        await agent.start()
+        serving = asyncio.create_task(agent.run(stop))
+        yield agent
+        stop.set()
+        await serving
+    finally:
+        await agent.stop()
