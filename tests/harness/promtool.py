@@ -17,13 +17,30 @@ def check_metrics(text: str) -> None:
     _promtool("check", "metrics", text=text)
 
 
-def check_alerts(rules: Path, tests: Path) -> None:
-    """Check a file of alerts, and run a file of tests in the format of `promtool test rules`.
+def check_rules(*files: Path) -> None:
+    """Check files of alerts or recording rules.
+
+    Raises:
+        AssertionError: if one has a fault; holds promtool's output.
+    """
+    _promtool("check", "rules", *map(str, files))
+
+
+def check_config(file: Path) -> None:
+    """Check a configuration of Prometheus, without the files that it names.
+
+    Raises:
+        AssertionError: if it has a fault; holds promtool's output.
+    """
+    _promtool("check", "config", "--syntax-only", str(file))
+
+
+def run_rule_tests(tests: Path) -> None:
+    """Run a file of tests in the format of `promtool test rules`.
 
     Raises:
         AssertionError: if a test fails; holds its output.
     """
-    _promtool("check", "rules", str(rules))
     _promtool("test", "rules", str(tests))
 
 
