@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from croupier.api.affected import affected_agents, is_live
 from croupier.api.tasks import task_view
 from croupier.ctl.connection import Master
 from croupier.ctl.lists import (
@@ -21,7 +21,6 @@ from croupier.ctl.operation import Preview
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.amounts import View, many
-from croupier.ctl.views.task import is_live
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +125,9 @@ def _teardown_lines(
     holds = framework["used"]["text"] or "nothing"
     are = "is" if len(tasks) == 1 else "are"
     yield f"  {many(len(tasks), 'task')} {are} killed; it holds {holds}:"
-    for agent_id, number in sorted(Counter(task["agent_id"] for task in tasks).items()):
-        host = hosts.get(agent_id, "")
-        yield f"    {many(number, 'task')} on agent {agent_id}" + (f" ({host})" if host else "")
+    for each in affected_agents(tasks, hosts):
+        host = f" ({each['hostname']})" if each["hostname"] else ""
+        yield f"    {many(each['tasks'], 'task')} on agent {each['agent_id']}{host}"
 
 
 def _short(tasks: Sequence[View], *keys: str) -> list[View]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from croupier.api.affected import is_live
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import TASKS, all_of
 from croupier.ctl.live_usage import live_usage
 from croupier.ctl.operation import print_result
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.task import is_live, task_lines
+from croupier.ctl.views.task import task_lines
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import check_id
 from croupier.model.task import TaskState

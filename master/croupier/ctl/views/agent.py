@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from croupier.api.affected import affected_frameworks
 from croupier.ctl.table import Column, Table, age, amount, number, text
 from croupier.ctl.views.amounts import View, many
 from croupier.ctl.views.isolation import default_user_text, levels_text
@@ -76,11 +76,9 @@ def drain_lines(agent: View) -> Iterator[str]:
 def task_count_lines(tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:
     """Yield the number of tasks of each framework."""
     names = {each["framework_id"]: each["name"] for each in frameworks}
-    counts = Counter(task["framework_id"] for task in tasks)
-    for framework_id, tasks_of_it in sorted(counts.items()):
-        name = names.get(framework_id, "")
-        framework = f"framework {framework_id}" + (f" ({name})" if name else "")
-        yield f"  {many(tasks_of_it, 'task')} of {framework}"
+    for each in affected_frameworks(tasks, names):
+        named = f" ({each['name']})" if each["name"] else ""
+        yield f"  {many(each['tasks'], 'task')} of framework {each['framework_id']}{named}"
 
 
 def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:

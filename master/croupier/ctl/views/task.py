@@ -7,16 +7,10 @@ from collections.abc import Iterator
 from croupier.ctl.table import Column, Table, age, amount, text
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.isolation import isolation_text, use_lines
-from croupier.model.task import TERMINAL, Reason, TaskState
+from croupier.model.task import Reason, TaskState
 
-_ENDED = {state.name for state in TERMINAL}
 # Reasons that the state or the exit code implies.
 _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
-
-
-def is_live(task: View) -> bool:
-    """Return whether the task has not ended."""
-    return task["state"] not in _ENDED
 
 
 def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:

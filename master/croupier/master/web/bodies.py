@@ -9,7 +9,7 @@ import asyncio
 import json
 import types
 from collections.abc import Mapping
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from aiohttp import web
 
@@ -93,6 +93,11 @@ def check(value: Any, hint: Any, where: str) -> None:
     origin, arguments = get_origin(hint), get_args(hint)
     if is_typeddict(hint):
         _check_object(value, hint, where)
+    elif origin is Literal:
+        if value not in arguments:
+            raise InvalidRequest(
+                unknown_word(f"value of {where}", _of_kind(value, str, where, "a text"), arguments)
+            )
     elif origin is list:
         for index, each in enumerate(_of_kind(value, list, where, "a list")):
             check(each, arguments[0], f"{where}[{index}]")

@@ -5,7 +5,7 @@ Rule: items are made in slices of a few milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,6 +50,15 @@ class Kind:
         """Return the messages of a page, and the token of the next; raises as `Calls.ask`."""
         answer = await asked.ask(self.method, self.request(**fields))
         return list(getattr(answer, self.name)), answer.next_page_token
+
+    async def pages(self, asked: Asked, **fields: Any) -> AsyncIterator[list[Any]]:
+        """Yield the messages of all pages; raises as `Calls.ask`."""
+        token = ""
+        while True:
+            found, token = await self.page(asked, page_token=token, **fields)
+            yield found
+            if not token:
+                return
 
     async def listed(self, asked: Asked, **fields: Any) -> bytes:
         """Return the page that a request asks for, as JSON; raises as `Calls.ask`."""

@@ -66,14 +66,11 @@ async def find_task(asked: Asked, framework_id: str, task_id: str) -> pb.TaskVie
 async def _first(
     asked: Asked, kind: Kind, matches: Callable[[Any], bool], name: str, **fields: Any
 ) -> Any:
-    token = ""
-    while True:
-        found, token = await kind.page(asked, page_token=token, **fields)
-        for each in found:
+    async for page in kind.pages(asked, **fields):
+        for each in page:
             if matches(each):
                 return each
-        if not token:
-            raise NotFound(f"no {name[:300]}")
+    raise NotFound(f"no {name[:300]}")
 
 
 async def _agent(asked: Asked) -> Agent:

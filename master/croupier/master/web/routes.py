@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.master.web import about, lists, objects
+from croupier.master.web import about, actions, lists, objects, role_changes
 from croupier.master.web.table import ApiRoute
 
-ROUTES: Final[tuple[ApiRoute, ...]] = (*about.ROUTES, *lists.ROUTES, *objects.ROUTES)
+ROUTES: Final[tuple[ApiRoute, ...]] = (
+    *about.ROUTES,
+    *lists.ROUTES,
+    *objects.ROUTES,
+    *actions.ROUTES,
+    *role_changes.ROUTES,
+)

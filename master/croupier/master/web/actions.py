@@ -1,0 +1,204 @@
+"""Changes, each with its dry run.
+
+A dry run reads what the change would affect, and checks the caller's permission; so it has no line
+in the audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from croupier.api.actions import (
+    AgentAction,
+    AgentRequest,
+    DrainRequest,
+    KillAction,
+    KillRequest,
+    TeardownAction,
+    TeardownRequest,
+)
+from croupier.api.affected import Affected, affected_view, is_live
+from croupier.api.agents import agent_view
+from croupier.api.frameworks import framework_view
+from croupier.api.tasks import Task, task_view
+from croupier.master.core.authorisation import require
+from croupier.master.web.lists import AGENTS, FRAMEWORKS, TASKS
+from croupier.master.web.objects import find_agent, find_framework, find_task
+from croupier.master.web.parameters import read_duration
+from croupier.master.web.table import ApiRoute, Asked
+from croupier.model.access import Action, Object, agent_object, role_object
+from croupier.model.errors import Conflict, NotFound
+from croupier.model.ids import AgentId, Role
+from croupier.model.task import check_grace
+from croupier.process.time_slice import sliced
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.task_pb2 import KillPolicy
+
+
+def _grace(asked: Asked) -> int | None:
+    """Return the grace of a request in milliseconds; None if it names none.
+
+    Raises:
+        InvalidRequest: if it is malformed, or too long.
+    """
+    text = asked.body.get("grace")
+    return None if text is None else check_grace(read_duration(text))
+
+
+def _require(asked: Asked, action: Action, target: Object, owner: str = "") -> None:
+    """Check that the caller may do what its dry run is about.
+
+    Raises:
+        PermissionDenied: if it may not.
+    """
+    permissions = asked.calls.permissions
+    if permissions is not None:
+        require(permissions, action, target, owner)
+
+
+async def _affected(asked: Asked, **fields: Any) -> Affected:
+    tasks: list[Task] = []
+    async for page in TASKS.pages(asked, **fields):
+        tasks += filter(is_live, await sliced(map(task_view, page)))
+    names = {
+        each.framework.framework_id: each.framework.name
+        async for page in FRAMEWORKS.pages(asked)
+        for each in page
+    }
+    hostnames = {
+        each.agent.agent_id: each.agent.hostname
+        async for page in AGENTS.pages(asked)
+        for each in page
+    }
+    return affected_view(tasks, names, hostnames)
+
+
+def _on_agent(
+    method: str, request: Callable[[Asked, str], Any], *, ends_tasks: bool
+) -> Callable[[Asked], Awaitable[AgentAction]]:
+    """Return the handler of a change of an agent by `method`."""
+
+    async def handle(asked: Asked) -> AgentAction:
+        agent_id = asked.path["agent_id"]
+        message = request(asked, agent_id)
+        if not asked.body.get("dry_run", False):
+            answer = await asked.ask(method, message)
+            return {"dry_run": False, "agent": agent_view(answer.agent), "affected": None}
+        found = await find_agent(asked, agent_id)
+        _require(asked, Action.OPERATE_AGENTS, agent_object(AgentId(agent_id)))
+        affected = (
+            await _affected(asked, agent=agent_id) if ends_tasks else affected_view((), {}, {})
+        )
+        return {"dry_run": True, "agent": agent_view(found), "affected": affected}
+
+    return handle
+
+
+_drain = _on_agent(
+    "DrainAgent",
+    lambda asked, agent_id: pb.DrainAgentRequest(agent=agent_id, grace_ms=_grace(asked)),
+    ends_tasks=True,
+)
+_deactivate = _on_agent(
+    "DeactivateAgent",
+    lambda _, agent_id: pb.DeactivateAgentRequest(agent=agent_id),
+    ends_tasks=False,
+)
+_reactivate = _on_agent(
+    "ReactivateAgent",
+    lambda _, agent_id: pb.ReactivateAgentRequest(agent=agent_id),
+    ends_tasks=False,
+)
+_gone = _on_agent(
+    "MarkAgentGone", lambda _, agent_id: pb.MarkAgentGoneRequest(agent=agent_id), ends_tasks=True
+)
+
+
+async def _kill(asked: Asked) -> KillAction:
+    framework_id, task_id = asked.path["framework_id"], asked.path["task_id"]
+    grace_ms = _grace(asked)
+    policy = None if grace_ms is None else KillPolicy(grace_ms=grace_ms)
+    if not asked.body.get("dry_run", False):
+        request = pb.KillTaskRequest(task_id=task_id, framework_id=framework_id, kill_policy=policy)
+        answer = await asked.ask("KillTask", request)
+        return {"dry_run": False, "task": task_view(answer.task)}
+    found = await find_task(asked, framework_id, task_id)
+    try:
+        owner = (await find_framework(asked, framework_id)).owner
+    except NotFound:
+        owner = ""
+    _require(asked, Action.KILL, role_object(Role(found.role)), owner)
+    task = task_view(found)
+    if not is_live(task):
+        raise Conflict(f"task {task_id} has ended: {task['state']}")
+    return {"dry_run": True, "task": task}
+
+
+async def _teardown(asked: Asked) -> TeardownAction:
+    framework_id = asked.path["framework_id"]
+    if not asked.body.get("dry_run", False):
+        request = pb.TeardownFrameworkRequest(framework_id=framework_id)
+        answer = await asked.ask("TeardownFramework", request)
+        return {
+            "dry_run": False,
+            "framework_id": framework_id,
+            "framework": None,
+            "tasks": answer.tasks,
+            "affected": None,
+        }
+    found = await find_framework(asked, framework_id)
+    for role in found.framework.roles:
+        _require(asked, Action.TEARDOWN, role_object(Role(role)), found.owner)
+    affected = await _affected(asked, framework_id=framework_id)
+    return {
+        "dry_run": True,
+        "framework_id": framework_id,
+        "framework": framework_view(found),
+        "tasks": affected["tasks"],
+        "affected": affected,
+    }
+
+
+def _post(path: str, handler: Any, summary: str, body: Any, answer: Any) -> ApiRoute:
+    return ApiRoute(path, handler, summary, answer, method="POST", body=body)
+
+
+ROUTES: Final = (
+    _post(
+        "/agents/{agent_id}/drain",
+        _drain,
+        "End an agent's tasks, and withhold it from offers.",
+        DrainRequest,
+        AgentAction,
+    ),
+    _post(
+        "/agents/{agent_id}/deactivate",
+        _deactivate,
+        "Withhold an agent from offers; its tasks keep running.",
+        AgentRequest,
+        AgentAction,
+    ),
+    _post(
+        "/agents/{agent_id}/reactivate",
+        _reactivate,
+        "Offer an agent again.",
+        AgentRequest,
+        AgentAction,
+    ),
+    _post(
+        "/agents/{agent_id}/gone",
+        _gone,
+        "Declare an agent and its tasks lost, for good.",
+        AgentRequest,
+        AgentAction,
+    ),
+    _post(
+        "/frameworks/{framework_id}/teardown",
+        _teardown,
+        "End a framework and its tasks, for good.",
+        TeardownRequest,
+        TeardownAction,
+    ),
+    _post("/tasks/{framework_id}/{task_id}/kill", _kill, "Kill a task.", KillRequest, KillAction),
+)
