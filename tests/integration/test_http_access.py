@@ -49,7 +49,20 @@ API_PATHS = (
     "/api/v1/tasks/{framework_id}/{task_id}",
     "/api/v1/whoami",
 )
-MASTER_ROUTES = {**DAEMON_ROUTES, **PAGE_ROUTES, **dict.fromkeys(API_PATHS, Requirement.API)}
+API_ACTIONS = (
+    "/api/v1/agents/{agent_id}/deactivate",
+    "/api/v1/agents/{agent_id}/drain",
+    "/api/v1/agents/{agent_id}/gone",
+    "/api/v1/agents/{agent_id}/reactivate",
+    "/api/v1/frameworks/{framework_id}/teardown",
+    "/api/v1/roles",
+    "/api/v1/tasks/{framework_id}/{task_id}/kill",
+)
+MASTER_ROUTES = {
+    **DAEMON_ROUTES,
+    **PAGE_ROUTES,
+    **dict.fromkeys((*API_PATHS, *API_ACTIONS), Requirement.API),
+}
 AGENT_ROUTES = {
     **DAEMON_ROUTES,
     "/output/{framework_id}/{task_id}/{stream}": LINK,
@@ -155,18 +168,22 @@ async def test_every_path_of_the_api_by_every_caller(tmp_path: Path) -> None:
             secured.token_for("", TokenKind.JOIN).text: 403,
         }
         admitted = secured.token_for("client/plain").text
-        for path in API_PATHS:
+        methods = [("GET", path) for path in API_PATHS] + [("POST", path) for path in API_ACTIONS]
+        for method, path in methods:
             url = url_of(secured.master, path.replace("{", "").replace("}", ""))
             for token, status in refused.items():
-                assert await get(url, token) == status, (path, token)
-            assert await get(url, admitted) in (200, 404), path
-            for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"):
-                assert await get(url, admitted, method=method) == 405
+                assert await get(url, token, method=method) == status, (method, path, token)
+            # A POST lacks the header that no page of another site can send.
+            known = (200, 404) if method == "GET" else (403,)
+            assert await get(url, admitted, method=method) in known, (method, path)
+            for wrong in ("PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"):
+                assert await get(url, admitted, method=wrong) == 405
             assert await get(f"{url}?access_token={admitted}", admitted) == 400
     lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
-    assert {line["method"] for line in lines if line["result"] == "UNAUTHENTICATED"} == {
-        f"HTTP{path}" for path in API_PATHS
-    }
+    # One address gets few lines a second.
+    refused_paths = {line["method"] for line in lines if line["result"] == "UNAUTHENTICATED"}
+    assert f"HTTP{API_PATHS[0]}" in refused_paths
+    assert refused_paths <= {f"HTTP{path}" for path in (*API_PATHS, *API_ACTIONS)}
 
 
 async def test_a_follower_admits_certificates_of_clients_and_the_token_of_its_file(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
 from croupier.master.app import Master
+from croupier.master.core.access_records import TokenKind
 from tests.harness.masters import RawAgent, RawFramework, running_master
+from tests.harness.secured import bearing, secured_master
 
 
 class Api:
@@ -29,6 +32,15 @@ class Api:
             text = await answer.text()
             is_json = answer.content_type == "application/json"
             return answer.status, json.loads(text) if is_json and text else text, answer.headers
+
+    async def post(self, path: str, body: Any = None, token: str = "") -> tuple[int, Any, Any]:
+        """Return the status, the JSON and the headers of the answer to an action."""
+        headers = {"X-Croupier": "1", **bearer(token)}
+        return await self.get(path, "POST", json={} if body is None else body, headers=headers)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 @pytest.fixture
@@ -90,6 +102,145 @@ async def test_bad_requests(api: Api) -> None:
         assert found == status, path
         assert message in answer["error"]["message"]
         assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_filters(api: Api) -> None:
+    one, two = api.agents
+    _, found, _ = await api.get(f"/api/v1/agents?text={two}")
+    assert [each["agent_id"] for each in found["items"]] == [two]
+    _, found, _ = await api.get("/api/v1/agents?state=draining,drained&state=deactivated")
+    assert found["items"] == []
+    _, found, _ = await api.get(
+        f"/api/v1/tasks?agent={one}&role=ads&state=RUNNING&min_age=10m&max_age=1h&commands=1"
+    )
+    assert found == {"items": [], "next": None}
+    for path, message in (
+        ("/api/v1/agents?state=drained,lots", "unknown state 'lots'"),
+        ("/api/v1/tasks?state=RUNING", "did you mean RUNNING?"),
+        ("/api/v1/tasks?min_age=long", "not a duration"),
+    ):
+        status, answer, _ = await api.get(path)
+        assert (status, message in answer["error"]["message"]) == (400, True)
+
+
+async def test_agents_are_changed_after_a_dry_run(api: Api) -> None:
+    agent = f"/api/v1/agents/{api.agents[0]}"
+    for action in ("drain", "deactivate", "reactivate", "gone"):
+        status, answer, _ = await api.post(f"{agent}/{action}", {"dry_run": True})
+        assert (status, answer["dry_run"], answer["affected"]["tasks"]) == (200, True, 0)
+    assert (await api.get(agent))[1]["drain"] is None
+    status, answer, _ = await api.post(f"{agent}/drain", {"grace": "5s"})
+    assert (status, answer["agent"]["drain"]["grace_s"]) == (200, 5)
+    assert (await api.post(f"{agent}/reactivate"))[1]["agent"]["drain"] is None
+    assert (await api.post(f"{agent}/gone"))[1]["agent"]["state"] == "gone"
+    assert (await api.post(f"{agent}/drain"))[0] == 409
+    assert (await api.post(f"{agent}/drain", {"dry_run": True}))[0] == 404
+
+
+async def test_roles_and_frameworks_are_changed_after_a_dry_run(api: Api) -> None:
+    change = {"role": "ads", "weight": 2.5, "limit": "cpus:4", "preemption": "off"}
+    for dry_run in (True, False):
+        body = {"changes": [change], "dry_run": dry_run}
+        status, answer, _ = await api.post("/api/v1/roles", body)
+        assert (status, answer["dry_run"]) == (200, dry_run)
+        assert answer["roles"][0]["after"]["weight"] == 2.5
+        # Not before the next answer is made.
+        _, roles, _ = await api.get(f"/api/v1/roles?text=ads&limit={10 + dry_run}")
+        assert roles["items"][0]["weight"] == (1 if dry_run else 2.5)
+    reset = {"changes": [{"role": "ads", "reset": ["limit"]}]}
+    assert (await api.post("/api/v1/roles", reset))[1]["roles"][0]["after"]["limit"]["milli"] == {}
+    path = f"/api/v1/frameworks/{api.framework}"
+    status, answer, _ = await api.post(f"{path}/teardown", {"dry_run": True})
+    assert (status, answer["framework"]["framework_id"]) == (200, api.framework)
+    assert (await api.get(path))[1]["state"] == "connected"
+    assert (await api.post(f"{path}/teardown"))[1]["tasks"] == 0
+
+
+BAD_BODIES: tuple[tuple[str, Any, int, str], ...] = (
+    ("agents/none/drain", {}, 404, "no agent"),
+    ("agents/a/drain", {"dryrun": True}, 400, "did you mean dry_run?"),
+    ("agents/a/drain", {"dry_run": 1}, 400, "dry_run must be true or false"),
+    ("agents/a/drain", {"grace": "soon"}, 400, "not a duration"),
+    ("agents/a/drain", {"grace": "900d"}, 400, "grace"),
+    ("agents/a/drain", [], 400, "must be an object"),
+    ("agents/a/drain?dry_run=1", {}, 400, "takes none"),
+    ("tasks/a/b/kill", {"grace": None}, 400, "grace must be a text"),
+    ("frameworks/none/teardown", {"dry_run": True}, 404, "framework"),
+    ("roles", {}, 400, "lacks 'changes'"),
+    ("roles", {"changes": [{"role": "ads"}]}, 400, "name a setting"),
+    ("roles", {"changes": [{"role": "ads", "weight": -1}]}, 400, "weight"),
+    ("roles", {"changes": [{"role": "ads", "limit": "cpu=4"}]}, 400, "cpu"),
+    ("roles", {"changes": [{"role": "ads", "preemption": "of"}]}, 400, "did you mean off?"),
+    ("roles", {"changes": [{"role": "a b", "weight": 1}]}, 400, "role"),
+)
+
+
+async def test_bad_bodies(api: Api) -> None:
+    for path, body, status, message in BAD_BODIES:
+        found, answer, _ = await api.post(f"/api/v1/{path}", body)
+        assert (found, message in answer["error"]["message"]) == (status, True), (path, answer)
+    path, typed = f"/api/v1/agents/{api.agents[0]}/drain", {"Content-Type": "application/json"}
+    for data, status in (
+        (b"{", 400),
+        (b"\xff\xfe", 400),
+        (b"[" * 60_000, 400),
+        (b'{"dry_run": NaN}', 400),
+        (b" " * 70_000, 413),
+    ):
+        found, _, _ = await api.get(path, "POST", data=data, headers={**typed, "X-Croupier": "1"})
+        assert found == status, data[:10]
+    assert (await api.get(path))[0] == 405
+
+
+async def test_pages_of_other_sites_change_nothing(api: Api) -> None:
+    path, own = f"/api/v1/agents/{api.agents[0]}/drain", {"X-Croupier": "1"}
+    for headers, status in (
+        ({}, 403),
+        ({**own, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({**own, "Sec-Fetch-Site": "same-site"}, 403),
+        ({**own, "Content-Type": "text/plain"}, 400),
+        ({**own, "Sec-Fetch-Site": "same-origin"}, 200),
+    ):
+        headers = {"Content-Type": "application/json", **headers}
+        found, _, answered = await api.get(path, "POST", data=b'{"dry_run":true}', headers=headers)
+        assert found == status, headers
+        assert not [name for name in answered if name.startswith("Access-Control")]
+
+
+async def test_changes_need_the_permission_that_calls_by_grpc_need(tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    async with (
+        secured_master(tmp_path, audit_log=audit) as secured,
+        aiohttp.ClientSession() as session,
+    ):
+        for group in ("operator", "viewer"):
+            secured.join(group, f"client/{group}")
+        token = secured.token_for("agent/a1", TokenKind.AGENT)
+        async with RawAgent(secured.master.address, bearing(token)) as agent:
+            agent_id = await agent.register()
+            api = Api(secured.master, session, [agent_id], "")
+            path = f"/api/v1/agents/{agent_id}"
+            for name, status in (("viewer", 403), ("operator", 200), ("stranger", 403)):
+                held = secured.token_for(f"client/{name}").text
+                found = await api.post(f"{path}/deactivate", {"dry_run": True}, held)
+                assert found[0] == (404 if name == "stranger" else status), name
+                assert (await api.post(f"{path}/deactivate", {}, held))[0] == status, name
+                # What the caller may not view does not exist.
+                known = (await api.get(path, headers=bearer(held)))[0]
+                assert known == (404 if name == "stranger" else 200)
+                first = (await api.get("/api/v1/agents", headers=bearer(held)))[1]
+                assert len(first["items"]) == (0 if name == "stranger" else 1)
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    found = [
+        (line["principal"], line["result"])
+        for line in lines
+        if line["method"] == "OperatorService/DeactivateAgent"
+    ]
+    assert found == [
+        ("client/viewer", "PERMISSION_DENIED"),
+        ("client/operator", "OK"),
+        ("client/stranger", "PERMISSION_DENIED"),
+    ]
 
 
 async def test_what_the_caller_has_is_not_sent_again(api: Api) -> None:

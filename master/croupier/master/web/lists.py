@@ -14,9 +14,11 @@ from croupier.api.frameworks import framework_view
 from croupier.api.pages import AgentPage, FrameworkPage, OfferPage, RolePage, TaskPage
 from croupier.api.roles import role_view
 from croupier.api.tasks import offer_view, task_view
+from croupier.master.services.filters import AGENT_WORDS
 from croupier.master.web.answers import encoded
-from croupier.master.web.parameters import Parameter, flag, integer
-from croupier.master.web.table import ApiRoute, Asked
+from croupier.master.web.parameters import Parameter, duration, flag, integer, words
+from croupier.master.web.table import ApiHandler, ApiRoute, Asked
+from croupier.model.task import TaskState
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb
 
@@ -88,46 +90,82 @@ async def made(views: Iterable[Any]) -> list[bytes]:
     return items
 
 
+def _by_text(kind: Kind) -> ApiHandler:
+    async def handle(asked: Asked) -> bytes:
+        return await kind.listed(asked, text=asked.query["text"])
+
+    return handle
+
+
 async def _agents(asked: Asked) -> bytes:
-    return await AGENTS.listed(asked)
-
-
-async def _frameworks(asked: Asked) -> bytes:
-    return await FRAMEWORKS.listed(asked)
-
-
-async def _offers(asked: Asked) -> bytes:
-    return await OFFERS.listed(asked)
-
-
-async def _roles(asked: Asked) -> bytes:
-    return await ROLES.listed(asked)
+    query = asked.query
+    return await AGENTS.listed(asked, text=query["text"], states=query["state"])
 
 
 async def _tasks(asked: Asked) -> bytes:
     query = asked.query
     return await TASKS.listed(
-        asked, framework_id=query["framework"], with_commands=query["commands"]
+        asked,
+        framework_id=query["framework"],
+        role=query["role"],
+        agent=query["agent"],
+        states=query["state"],
+        text=query["text"],
+        min_age_ms=query["min_age"],
+        max_age_ms=query["max_age"],
+        with_commands=query["commands"],
     )
 
 
+def _list(
+    kind: Kind, handler: ApiHandler, summary: str, answer: Any, *filters: Parameter
+) -> ApiRoute:
+    query = (*_PAGING, *filters)
+    return ApiRoute(f"/{kind.name}", handler, summary, answer, query, shared_s=SHARED_S)
+
+
 ROUTES: Final = (
-    ApiRoute("/agents", _agents, "List agents.", AgentPage, _PAGING, shared_s=SHARED_S),
-    ApiRoute(
-        "/frameworks", _frameworks, "List frameworks.", FrameworkPage, _PAGING, shared_s=SHARED_S
+    _list(
+        AGENTS,
+        _agents,
+        "List agents.",
+        AgentPage,
+        words("state", "only agents of these states", {word: word for word in AGENT_WORDS}),
+        Parameter("text", "only agents with this in their id or hostname"),
     ),
-    ApiRoute("/offers", _offers, "List outstanding offers.", OfferPage, _PAGING, shared_s=SHARED_S),
-    ApiRoute("/roles", _roles, "List roles, parents first.", RolePage, _PAGING, shared_s=SHARED_S),
-    ApiRoute(
-        "/tasks",
+    _list(
+        FRAMEWORKS,
+        _by_text(FRAMEWORKS),
+        "List frameworks.",
+        FrameworkPage,
+        Parameter("text", "only frameworks with this in their id, name or a role"),
+    ),
+    _list(
+        OFFERS,
+        _by_text(OFFERS),
+        "List outstanding offers.",
+        OfferPage,
+        Parameter("text", "only offers with this in an id or the role"),
+    ),
+    _list(
+        ROLES,
+        _by_text(ROLES),
+        "List roles, parents before their children.",
+        RolePage,
+        Parameter("text", "only roles with this in their path"),
+    ),
+    _list(
+        TASKS,
         _tasks,
         "List tasks, also those that ended lately.",
         TaskPage,
-        (
-            *_PAGING,
-            Parameter("framework", "only tasks of the framework of this id"),
-            flag("commands", "with their commands, labels and isolation"),
-        ),
-        shared_s=SHARED_S,
+        Parameter("framework", "only tasks of the framework of this id"),
+        Parameter("role", "only tasks of this role and those below it"),
+        Parameter("agent", "only tasks of the agent of this id or hostname"),
+        words("state", "only tasks in these states", {s.name: s.value for s in TaskState}),
+        Parameter("text", "only tasks with this in their id or name"),
+        duration("min_age", "only tasks that are at least this old, such as `10m`"),
+        duration("max_age", "only tasks that are at most this old"),
+        flag("commands", "with their commands, labels and isolation"),
     ),
 )

@@ -10,6 +10,7 @@ from croupier.api.explanation import Explanation, explanation_view
 from croupier.api.frameworks import Framework, framework_view
 from croupier.api.roles import Role, role_view
 from croupier.api.tasks import Task, task_view
+from croupier.master.services.filters import MAX_TEXT
 from croupier.master.web.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind
 from croupier.master.web.parameters import Parameter
 from croupier.master.web.table import ApiRoute, Asked
@@ -25,7 +26,11 @@ async def find_agent(asked: Asked, agent_id: str) -> pb.AgentView:
         CroupierError: as `Calls.ask`.
     """
     found: pb.AgentView = await _first(
-        asked, AGENTS, lambda each: each.agent.agent_id == agent_id, f"agent {agent_id!r}"
+        asked,
+        AGENTS,
+        lambda each: each.agent.agent_id == agent_id,
+        f"agent {agent_id!r}",
+        text=agent_id,
     )
     return found
 
@@ -37,6 +42,7 @@ async def find_framework(asked: Asked, framework_id: str) -> pb.FrameworkView:
         FRAMEWORKS,
         lambda each: each.framework.framework_id == framework_id,
         f"framework {framework_id!r}",
+        text=framework_id,
     )
     return found
 
@@ -44,7 +50,7 @@ async def find_framework(asked: Asked, framework_id: str) -> pb.FrameworkView:
 async def find_role(asked: Asked, role: str) -> pb.RoleView:
     """Return a role that the caller may view; raises as `find_agent`."""
     found: pb.RoleView = await _first(
-        asked, ROLES, lambda each: each.role == role, f"role {role!r}"
+        asked, ROLES, lambda each: each.role == role, f"role {role!r}", text=role
     )
     return found
 
@@ -66,6 +72,9 @@ async def find_task(asked: Asked, framework_id: str, task_id: str) -> pb.TaskVie
 async def _first(
     asked: Asked, kind: Kind, matches: Callable[[Any], bool], name: str, **fields: Any
 ) -> Any:
+    # Longer than any id, and than what a list searches for.
+    if len(fields.get("text", "")) > MAX_TEXT:
+        raise NotFound(f"no {name[:300]}")
     async for page in kind.pages(asked, **fields):
         for each in page:
             if matches(each):
