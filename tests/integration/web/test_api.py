@@ -231,12 +231,12 @@ async def test_changes_need_the_permission_that_calls_by_grpc_need(tmp_path: Pat
                 first = (await api.get("/api/v1/agents", headers=bearer(held)))[1]
                 assert len(first["items"]) == (0 if name == "stranger" else 1)
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
-    found = [
+    calls = [
         (line["principal"], line["result"])
         for line in lines
         if line["method"] == "OperatorService/DeactivateAgent"
     ]
-    assert found == [
+    assert calls == [
         ("client/viewer", "PERMISSION_DENIED"),
         ("client/operator", "OK"),
         ("client/stranger", "PERMISSION_DENIED"),
