@@ -29,6 +29,7 @@ trap 'rm -rf "$logs"' EXIT
 # what the others leave.
 cat >"$logs/.shares" <<'END'
 unit tests/unit --ignore=tests/unit/sim
+page tests/integration/page
 whole-1 tests/e2e/test_[a-e]*
 agent tests/integration/agent
 whole-2 tests/e2e/test_[f-k]*
@@ -38,7 +39,7 @@ ctl tests/integration/ctl
 whole-4 tests/e2e/test_[!a-r]*
 simulator tests/unit/sim tests/scenarios
 etcd tests/integration/etcd
-parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd
+parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd --ignore=tests/integration/page
 other tests --ignore=tests/unit --ignore=tests/property --ignore=tests/scenarios --ignore=tests/integration --ignore=tests/e2e
 END
 

@@ -25,14 +25,18 @@ DOWNLOAD_S = 90
 PACKAGES = {
     "bwrap": "bubblewrap",
     "busybox": "busybox-static",
+    "chromium-headless-shell": "chromium-headless-shell",
     "linux.uml": "user-mode-linux",
     "mkfs.ext4": "e2fsprogs",
     "runc": "runc",
     "skopeo": "skopeo",
     "umoci": "umoci",
 }
-# PATH of an ordinary user often lacks the last two.
-PLACES = ("usr/bin", "bin", "usr/sbin", "sbin")
+# Packages with files that a program opens beside its own.
+COMPANIONS = {"chromium-headless-shell": ("chromium-common",)}
+# PATH of an ordinary user often lacks sbin. Chromium's own folder comes first: what is in usr/bin
+# is a script that names the installed program.
+PLACES = ("usr/lib/chromium", "usr/bin", "bin", "usr/sbin", "sbin")
 
 
 class NoProgram(Exception):
@@ -82,7 +86,8 @@ def downloaded(name: str, package: str) -> Path:
     with tempfile.TemporaryDirectory(dir=KEPT, prefix=f"{package}.") as half:
         tree = Path(half) / "tree"
         tree.mkdir()
-        unpack(name, package, tree)
+        for part in (package, *COMPANIONS.get(name, ())):
+            unpack(name, part, tree)
         if libraries_missing(binary(name, tree)):
             for library in libraries(name, package):
                 unpack(name, library, tree)
@@ -127,9 +132,8 @@ def make_entry(entry: Path, file: Path, tree: Path) -> None:
 
 def library_path(tree: Path) -> str:
     """Return the folders of an unpacked tree that hold shared libraries, joined by colons."""
-    folders = {
-        file.parent for place in ("lib", "usr/lib") for file in tree.glob(f"{place}/*/*.so*")
-    }
+    depths = ("lib/*/*.so*", "usr/lib/*/*.so*", "usr/lib/*-linux-*/*/*.so*")
+    folders = {file.parent for depth in depths for file in tree.glob(depth)}
     return ":".join(sorted(map(str, folders)))
 
 

@@ -1,0 +1,63 @@
+// A table whose rows are updated in place, so that focus and selection survive an update.
+
+import { h, replace } from "../dom.js";
+
+/**
+ * @typedef {{ name: string, cell: (item: any) => any, class?: string }} Column
+ */
+
+export class Table {
+  /**
+   * @param {string} label for readers of the screen
+   * @param {Column[]} columns
+   * @param {(item: any) => string} key
+   */
+  constructor(label, columns, key) {
+    this.columns = columns;
+    this.key = key;
+    /** @type {Map<string, { row: HTMLElement, shown: string }>} */
+    this.rows = new Map();
+    this.body = h("tbody");
+    this.root = h("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
+      h("table", { class: "list" },
+        h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.class }, column.name)))),
+        this.body));
+  }
+
+  /** @param {any[]} items */
+  update(items) {
+    const kept = new Map();
+    let before = this.body.firstElementChild;
+    for (const item of items) {
+      const key = this.key(item);
+      const known = this.rows.get(key) ?? { row: h("tr"), shown: "" };
+      const shown = JSON.stringify(item);
+      if (known.shown !== shown) this.#draw(known.row, item);
+      known.shown = shown;
+      kept.set(key, known);
+      if (known.row === before) before = before.nextElementSibling;
+      else this.body.insertBefore(known.row, before);
+    }
+    for (const [key, { row }] of this.rows) if (!kept.has(key)) row.remove();
+    this.rows = kept;
+  }
+
+  #draw(row, item) {
+    const focused = row.contains(document.activeElement) ? [...row.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
+    // A narrow window shows a row as a card, with the name of each column.
+    replace(row, this.columns.map((column) => h("td", { class: column.class, "data-name": column.name }, column.cell(item))));
+    if (focused >= 0) /** @type {HTMLElement} */ (row.querySelectorAll("a, button")[focused])?.focus();
+  }
+}
+
+/**
+ * A table that is drawn once, for few rows.
+ * @param {string} label
+ * @param {Column[]} columns
+ * @param {any[]} items
+ */
+export function smallTable(label, columns, items) {
+  const table = new Table(label, columns, (item) => String(items.indexOf(item)));
+  table.update(items);
+  return table.root;
+}

@@ -1,0 +1,47 @@
+// Why a framework gets no more offers, in plain words, with what would help.
+
+import { agentLink, h, roleLink } from "../dom.js";
+import { many, percent } from "../text.js";
+
+/** What each cause of the master means, and what helps. */
+const CAUSES = {
+  "filtered": ["It declined these agents a short time ago.", "It can revive, or decline for a shorter time."],
+  "unanswered offers": ["It left offers unanswered, so others come first for a while.", "It has to accept or decline offers within 5 s."],
+  "does not fit": ["What is free is too small for the units that it wants.", "Demand smaller units, or add larger agents."],
+  "below the minimum useful amount": ["What is free is less than a useful amount.", "Declare a demand: it is offered even small amounts."],
+  "constraint": ["The agents do not meet its constraints.", "Relax the demand's constraints, or add agents that meet them."],
+  "limit": ["A role has reached its limit.", "Raise the limit, or wait until tasks of the role end."],
+  "guarantee": ["Another role is below its guarantee and comes first.", ""],
+  "in use": ["Everything that it could use is in use.", "Wait for tasks to end, or add agents."],
+  "earmarked": ["What is free is reserved for another framework.", "What that leaves is offered again."],
+  "scarce": ["Agents with a scarce resource are kept for those who ask for it.", "Declare a demand for the scarce resource."],
+  "outranked": ["Others hold less of what they are due, so they come first.", "A greater weight of its role would change that."],
+  "suppressed": ["The framework suppressed its offers.", "It has to revive."],
+  "disconnected": ["The framework is not connected.", "Start it again, or repair its connection."],
+  "demand is met": ["It has all that it asked for.", "It has to declare more demand to get more."],
+  "no agents": ["No agents are connected.", "Start agents."],
+  "agent is being drained": ["An operator drains the agents.", "Reactivate them to offer them again."],
+  "agent is deactivated": ["An operator withholds the agents.", "Reactivate them to offer them again."],
+  "agent is unhealthy": ["The agents report a problem.", "Repair what they report; they are offered again once they are healthy."],
+  "agent is away": ["The agents are not connected.", "Start them, or repair their connection."],
+};
+
+/** @param {any} found the answer of `GET /api/v1/frameworks/ID/why` */
+export function why(found) {
+  const { framework, reasons, policy } = found;
+  const shares = policy === "drf" || !policy
+    ? `It holds ${percent(framework.share)} of the cluster and is entitled to ${percent(framework.entitlement)} if all roles want as much as they can get. `
+    : "";
+  const lead = reasons.length ? "It gets no more offers because:" : "Nothing has kept it from more offers since the last one.";
+  return h("div", { class: "why" }, h("p", null, shares, lead),
+    h("ol", null, reasons.map((reason) => h("li", null, cause(reason, framework.roles.length > 1)))));
+}
+
+function cause(reason, showsRole) {
+  const [meaning, advice] = CAUSES[reason.cause] ?? [reason.cause, ""];
+  const about = reason.about_agent_id ? agentLink(reason.about_agent_id) : reason.about_role ? roleLink(reason.about_role) : null;
+  return [h("strong", null, meaning),
+    reason.agents ? ` (${many(reason.agents, "agent")}${showsRole ? `, role ${reason.role}` : ""})` : showsRole ? ` (role ${reason.role})` : "",
+    h("div", { class: "detail" }, reason.detail, about ? [" ", about] : null),
+    advice ? h("div", { class: "advice" }, advice) : null].flat(2);
+}

@@ -1,0 +1,134 @@
+// What stands around every view: the navigation, the state of the connection, the sign-in.
+
+import { button, h, replace } from "./dom.js";
+import { listenToKeys } from "./keys.js";
+import { identity, signOut, token } from "./session.js";
+import { nextTheme, read } from "./theme.js";
+
+export const PAGES = [
+  { key: "o", name: "Overview", path: "#/overview" },
+  { key: "r", name: "Roles", path: "#/roles" },
+  { key: "f", name: "Frameworks", path: "#/frameworks" },
+  { key: "t", name: "Tasks", path: "#/tasks" },
+  { key: "a", name: "Agents", path: "#/agents" },
+  { key: "u", name: "Offers", path: "#/offers" },
+  { key: "p", name: "Preemptions", path: "#/preemptions" },
+  { key: "e", name: "Events", path: "#/events" },
+  { key: "m", name: "Masters", path: "#/masters" },
+];
+
+const WORDS = {
+  connecting: "connecting", live: "live", reconnecting: "reconnecting", follower: "follower", "signed-out": "signed out", paused: "paused",
+};
+
+export class Shell {
+  /** @param {{ search: () => HTMLElement | null, signedOut: () => void, retry: () => void }} what */
+  constructor(what) {
+    this.main = /** @type {HTMLElement} */ (document.getElementById("main"));
+    this.banner = /** @type {HTMLElement} */ (document.getElementById("banner"));
+    this.nav = /** @type {HTMLElement} */ (document.getElementById("nav"));
+    this.what = what;
+    this.links = PAGES.map((page) => h("a", { href: page.path, title: `g ${page.key}` }, page.name));
+    replace(this.nav, this.links);
+    this.theme = button("", () => this.#turn(), { class: "quiet small" });
+    const help = listenToKeys({ pages: PAGES, search: what.search, theme: () => this.#turn() });
+    this.status = h("span", { class: "live connecting", role: "status" }, WORDS.connecting);
+    this.who = h("span", { class: "who" });
+    replace(/** @type {HTMLElement} */ (document.getElementById("tools")), this.status, this.who, this.theme,
+      button("?", help, { class: "quiet small", "aria-label": "Help for the keyboard" }));
+    this.#label();
+  }
+
+  #turn() {
+    nextTheme();
+    this.#label();
+  }
+
+  #label() {
+    const now = read();
+    replace(this.theme, { auto: "◐", light: "☀", dark: "☾" }[now]);
+    this.theme.setAttribute("aria-label", `Colours: ${now === "auto" ? "as the system" : now}`);
+    this.theme.setAttribute("title", `Colours: ${now === "auto" ? "as the system" : now} (t)`);
+  }
+
+  /** Show who is signed in. */
+  tellIdentity() {
+    const me = identity();
+    const name = me?.principal || "";
+    replace(this.who, name ? h("span", { class: "name", title: "principal" }, name) : null,
+      token() ? button("Sign out", () => { signOut(); this.what.signedOut(); }, { class: "quiet small" }) : null);
+  }
+
+  /** @param {import("./live.js").Status} status */
+  tellStatus(status) {
+    replace(this.status, WORDS[status.state]);
+    this.status.setAttribute("class", `live ${status.state}`);
+    this.status.setAttribute("title", status.message ?? "");
+    if (status.state === "follower") this.#follower(status.leader ?? "");
+    else if (status.state === "reconnecting") this.#lost(status.message ?? "");
+    else this.#quiet();
+  }
+
+  #quiet() {
+    clearTimeout(this.going);
+    clearTimeout(this.late);
+    this.going = this.late = 0;
+    this.banner.hidden = true;
+  }
+
+  /** This master follows: say who leads and go there. @param {string} leader its address */
+  #follower(leader) {
+    if (this.going) return;
+    const origin = safeOrigin(leader);
+    if (!origin || origin === location.origin) return;
+    const there = `${origin}/${location.hash}`;
+    const stay = button("Stay here", () => { clearTimeout(this.going); stay.remove(); }, { class: "quiet small" });
+    this.#show("This master is a follower: ", h("b", null, origin), " leads. ", h("a", { href: there }, "Go there"),
+      token() ? " (it asks for your token again) " : " ", stay);
+    this.going = setTimeout(() => location.assign(there), 4000);
+  }
+
+  /** @param {string} message */
+  #lost(message) {
+    if (this.late || !this.banner.hidden) return;
+    // A master that restarts is back before anybody has read a banner.
+    this.late = setTimeout(() => this.#show(`${message} What you see may be old. `,
+      button("Try now", () => this.what.retry(), { class: "quiet small" })), 1500);
+  }
+
+  #show(...children) {
+    replace(this.banner, children);
+    this.banner.hidden = false;
+  }
+
+  /** @param {import("./types.js").View} view @param {string} page the first part of the route */
+  show(view, page) {
+    document.title = `${view.title} - Croupier`;
+    this.links.forEach((each, index) => {
+      if (PAGES[index].path === `#/${page}`) each.setAttribute("aria-current", "page");
+      else each.removeAttribute("aria-current");
+    });
+    this.main.setAttribute("aria-busy", "true");
+    replace(this.main, view.root);
+  }
+
+  /** Say that a view could not be loaded. @param {Error} error @param {() => void} again */
+  fail(error, again) {
+    this.succeed();
+    this.main.prepend(h("p", { class: "failure notice", role: "alert" }, error.message, " ", button("Try again", again, { class: "quiet small" })));
+  }
+
+  succeed() {
+    this.main.querySelector(".failure")?.remove();
+    this.main.removeAttribute("aria-busy");
+  }
+}
+
+function safeOrigin(address) {
+  try {
+    const url = new URL(/^https?:\/\//.test(address) ? address : `${location.protocol}//${address}`);
+    return url.protocol === "http:" || url.protocol === "https:" ? url.origin : "";
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,85 @@
+// Agents, and one of them.
+
+import { get } from "../api.js";
+import { agentActions } from "../actions.js";
+import { agentLink, facts, h, link, replace, section, taskLink } from "../dom.js";
+import { resourceBars, resourceLegend, smallBars } from "../parts/bars.js";
+import { List } from "../parts/list.js";
+import { agentState } from "../parts/states.js";
+import { smallTable } from "../parts/table.js";
+import { taskColumns } from "../parts/task_columns.js";
+import { amount, count, many, span } from "../text.js";
+
+/** @returns {import("../types.js").View} */
+export function agents() {
+  const list = new List({
+    what: "agents", label: "Agents", key: (agent) => agent.agent_id, empty: "No agents are registered.",
+    filters: [{ name: "state", label: "any state", options: ["connected", "disconnected", "draining", "drained", "deactivated", "unhealthy", "absent"] }],
+    columns: [
+      { name: "Agent", cell: (agent) => agentLink(agent.agent_id) },
+      { name: "Host", cell: (agent) => agent.hostname },
+      { name: "State", cell: agentState },
+      { name: "Tasks", cell: (agent) => link(count(agent.tasks), ["tasks"], { agent: agent.agent_id }), class: "number" },
+      { name: "Load", cell: smallBars, class: "wide" },
+      { name: "Used", cell: (agent) => amount(agent.used) || "nothing", class: "amount" },
+      { name: "Total", cell: (agent) => amount(agent.total), class: "amount" },
+    ],
+  });
+  return { title: "Agents", root: section("Agents", resourceLegend(), list.root), search: list.search, load: (signal) => list.load(signal) };
+}
+
+/** @param {string} id @returns {import("../types.js").View} */
+export function agent(id) {
+  const head = h("div");
+  const tasks = new List({
+    what: "tasks", label: "Tasks of the agent", key: (task) => `${task.framework_id}\n${task.task_id}`, columns: taskColumns(["agent"]),
+    empty: "No tasks run on it.", fixed: { agent: id }, rows: 50,
+  });
+  const view = {
+    title: `Agent ${id}`, root: h("div", null, head, section("Tasks", tasks.root)), search: tasks.search,
+    load: async (signal) => {
+      const [found] = await Promise.all([get(["agents", id], {}, signal), tasks.load(signal)]);
+      replace(head, about(found, () => view.load(signal).catch(() => {})));
+    },
+    changed: (event) => !event.agent_id || event.agent_id === id,
+  };
+  return view;
+}
+
+const SHOWN_ATTRIBUTES = 12;
+
+function about(agent, again) {
+  return h("div", null, section(`Agent ${agent.hostname || agent.agent_id}`,
+    agentActions(agent, again),
+    h("div", { class: "columns" },
+      facts([
+        ["Id", h("span", { class: "id" }, agent.agent_id)],
+        ["State", agentState(agent)],
+        ["Tasks", count(agent.tasks)],
+        ["Address", agent.http_address],
+        ["Isolation", agent.isolation.join(", ") || "none"],
+        ["Tasks without a user", { "(own)": "run as a uid of their own", "(agent)": "run as the account of the agent" }[agent.default_user] ?? `run as ${agent.default_user}`],
+        ["Attributes", attributes(agent.attributes)],
+      ]),
+      h("div", null, resourceLegend(), resourceBars(agent), h("p", { class: "faint" }, `in all ${amount(agent.total) || "nothing"}`)))),
+  agent.problems.length ? section("Problems", h("ul", null, agent.problems.map((each) => h("li", null, h("b", null, each.part), `: ${each.message}`)))) : null,
+  agent.drain ? drain(agent.drain) : null);
+}
+
+function attributes(all) {
+  const items = Object.entries(all).map(([name, value]) => h("span", { class: "tag" }, `${name}:${value}`));
+  if (!items.length) return "none";
+  if (items.length <= SHOWN_ATTRIBUTES) return h("span", { class: "tags" }, items);
+  return h("details", null, h("summary", null, many(items.length, "attribute")), h("span", { class: "tags" }, items));
+}
+
+function drain(progress) {
+  if (progress.done) return section("Drain", h("p", null, "It is drained: no tasks are left, and it gets no offers."));
+  const rest = progress.estimate_s === null ? "the remaining time is unknown while the agent is disconnected" : `all are killed within ${span(progress.estimate_s)}`;
+  return section("Drain", h("p", null, `${many(progress.tasks_left, "task")} left; ${rest}.`),
+    progress.blockers.length ? h("h3", null, "What stands in its way") : null,
+    progress.blockers.length ? smallTable("What stands in the way of the drain", [
+      { name: "Task", cell: (each) => taskLink(each.framework_id, each.task_id) },
+      { name: "Reason", cell: (each) => each.reason },
+    ], progress.blockers) : null);
+}

@@ -1,0 +1,105 @@
+// Frameworks, and one of them.
+
+import { get } from "../api.js";
+import { teardownButton } from "../actions.js";
+import { facts, frameworkLink, h, link, replace, roleLink, section } from "../dom.js";
+import { latest } from "../feed.js";
+import { shareBar, shareLegend } from "../parts/bars.js";
+import { List } from "../parts/list.js";
+import { frameworkState } from "../parts/states.js";
+import { smallTable } from "../parts/table.js";
+import { taskColumns } from "../parts/task_columns.js";
+import { why } from "../parts/why.js";
+import { amount, count, percent, span } from "../text.js";
+
+/** @returns {import("../types.js").View} */
+export function frameworks() {
+  let total = latest()?.total;
+  const list = new List({
+    what: "frameworks", label: "Frameworks", key: (each) => each.framework_id, empty: "No frameworks are registered.",
+    columns: [
+      { name: "Framework", cell: (each) => frameworkLink(each.framework_id, each.name) },
+      { name: "State", cell: frameworkState },
+      { name: "Roles", cell: (each) => each.roles.map((role, index) => [index ? ", " : "", roleLink(role)]).flat() },
+      { name: "Share", cell: (each) => percent(each.share), class: "number" },
+      { name: "Entitled to", cell: (each) => percent(each.entitlement), class: "number" },
+      { name: "", cell: (each) => shareBar(each, total), class: "wide" },
+      { name: "Tasks", cell: (each) => link(count(each.tasks), ["tasks"], { framework: each.framework_id }), class: "number" },
+      { name: "Offers", cell: (each) => count(each.offers), class: "number" },
+      { name: "Used", cell: (each) => amount(each.used), class: "amount" },
+      { name: "Wants", cell: (each) => demandText(each), class: "amount" },
+    ],
+  });
+  return {
+    title: "Frameworks", search: list.search,
+    root: section("Frameworks", shareLegend(), list.root),
+    load: async (signal) => {
+      total ??= (await get(["overview"], {}, signal)).total;
+      await list.load(signal);
+    },
+  };
+}
+
+/** @param {any} demand */
+function oneDemand(demand) {
+  const number = demand.count === null ? "any number of" : count(demand.count);
+  const portions = demand.min_per_offer > 1 || demand.max_per_offer ? `, ${demand.min_per_offer} to ${demand.max_per_offer ?? "any"} at once` : "";
+  const place = demand.role ? ` in ${demand.role}` : "";
+  return `${number} × (${amount(demand.unit)})${portions}${place}${demand.constraints.map((each) => ` ${each}`).join("")}`;
+}
+
+function demandText(framework) {
+  if (framework.suppressed) return "nothing: it suppressed offers";
+  return framework.demands.map(oneDemand).join("; ") || "whatever is free";
+}
+
+/** @param {string} id @returns {import("../types.js").View} */
+export function framework(id) {
+  const head = h("div");
+  const reasons = h("div");
+  const tasks = new List({
+    what: "tasks", label: "Tasks of the framework", key: (task) => task.task_id, columns: taskColumns(["framework"]),
+    empty: "It has no tasks.", fixed: { framework: id }, rows: 50,
+  });
+  const root = h("div", null, head, section("Why it gets no more", reasons), section("Tasks", tasks.root));
+  const view = {
+    title: `Framework ${id}`, root, search: tasks.search,
+    load: async (signal) => {
+      const again = () => view.load(signal).catch(() => {});
+      const [found, explained] = await Promise.all([get(["frameworks", id], {}, signal), get(["frameworks", id, "why"], {}, signal), tasks.load(signal)]);
+      replace(head, about(found, again));
+      replace(reasons, why(explained));
+    },
+    changed: (event) => !event.framework_id || event.framework_id === id,
+  };
+  return view;
+}
+
+function about(found, again) {
+  return section(`Framework ${found.name || found.framework_id}`,
+    teardownButton(found, again),
+    facts([
+      ["Id", h("span", { class: "id" }, found.framework_id)],
+      ["State", frameworkState(found)],
+      ["Roles", found.roles.map((role, index) => [index ? ", " : "", roleLink(role)]).flat()],
+      ["Suppressed roles", found.suppressed_roles.join(", ")],
+      ["Share", [`${percent(found.share)}, entitled to ${percent(found.entitlement)}`, shareBar(found, latest()?.total)]],
+      ["Used", amount(found.used) || "nothing"],
+      ["Offered", amount(found.offered)],
+      ["Tasks", count(found.tasks)],
+      ["Offers", count(found.offers)],
+      ["Host", found.hostname],
+      ["Own page", found.webui_url],
+      ["Fails over within", span(found.failover_timeout_s)],
+      ["Owner", found.owner],
+      ["Labels", found.labels.map((label) => `${label.key}=${label.value}`).join(", ")],
+    ]),
+    h("h3", null, "Demands"),
+    found.demands.length ? smallTable("Demands", [
+      { name: "Units", cell: (each) => (each.count === null ? "any number" : count(each.count)), class: "number" },
+      { name: "Unit", cell: (each) => amount(each.unit) },
+      { name: "Role", cell: (each) => each.role ?? found.roles[0] },
+      { name: "Constraints", cell: (each) => each.constraints.join(", ") },
+      { name: "At once", cell: (each) => `${each.min_per_offer} to ${each.max_per_offer ?? "any"}`, class: "number" },
+    ], found.demands) : h("p", { class: "faint" }, demandText(found)));
+}

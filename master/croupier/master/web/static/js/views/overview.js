@@ -1,0 +1,93 @@
+// The cluster at a glance.
+
+import { get } from "../api.js";
+import { h, link, replace, section } from "../dom.js";
+import { latest, recent } from "../feed.js";
+import { resourceBar, resourceLegend } from "../parts/bars.js";
+import { Chart } from "../parts/chart.js";
+import { EventList } from "../parts/events.js";
+import { Heatmap } from "../parts/heatmap.js";
+import { usedSeries } from "../parts/history.js";
+import { count, percent, scalar } from "../text.js";
+
+const MAP_EVERY_MS = 5000;
+
+/** @returns {import("../types.js").View} */
+export function overview() {
+  const totals = h("div", { class: "totals" });
+  const counts = h("ul", { class: "counts" });
+  const notice = h("div");
+  const map = new Heatmap();
+  const chart = new Chart("Use of each resource in the last hour");
+  const events = new EventList(12, "Recent events");
+  const root = h("div", { class: "overview" }, notice,
+    h("div", { class: "columns wide-first" },
+      section("Resources", resourceLegend(), totals),
+      section("Cluster", counts)),
+    section("Agents", map.root),
+    h("div", { class: "columns" }, section("Use in the last hour", chart.root),
+      section("Recent events", events.box, h("p", null, link("All events", ["events"])))));
+  let mappedAt = -Infinity;
+
+  const draw = (data) => {
+    replace(totals, resources(data));
+    replace(counts, counters(data));
+    replace(notice, missing(data));
+  };
+  const drawSlow = async (signal) => {
+    mappedAt = performance.now();
+    const [columns, history] = await Promise.all([get(["heatmap"], {}, signal), get(["history"], {}, signal)]);
+    map.update(columns);
+    await chart.update(usedSeries(history));
+  };
+  return {
+    title: "Overview", root,
+    load: async (signal) => {
+      if (latest()) draw(latest());
+      events.replace(recent());
+      // What is seen first is not kept waiting by the rest.
+      const slow = performance.now() - mappedAt > MAP_EVERY_MS ? drawSlow(signal) : null;
+      draw(await get(["overview"], {}, signal));
+      await slow;
+    },
+    overview: draw,
+    changed: (event) => {
+      events.add([event]);
+      return true;
+    },
+    stop: () => { map.stop(); chart.stop(); },
+  };
+}
+
+function resources(data) {
+  const names = Object.keys(data.total?.milli ?? {}).filter((name) => data.total.milli[name]);
+  if (!names.length) return h("p", { class: "empty" }, "No agents are connected, so there are no resources yet.");
+  return names.map((name) => {
+    const of = (amount) => amount?.milli?.[name] ?? 0;
+    const [used, offered, total] = [of(data.used), of(data.offered), of(data.total)];
+    const free = Math.max(0, total - used - offered);
+    return h("div", { class: "total" },
+      h("div", { class: "head" }, h("span", { class: "name" }, name), h("b", null, percent(total ? used / total : 0)), h("span", { class: "faint" }, "used")),
+      resourceBar(name, used, offered, total),
+      h("div", { class: "numbers" }, h("span", null, `${scalar(name, used)} used`), offered ? h("span", null, `${scalar(name, offered)} offered`) : null,
+        h("span", null, `${scalar(name, free)} free`), h("span", { class: "faint" }, `of ${scalar(name, total)}`)));
+  });
+}
+
+function counters(data) {
+  const sum = (states) => Object.values(states ?? {}).reduce((all, number) => all + number, 0);
+  const item = (name, states, path, extra) => h("li", null, link(h("span", null, h("b", null, count(sum(states))), ` ${name}`), [path]),
+    h("span", { class: "faint" }, Object.entries(states ?? {}).filter(([, number]) => number).map(([state, number]) => `${count(number)} ${state}`).join(", ") || extra));
+  return [
+    item("agents", data.agents, "agents", "none yet"),
+    item("frameworks", data.frameworks, "frameworks", "none yet"),
+    item("tasks", data.tasks, "tasks", "none yet"),
+    h("li", null, link(h("span", null, h("b", null, count(data.offers ?? 0)), " offers"), ["offers"]), h("span", { class: "faint" }, "outstanding")),
+    h("li", null, link(h("span", null, "term ", h("b", null, String(data.epoch ?? "?"))), ["masters"]), h("span", { class: "faint" }, "of the master")),
+  ];
+}
+
+function missing(data) {
+  const number = data.agents_missing ?? 0;
+  return number ? h("p", { class: "notice", role: "status" }, `${count(number)} known agents have not registered since this master began to lead.`) : null;
+}

@@ -1,0 +1,275 @@
+"""Objects of a made-up cluster, in the shapes of the HTTP API."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+View = dict[str, Any]
+
+NOW_MS = int(time.time() * 1000)
+GIB = 1024 * 1000
+# Nothing of it may have an effect in a page.
+HOSTILE = (
+    "<img src=x onerror=alert(1)><script>window.hacked=1</script>\u202egnp.exe\x1b[31m\x07&amp;\n"
+)
+_USERS = ("ads", "ads/prod", "ads/test", "search", "search/index", "ml", "ml/train", "ml/serve")
+
+
+def amount(**milli: int) -> View:
+    text = ";".join(
+        f"{name}:{value // 1000}{'MB' if name in ('mem', 'disk') else ''}"
+        for name, value in milli.items()
+    )
+    return {"text": text, "milli": milli, "ranges": {}, "sets": {}}
+
+
+@dataclass
+class Cluster:
+    """A cluster of `size` agents.
+
+    Attributes:
+        suffix: of names, to make them hostile.
+    """
+
+    size: int
+    suffix: str = ""
+    epoch: int = 7
+    agents: list[View] = field(default_factory=list)
+    frameworks: list[View] = field(default_factory=list)
+    roles: list[View] = field(default_factory=list)
+    tasks: list[View] = field(default_factory=list)
+    offers: list[View] = field(default_factory=list)
+    events: list[View] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.agents = [self._agent(number) for number in range(self.size)]
+        self.roles = [self._role(number, role) for number, role in enumerate(_USERS)]
+        self.frameworks = [self._framework(number) for number in range(min(40, self.size * 2))]
+        self.tasks = [self._task(number) for number in range(min(2_000, self.size * 4))]
+        self.offers = [self._offer(number) for number in range(min(30, self.size))]
+        kinds = ("task-failed", "agent-registered", "preemption-begun", "framework-subscribed")
+        for number in range(24):
+            self.happen(kinds[number % 4], NOW_MS - 25_000 + number * 1000)
+
+    def happen(self, kind: str, time_ms: int = NOW_MS, agent: int | None = None) -> View:
+        number = len(self.events) + 1
+        event = {
+            "id": f"{self.epoch}-{number}",
+            "time_ms": time_ms,
+            "kind": kind,
+            "text": f"{kind.replace('-', ' ')}: number {number}{self.suffix}",
+            "agent_id": self.agents[number % self.size if agent is None else agent]["agent_id"],
+            "framework_id": "",
+            "task_id": "",
+            "role": "",
+        }
+        self.events.append(event)
+        return event
+
+    def load(self, number: int) -> float:
+        return max(0.0, min(1.0, 0.55 + 0.45 * math.sin(number * 0.37) * math.cos(number * 0.011)))
+
+    def _agent(self, number: int) -> View:
+        load = self.load(number)
+        state = "disconnected" if number % 97 == 5 else "connected"
+        used = amount(cpus=int(16_000 * load), mem=int(64 * GIB * load * 0.8), disk=100 * GIB)
+        attributes = {f"attribute{index}": f"value{index}{self.suffix}" for index in range(64)}
+        return {
+            "agent_id": f"agent-{number:05d}{self.suffix}",
+            "hostname": f"node{number}.example.org{self.suffix}",
+            "state": state,
+            "http_address": f"10.0.0.{number % 256}:5081",
+            "attributes": attributes if number % 2 else {"rack": f"r{number % 9}"},
+            "total": amount(cpus=16_000, mem=64 * GIB, disk=500 * GIB),
+            "used": used,
+            "offered": amount(cpus=1000, mem=2 * GIB),
+            "tasks": int(load * 20),
+            "deactivated": number == 2,
+            "drain": self._drain() if number == 1 else None,
+            "isolation": ["files", "memory", "pids"],
+            "default_user": "(own)",
+            "problems": [],
+            "decided_in_s": 41.0 if state == "disconnected" else None,
+        }
+
+    def _drain(self) -> View:
+        why = "it ignores its kill; it is killed by force in 20 s"
+        blocker = {"framework_id": "f-0", "task_id": "t-1", "reason": why + self.suffix}
+        left = {"done": False, "grace_s": 30.0, "tasks_left": 2, "estimate_s": 20.0}
+        return {**left, "blockers": [blocker]}
+
+    def _shares(self, number: int) -> View:
+        share, due = 0.04 + 0.03 * (number % 5), 0.12
+        ppm = {"share_ppm": int(share * 1e6), "entitlement_ppm": int(due * 1e6)}
+        return {"share": share, "entitlement": due, **ppm}
+
+    def _role(self, number: int, role: str) -> View:
+        cpus = self.size * 16_000
+        none: View = {"text": "", "milli": {}}
+        return {
+            "role": role + self.suffix.replace("/", "|"),
+            "weight": 1.0 + number % 3,
+            "weight_milli": 1000 + 1000 * (number % 3),
+            "resource_weights": {},
+            "guarantee": amount(cpus=cpus // 10) if number == 3 else none,
+            "limit": amount(cpus=cpus // 4) if number == 5 else none,
+            "preemption": True if number == 5 else None,
+            **self._shares(number),
+            "used": amount(cpus=cpus // 20, mem=self.size * GIB),
+            "offered": amount(cpus=2000),
+            "frameworks": number + 1,
+            "tasks": 12 * number,
+        }
+
+    def _framework(self, number: int) -> View:
+        return {
+            "framework_id": f"f-{number}",
+            "name": f"{('spark', 'web', 'trainer')[number % 3]}-{number}{self.suffix}",
+            "roles": [self.roles[number % len(self.roles)]["role"]],
+            "state": "disconnected" if number == 4 else "connected",
+            "suppressed": number == 6,
+            "hostname": "submit.example.org" + self.suffix,
+            "webui_url": "javascript:window.hacked=1",
+            "failover_timeout_s": 600.0,
+            "labels": [{"key": "team", "value": "blue" + self.suffix}],
+            "demands": [
+                {
+                    "unit": amount(cpus=2000, mem=4 * GIB),
+                    "count": 12 if number % 2 else None,
+                    "constraints": ["rack = r1" + self.suffix],
+                    "min_per_offer": 1,
+                    "max_per_offer": None,
+                    "role": None,
+                }
+            ],
+            "used": amount(cpus=8000, mem=16 * GIB),
+            "offered": amount(),
+            **self._shares(number),
+            "suppressed_roles": [],
+            "tasks": 4,
+            "offers": number % 2,
+            "removed_in_s": 540.0 if number == 4 else None,
+        }
+
+    def _task(self, number: int) -> View:
+        state = ("RUNNING", "RUNNING", "FAILED", "QUEUED", "FINISHED")[number % 5]
+        framework = self.frameworks[number % len(self.frameworks)]
+        is_queued = state == "QUEUED"
+        return {
+            "task_id": f"t-{number}",
+            "name": f"shard {number}{self.suffix}",
+            "framework_id": framework["framework_id"],
+            "agent_id": "" if is_queued else self.agents[number % self.size]["agent_id"],
+            "role": framework["roles"][0],
+            "state": state,
+            "reason": "CONTAINER_LIMITATION_MEMORY" if state == "FAILED" else "NONE",
+            "source": "AGENT",
+            "message": "killed: memory limit 64 MB" + self.suffix if state == "FAILED" else "",
+            "exit_code": 0 if state == "FINISHED" else None,
+            "signal": 9 if state == "FAILED" else None,
+            "pid": 0 if is_queued else 4000 + number,
+            "time_ms": NOW_MS - number * 1000,
+            "resources": amount(cpus=500, mem=GIB // 4),
+            "limits": {
+                "cpus": None,
+                "mem": GIB // 2,
+                "disk": None,
+                "pids": 64,
+                "files": None,
+                "max_completion_s": 3600.0,
+            },
+            "usage": {
+                "cpu_s": 61.5,
+                "memory_peak_bytes": 52_000_000,
+                "pids_peak": 3,
+                "read_bytes": 123_456,
+                "written_bytes": 2_345,
+                "disk_bytes": None,
+            },
+            "isolation": {"namespaces": True, "no_network": False, "image": None},
+            "command": ["sh", "-c", "echo hi" + self.suffix],
+            "shell": None,
+            "secrets": None,
+            "labels": [],
+        }
+
+    def _offer(self, number: int) -> View:
+        return {
+            "offer_id": f"o-{number}",
+            "framework_id": f"f-{number % len(self.frameworks)}",
+            "agent_id": self.agents[number]["agent_id"],
+            "role": self.roles[number % len(self.roles)]["role"],
+            "resources": amount(cpus=1000, mem=2 * GIB),
+            "lease_s": 10.0,
+            "age_s": (number * 0.7) % 10,
+        }
+
+    def overview(self) -> View:
+        connected = sum(agent["state"] == "connected" for agent in self.agents)
+        load = sum(map(self.load, range(self.size)))
+        total = amount(
+            cpus=self.size * 16_000, mem=self.size * 64 * GIB, disk=self.size * 500 * GIB
+        )
+        return {
+            "total": total,
+            "used": amount(
+                cpus=int(load * 16_000), mem=int(load * 50 * GIB), disk=self.size * 100 * GIB
+            ),
+            "offered": amount(cpus=self.size * 1000, mem=self.size * 2 * GIB),
+            "agents": {"connected": connected, "disconnected": self.size - connected},
+            "frameworks": {"connected": len(self.frameworks) - 1, "disconnected": 1},
+            "tasks": {"RUNNING": 812, "QUEUED": 40, "FAILED": 3},
+            "offers": len(self.offers),
+            "epoch": self.epoch,
+            "agents_missing": 0,
+            "masters": [
+                {"master_id": "m1", "leader": True, "http_address": "http://10.0.0.1:5080"},
+                {"master_id": "m2", "leader": False, "http_address": "javascript:alert(1)"},
+            ],
+        }
+
+    def heatmap(self) -> View:
+        loads = [int(self.load(number) * 1000) for number in range(self.size)]
+        return {
+            "agents": [agent["agent_id"] for agent in self.agents],
+            "state": [
+                "draining"
+                if agent["drain"]
+                else "deactivated"
+                if agent["deactivated"]
+                else agent["state"]
+                for agent in self.agents
+            ],
+            "used": {"cpus": loads, "mem": [load * 8 // 10 for load in loads]},
+        }
+
+    def history(self) -> View:
+        steps = range(360)
+        wave = [int(400 + 300 * math.sin(step / 40)) for step in steps]
+        return {
+            "times_ms": [NOW_MS - 3_600_000 + step * 10_000 for step in steps],
+            "shares": {
+                role["role"]: [value // (number + 2) for value in wave]
+                for number, role in enumerate(self.roles)
+            },
+            "others": [value // 12 for value in wave],
+            "used": {"cpus": wave, "mem": [value * 8 // 10 for value in wave]},
+        }
+
+    def why(self, framework: View) -> View:
+        causes = ("limit", "does not fit", "outranked", "a new cause")
+        reasons = [
+            {
+                "cause": cause,
+                "role": framework["roles"][0],
+                "agents": 5 + number,
+                "about_agent_id": None,
+                "about_role": self.roles[5]["role"] if cause == "limit" else None,
+                "detail": "it holds cpus:40 of at most cpus:40" + self.suffix,
+            }
+            for number, cause in enumerate(causes)
+        ]
+        return {"framework": framework, "roles": self.roles, "reasons": reasons, "policy": "drf"}

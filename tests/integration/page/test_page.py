@@ -1,0 +1,269 @@
+"""The web page in a real browser, against an API of made-up objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.integration.page.cluster import HOSTILE, Cluster
+from tests.integration.page.fake_api import OUTPUT_BYTES, TOKEN, FakeApi
+from tests.integration.page.visitor import Visitor
+
+pytestmark = pytest.mark.timeout(300)  # The first test may have to fetch the browser.
+
+VIEWS = (
+    ("overview",),
+    ("roles",),
+    ("frameworks",),
+    ("frameworks", "f-1"),
+    ("tasks",),
+    ("tasks", "f-0", "t-0"),
+    ("agents",),
+    ("agents", "agent-00001"),
+    ("offers",),
+    ("preemptions",),
+    ("events",),
+    ("masters",),
+)
+MOST_BYTES = 300_000
+FIRST_PAINT_MS = 1000
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_views_load_and_are_accessible(
+    browser: Browser, hostile_api: FakeApi, scheme: str, width: int, tmp_path: Path
+) -> None:
+    """With hostile names everywhere: none is executed, none breaks a table."""
+    with Visitor.of(browser, hostile_api.url, scheme=scheme, width=width) as visitor:
+        page = visitor.page
+        barriers = []
+        for view in VIEWS:
+            parts = [part + HOSTILE if part.startswith("agent-") else part for part in view]
+            visitor.go(*parts)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+            assert page.locator("main .card").count(), view
+            barriers += visitor.barriers()
+            page.screenshot(path=tmp_path / f"{scheme}-{'-'.join(view)}.png")
+        assert barriers == []
+        assert page.evaluate("window.hacked === undefined")
+        assert page.locator("main script, main img, main iframe, [onerror]").count() == 0
+        assert page.locator("a[href^='javascript:']").count() == 0
+        assert visitor.faults == []
+    assert all(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_ten_thousand_agents(browser: Browser) -> None:
+    """The overview paints within a second and 300 KB, and its map has all agents."""
+    with FakeApi(Cluster(10_000)).running() as api:
+        paints = []
+        for _ in range(3):
+            with Visitor.of(browser, api.url) as visitor:
+                visitor.go("overview")
+                visitor.sees("10,000 agents: 9,894 connected")
+                page = visitor.page
+                sizes = page.evaluate(
+                    "performance.getEntriesByType('resource').map(e => e.transferSize)"
+                )
+                assert sum(sizes) < MOST_BYTES, sizes
+                paints.append(
+                    page.evaluate(
+                        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+                    )
+                )
+                visitor.go("agents")
+                assert page.locator("tbody tr").count() == 100
+                page.get_by_role("button", name="Next").click()
+                visitor.sees("agent-00150")
+                assert visitor.faults == []
+            if paints[-1] < FIRST_PAINT_MS:
+                break
+        assert min(paints) < FIRST_PAINT_MS, paints
+
+
+def test_the_page_is_live(visitor: Visitor, api: FakeApi) -> None:
+    visitor.go("overview")
+    visitor.one(".live.live").wait_for()
+    api.happen("agent-lost")
+    visitor.sees("agent lost: number 25")
+    api.tell("overview", {**api.cluster.overview(), "epoch": 8, "tasks": {"RUNNING": 4321}})
+    visitor.sees("4,321 RUNNING")
+
+    visitor.go("agents", "agent-00000")
+    api.cluster.agents[0]["hostname"] = "renamed.example.org"
+    api.happen("agent-changed", agent=0)
+    visitor.sees("Agent renamed.example.org")
+
+    api.tell("reset", {}, "9-1")
+    visitor.go("events")
+    api.happen("task-lost")
+    visitor.sees("task lost: number 27")
+    assert visitor.faults == []
+
+
+def test_it_reconnects_and_keeps_the_place(visitor: Visitor, api: FakeApi) -> None:
+    visitor.go("tasks", query="?text=shard%201")
+    visitor.one(".live.live").wait_for()
+    api.cut()
+    visitor.one(".live.reconnecting").wait_for()
+    visitor.one(".live.live").wait_for()
+    api.cluster.tasks[1]["name"] = "shard 1 after the failover"
+    api.happen("task-finished")
+    visitor.sees("shard 1 after the failover")
+    assert visitor.page.url.endswith("#/tasks?text=shard%201")
+    assert visitor.faults == []
+
+
+def test_a_follower_says_who_leads_and_goes_there(visitor: Visitor, api: FakeApi) -> None:
+    with FakeApi(Cluster(5)).running() as leader:
+        visitor.go("agents")
+        visitor.one(".live.live").wait_for()
+        api.leader = leader.url
+        api.cut()
+        visitor.sees(f"{leader.url} leads")
+        visitor.page.wait_for_url(f"{leader.url}/#/agents")
+        visitor.one(".live.live").wait_for()
+        visitor.one("tbody tr").nth(4).wait_for()
+
+
+def test_signing_in_and_out(visitor: Visitor, api: FakeApi) -> None:
+    api.needs_token = True
+    visitor.page.goto(f"{visitor.url}/#/agents/agent-00002")
+    field = visitor.page.get_by_label("Token")
+    field.fill("crp_1_wrong")
+    field.press("Enter")
+    visitor.sees("the token is not known")
+    assert visitor.barriers() == []
+    field.fill(TOKEN)
+    field.press("Enter")
+    visitor.sees("node2.example.org")
+    visitor.sees("alice")
+    visitor.one(".live.live").wait_for()
+
+    visitor.page.reload()
+    visitor.sees("node2.example.org")
+    assert visitor.page.evaluate("localStorage.length + document.cookie.length") == 0
+    assert not [url for url in visitor.requests if TOKEN in url]
+    visitor.page.get_by_role("button", name="Sign out").click()
+    visitor.sees("You are signed out.")
+    assert visitor.page.evaluate("sessionStorage.length") == 0
+
+
+def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> None:
+    page = visitor.page
+    visitor.go("agents", "agent-00000")
+    page.get_by_role("button", name="Deactivate").click()
+    visitor.sees("it gets no offers until it is reactivated")
+    assert visitor.barriers() == []
+    assert api.posted == [("agents/agent-00000/deactivate", {"dry_run": True})]
+    page.get_by_role("dialog").get_by_role("button", name="Deactivate").click()
+    visitor.sees("Agent node0.example.org is deactivated.")
+    assert api.posted[1:] == [("agents/agent-00000/deactivate", {"dry_run": False})]
+    page.get_by_role("button", name="Reactivate").wait_for()
+
+    page.get_by_role("button", name="Drain").click()
+    page.get_by_label("Longest grace of a task").fill("30s")
+    accept = page.get_by_role("dialog").get_by_role("button", name="Drain")
+    assert accept.is_disabled()
+    page.get_by_role("button", name="Show what it does").click()
+    visitor.sees("killed, each with its grace")
+    page.keyboard.press("Escape")
+    assert visitor.focused() == "Drain"
+    asked = {"dry_run": True, "grace": "30s"}
+    assert api.posted[2:] == [("agents/agent-00000/drain", asked)]
+
+    visitor.go("roles")
+    page.get_by_role("button", name="Change the weight of ads/prod").click()
+    page.get_by_label("Weight").last.fill("5")
+    page.keyboard.press("Enter")
+    visitor.sees("2 → 5")
+    visitor.sees("12 % → 20 %")
+    assert visitor.faults == []
+
+
+def test_without_permission_there_are_no_actions(visitor: Visitor, api: FakeApi) -> None:
+    api.permissions = []
+    for view in (("agents", "agent-00000"), ("tasks", "f-0", "t-0"), ("frameworks", "f-1")):
+        visitor.go(*view)
+        named = ("Drain", "Deactivate", "Declare gone", "Kill", "Tear down")
+        for name in named:
+            assert visitor.page.get_by_role("button", name=name).count() == 0
+    visitor.go("roles")
+    assert visitor.page.get_by_role("button", name="Change the").count() == 0
+
+
+def test_output_of_a_gigabyte_shows_its_tail(visitor: Visitor, api: FakeApi) -> None:
+    visitor.go("tasks", "f-0", "t-0")
+    visitor.sees("a line that follows")
+    text = visitor.one(".output pre").inner_text()
+    assert "ok <script>window.hacked=1</script>" in text
+    assert not {"\x1b", "\x00", "\x07", "\u202e"} & set(text)
+    assert text.rstrip().endswith("a line that follows")
+    visitor.sees("the last 64 KB of 1 GB")
+    assert api.output_sent < OUTPUT_BYTES / 1000
+    visitor.page.get_by_role("button", name="List the files").click()
+    visitor.sees("result<b>.bin")
+    assert visitor.page.evaluate("window.hacked === undefined")
+    assert visitor.faults == []
+
+
+def test_the_keyboard_reaches_everything(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("overview")
+    visitor.sees("3 agents: 1 connected")
+    page.keyboard.press("Tab")
+    assert visitor.focused() == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+    visitor.one("canvas").first.focus()
+    page.keyboard.press("ArrowRight")
+    visitor.one(".map-told").get_by_text("agent-00001").wait_for()
+    page.keyboard.press("Enter")
+    visitor.sees("What stands in its way")
+
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    visitor.one("nav [aria-current]").get_by_text("Tasks").wait_for()
+    visitor.settled()
+    page.keyboard.press("/")
+    assert visitor.focused() == "Search tasks"
+    page.keyboard.type("shard 11")
+    visitor.one("tbody tr:only-child").wait_for()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+    assert visitor.barriers() == []
+    page.keyboard.press("Escape")
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert visitor.faults == []
+
+
+def test_text_that_hides_is_made_visible(visitor: Visitor) -> None:
+    visitor.go("overview")
+    script = """async () => {
+        const text = await import('/web/js/text.js');
+        const { Parser } = await import('/web/js/sse.js');
+        const parser = new Parser();
+        const pieces = [
+            'id: 1-2\\r', '\\nevent: clu', 'ster\\ndata: a\\ndata:b\\n', '\\n: x\\n\\n',
+        ];
+        return {
+            visible: text.visible('a\\u202eb\\u001bc\\n'),
+            plain: text.plainOutput('\\u001b[1;31mred\\u001b[0m\\u001b]0;title\\u0007\\u0008 \\tx'),
+            spans: [0, 0.25, 59.6, 61, 3600, 90061].map(text.span),
+            sizes: [0, 1023, 1536, 2 ** 40].map(text.size),
+            parts: [0, 0.004, 0.0666, 0.5, 1].map(text.percent),
+            messages: pieces.flatMap((piece) => parser.push(piece)),
+        };
+    }"""
+    assert visitor.page.evaluate(script) == {
+        "visible": "a\u2039U+202E\u203ab\u2039U+001B\u203ac\u2039U+000A\u203a",
+        "plain": "red· \tx",
+        "spans": ["0 s", "0.3 s", "1 min", "1 min 1 s", "1 h", "1 d 1 h"],
+        "sizes": ["0 B", "1,023 B", "1.5 KB", "1 TB"],
+        "parts": ["0 %", "0.40 %", "6.7 %", "50 %", "100 %"],
+        "messages": [{"type": "cluster", "data": "a\nb", "id": "1-2"}],
+    }

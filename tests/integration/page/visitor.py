@@ -1,0 +1,101 @@
+"""A visitor of the page: a tab of its own, and what a person would complain of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+
+# Milliseconds for what takes a moment, on a machine that is busy with other tests.
+PATIENCE_MS = 20_000
+GRAVE = ("serious", "critical")
+
+
+@dataclass
+class Visitor:
+    """A tab.
+
+    Attributes:
+        url: of the page.
+        faults: messages of the console that are errors, exceptions, dialogs, and requests to
+            other places than `url`.
+        requests: addresses of all requests.
+    """
+
+    page: Page
+    url: str
+    faults: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    @classmethod
+    @contextmanager
+    def of(
+        cls, browser: Browser, url: str, *, scheme: str = "light", width: int = 1280
+    ) -> Iterator[Visitor]:
+        """Open a tab; the faults are the test's to look at."""
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+            reduced_motion="reduce",
+        )
+        context.set_default_timeout(PATIENCE_MS)
+        visitor = cls(context.new_page(), url)
+        visitor._listen()
+        try:
+            yield visitor
+        finally:
+            context.close()
+
+    def _listen(self) -> None:
+        page, faults = self.page, self.faults
+        page.on("console", self._told)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: faults.append(dialog.message))
+        page.on("request", lambda request: self._requested(request.url))
+
+    def _told(self, told: ConsoleMessage) -> None:
+        if told.type == "error":
+            self.faults.append(f"{told.text} {told.location}")
+
+    def _requested(self, url: str) -> None:
+        self.requests.append(url)
+        if not url.startswith((f"{self.url}/", "data:", f"blob:{self.url}")):
+            self.faults.append(f"a request to {url}")
+
+    def go(self, *parts: str, query: str = "") -> None:
+        """Show the view of a route, and wait for it."""
+        route = "/".join(quote(part, safe="") for part in parts)
+        self.page.goto(f"{self.url}/#/{route}{query}")
+        self.settled()
+
+    def settled(self) -> None:
+        """Wait until the view is loaded."""
+        self.page.locator("main:not([aria-busy])").wait_for()
+
+    def sees(self, text: str) -> None:
+        """Wait until a text is visible."""
+        self.page.get_by_text(text).first.wait_for()
+
+    def one(self, selector: str) -> Locator:
+        return self.page.locator(selector)
+
+    def focused(self) -> str:
+        """Return the text, the label or the placeholder of what has the focus."""
+        script = (
+            "() => { const it = document.activeElement;"
+            " return it.getAttribute('aria-label') || it.textContent || it.id; }"
+        )
+        return str(self.page.evaluate(script)).strip()
+
+    def barriers(self) -> list[str]:
+        """Return the serious and critical faults that axe finds in the view."""
+        found = Axe().run(self.page, options={"resultTypes": ["violations"]})
+        return [
+            f"{self.page.url}: {each['id']}: {each['nodes'][0]['html'][:300]}"
+            for each in found.response["violations"]
+            if each["impact"] in GRAVE
+        ]
