@@ -83,6 +83,7 @@ def welcome(
 Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each with {each}
 
   master   {plan.master_address}
+  page     {scheme}://{plan.http_address}/ (sign in: croupier page{where})
   metrics  {scheme}://{plan.http_address}/metrics
   files    {directory}{" (removed at the end)" if passes else ""}
   access   {access or "every user of this machine"}

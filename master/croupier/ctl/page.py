@@ -1,0 +1,97 @@
+"""The address of the web page, and what a person needs to sign in to it.
+
+Rule: no token is printed unless it was asked for, and none is ever part of an address.
+"""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from croupier.ctl.connection import Master, run
+from croupier.ctl.flags import Target
+from croupier.ctl.terminal import print_lines
+from croupier.model.errors import InvalidRequest, NotFound
+from croupier.net.credential_search import FoundCredentials
+from croupier.net.credentials import ClientSecurity, read_token
+from croupier.v1 import operator_pb2 as pb
+
+HOW_TO_GET_ONE: Final = (
+    "no token was found: the page needs one, which `croupier token create client NAME` makes"
+    " (an administrator can)"
+)
+
+
+def print_token(target: Target) -> None:
+    """Print the token that other commands use with these flags.
+
+    Raises:
+        InvalidRequest: if there is none.
+    """
+    token = _token(target.credentials().security)
+    if not token:
+        raise InvalidRequest(HOW_TO_GET_ONE)
+    print(token)
+
+
+def open_page(target: Target, *, in_browser: bool) -> None:
+    """Print where the page is and how to sign in; open it in a browser if asked.
+
+    Raises:
+        NotFound: if the master serves no page.
+        CroupierError: if no master can be reached.
+    """
+
+    async def address_of(master: Master) -> str:
+        found: pb.GetMasterResponse = await master.ask(
+            master.service.GetMaster, pb.GetMasterRequest()
+        )
+        return found.http_address
+
+    address = run(target, address_of)
+    if not address:
+        raise NotFound("the master names no address of a page: it is of an older release")
+    print_lines(*page_lines(f"{address}/", target.credentials()))
+    if in_browser:
+        import webbrowser
+
+        if not webbrowser.open(f"{address}/"):
+            print("no browser could be started", file=sys.stderr)
+
+
+def page_lines(url: str, found: FoundCredentials) -> Iterator[str]:
+    """Yield where the page is, and what a person needs to sign in."""
+    yield url
+    security = found.security
+    if security.has_token:
+        yield f"sign in with {found.text}; croupier page --show-token prints it"
+    elif security.is_encrypted:
+        yield HOW_TO_GET_ONE
+    if security.ca is not None:
+        yield f"if the browser does not know the authority, import {security.ca}"
+        fingerprint = _fingerprint(url)
+        if fingerprint:
+            yield f"or compare the SHA-256 fingerprint that it shows: {fingerprint}"
+
+
+def _token(security: ClientSecurity) -> str:
+    if security.token or security.token_file is None:
+        return security.token
+    return read_token(security.token_file)
+
+
+def _fingerprint(url: str) -> str:
+    """Return the fingerprint of the page's certificate; empty if it cannot be fetched."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    parts = urlsplit(url)
+    try:
+        text = ssl.get_server_certificate((parts.hostname or "", parts.port or 443), timeout=3)
+    except OSError:
+        return ""
+    digest = x509.load_pem_x509_certificate(text.encode()).fingerprint(SHA256())
+    return digest.hex(":").upper()
