@@ -1,0 +1,72 @@
+#!/bin/sh
+# Build a Debian package of Croupier: sh deploy/debian/build.sh [DIRECTORY], or make deb.
+# It has an environment of its own in /usr/lib/croupier, of the pinned packages by hash, and is for
+# the Debian or Ubuntu release on which it is built. PYTHON is the interpreter of that release.
+set -eu
+cd "$(dirname "$0")/../.."
+out="${1:-dist}"
+python="${PYTHON:-/usr/bin/python3}"
+extras="oidc yaml"
+
+fail() { echo "deb: $1" >&2; exit 1; }
+command -v dpkg-deb >/dev/null 2>&1 || fail "dpkg-deb not found; build on Debian or Ubuntu"
+"$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    fail "$python must be Python 3.11 or newer with venv (apt-get install python3-venv)"
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+root="$work/root"
+home="$root/usr/lib/croupier"
+version="$("$python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')"
+minor="$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+next="$("$python" -c 'import sys; print("%d.%d" % (sys.version_info[0], sys.version_info[1] + 1))')"
+arch="$(dpkg --print-architecture)"
+
+# pip is no part of the package.
+"$python" -m venv "$work/tools"
+pip="$work/tools/bin/python -m pip --disable-pip-version-check --quiet"
+$pip wheel --no-deps --wheel-dir "$work/wheel" . || fail "cannot build the wheel"
+"$python" -m venv --without-pip "$home"
+# shellcheck disable=SC2086
+"$python" deploy/locked.py $extras > "$work/lock"
+install="$pip --python $home/bin/python install --no-compile --only-binary :all:"
+$install --require-hashes -r "$work/lock" || fail "cannot install the pinned packages"
+$install --no-deps "$work"/wheel/*.whl || fail "cannot install the wheel"
+"$python" -m compileall -q --invalidation-mode unchecked-hash -s "$root" "$home/lib" || true
+
+mkdir -p "$root/usr/bin" "$root/etc/croupier" "$root/usr/share/doc/croupier" \
+    "$root/usr/lib/systemd/system" "$root/usr/lib/sysusers.d" "$root/usr/lib/tmpfiles.d" "$root/DEBIAN"
+for name in croupier croupier-master croupier-agent; do
+    sed -i "1s|.*|#!/usr/lib/croupier/bin/python|" "$home/bin/$name"
+    ln -s "../lib/croupier/bin/$name" "$root/usr/bin/$name"
+done
+find "$home/bin" -type f ! -name 'croupier*' -delete
+ln -sfn "/usr/bin/python$minor" "$home/bin/python3"
+ln -sfn python3 "$home/bin/python"
+rm -f "$home/bin/python$minor"
+printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = %s\n' "$minor" > "$home/pyvenv.cfg"
+cp deploy/systemd/*.service deploy/systemd/*.timer "$root/usr/lib/systemd/system/"
+cp deploy/systemd/sysusers.conf "$root/usr/lib/sysusers.d/croupier.conf"
+cp deploy/systemd/tmpfiles.conf "$root/usr/lib/tmpfiles.d/croupier.conf"
+cp deploy/systemd/master.toml deploy/systemd/agent.toml "$root/etc/croupier/"
+cp LICENSE CHANGELOG.md "$root/usr/share/doc/croupier/"
+cp deploy/debian/postinst deploy/debian/prerm "$root/DEBIAN/"
+printf '/etc/croupier/master.toml\n/etc/croupier/agent.toml\n' > "$root/DEBIAN/conffiles"
+cat > "$root/DEBIAN/control" <<END
+Package: croupier
+Version: $version
+Architecture: $arch
+Maintainer: The Croupier authors <croupier@localhost>
+Section: admin
+Priority: optional
+Installed-Size: $(du -sk "$root" | cut -f1)
+Depends: python3 (>= $minor), python3 (<< $next), libc6, init-system-helpers
+Recommends: bubblewrap, gcc | tcc, runc | crun, skopeo, umoci
+Description: deals a cluster's resources to many frameworks, fairly
+ The master, the agent, the command and the Python SDK of Croupier, with systemd units.
+END
+# Files are root's, whoever builds; directories are not writable by others.
+chmod -R u+rwX,go+rX,go-w "$root"
+chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm"
+mkdir -p "$out"
+dpkg-deb --root-owner-group --build "$root" "$out/croupier_${version}_$arch.deb"
