@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import runpy
 from pathlib import Path
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
-sys.path.insert(0, str(DEPLOY))
-
-from locked import direct_of, needed  # noqa: E402
+SCRIPT = runpy.run_path(str(DEPLOY / "locked.py"))
+direct_of, needed = SCRIPT["direct_of"], SCRIPT["needed"]
 
 LOCK = """# made by a tool
 aiohttp==3.1 \\
