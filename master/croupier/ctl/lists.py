@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import indent
-from typing import Any
+from typing import Any, Final
 
 from croupier.api.agents import agent_view
 from croupier.api.frameworks import framework_view
@@ -25,6 +25,8 @@ from croupier.model.errors import Conflict, NotFound, Unavailable
 from croupier.v1 import operator_pb2 as pb
 
 Pages = AsyncIterator[list[View]]
+# Of the text that a master searches for.
+MAX_TEXT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,17 @@ async def all_of(master: Master, kind: Kind, **fields: Any) -> list[View]:
     return [view async for page in pages(master, kind, **fields) for view in page]
 
 
+async def first_page(master: Master, kind: Kind, size: int, **fields: Any) -> list[View]:
+    """Return the first `size` objects of a list with their ages; 0: a whole page of them.
+
+    Raises:
+        CroupierError: as for `messages`.
+    """
+    async for page in rows(master, kind, page_size=size, **fields):
+        return page
+    return []
+
+
 async def find_framework(master: Master, named: str) -> View:
     """Return the framework of this id or, if only one has it, of this name.
 
@@ -113,11 +126,11 @@ async def find_framework(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that name.
     """
-    known = await all_of(master, FRAMEWORKS)
+    known = await all_of(master, FRAMEWORKS, text=named[:MAX_TEXT])
     found = [each for each in known if each["framework_id"] == named]
     found = found or [each for each in known if each["name"] == named]
     if not found:
-        raise NotFound(f"no framework {named!r}")
+        raise NotFound(f"no framework {named!r}; croupier frameworks lists them")
     if len(found) > 1:
         ids = ", ".join(each["framework_id"] for each in found)
         raise Conflict(f"several frameworks are called {named!r}: {ids}")
@@ -131,11 +144,12 @@ async def find_agent(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that hostname.
     """
-    known = [each async for page in messages(master, AGENTS) for each in page]
+    fields = {"text": named[:MAX_TEXT]}
+    known = [each async for page in messages(master, AGENTS, **fields) for each in page]
     found = [each for each in known if each.agent.agent_id == named]
     found = found or [each for each in known if each.agent.hostname == named]
     if not found:
-        raise NotFound(f"no agent has the id or hostname {named!r}")
+        raise NotFound(f"no agent has the id or hostname {named!r}; croupier agents lists them")
     if len(found) > 1:
         # The state distinguishes a lost machine from its replacement.
         ids = ", ".join(f"{each.agent.agent_id} ({each.state})" for each in found)

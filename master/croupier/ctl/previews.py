@@ -48,10 +48,10 @@ async def agent_use(master: Master, named: str) -> AgentUse:
         Conflict: if several have that hostname.
     """
     agent = await find_agent(master, named)
-    # Tasks of other agents may be many: they are dropped page by page.
+    # Masters of older releases return those of all agents.
     tasks = [
         task_view(each)
-        async for page in messages(master, TASKS)
+        async for page in messages(master, TASKS, agent=agent["agent_id"])
         for each in page
         if each.agent_id == agent["agent_id"]
     ]

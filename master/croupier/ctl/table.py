@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -95,18 +96,26 @@ def print_table(
             print(line, file=out)
 
 
-def plain_lines(table: Table, views: Sequence[View]) -> list[str]:
-    """Return a line of titles and one per object, in aligned columns two spaces apart."""
+def terminal_width() -> int | None:
+    """Return the width of the terminal that stdout is; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def lines_of(table: Table, views: Sequence[View], width: int | None) -> list[str]:
+    """Return a table as lines, for a terminal of `width` columns; in full if that is None."""
     from croupier.ctl.drawing import drawn_lines
 
-    return drawn_lines([_column(column, views, drawn=False) for column in table.columns], None)
+    drawn = width is not None
+    return drawn_lines([_column(each, views, drawn=drawn) for each in table.columns], width)
+
+
+def plain_lines(table: Table, views: Sequence[View]) -> list[str]:
+    """Return a line of titles and one per object, in aligned columns two spaces apart."""
+    return lines_of(table, views, None)
 
 
 def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: bool) -> None:
-    from croupier.ctl.drawing import drawn_lines
-
-    columns = [_column(column, views, drawn=True) for column in table.columns]
-    titles, *lines = drawn_lines(columns, shutil.get_terminal_size().columns)
+    titles, *lines = lines_of(table, views, shutil.get_terminal_size().columns)
     if with_titles:
         print(bold(titles), file=out)
     for line in lines:

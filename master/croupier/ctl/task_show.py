@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from croupier.api.affected import is_live
 from croupier.ctl.connection import Master, run
+from croupier.ctl.describe import recent_events
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import TASKS, all_of
 from croupier.ctl.live_usage import live_usage
 from croupier.ctl.operation import print_result
+from croupier.ctl.table import terminal_width
 from croupier.ctl.views.amounts import View
+from croupier.ctl.views.described import event_section
 from croupier.ctl.views.task import task_lines
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import check_id
@@ -27,7 +30,10 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
     check_id("task", task_id)
 
     async def found(master: Master) -> tuple[View, str]:
-        view = await _find_task(master, task_id, framework_id)
+        task = await _find_task(master, task_id, framework_id)
+        own = (task["framework_id"], task_id)
+        events = await recent_events(master, lambda each: (each.framework_id, each.task_id) == own)
+        view = {**task, "events": events}
         if not is_live(view) or view["state"] == TaskState.QUEUED.name:
             return view, ""
         security = target.credentials().security
@@ -37,6 +43,7 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
 
     view, problem = run(target, found)
     lines = [*task_lines(view), *([f"  use so far is unknown: {problem}"] if problem else [])]
+    lines += event_section(view["events"], terminal_width())
     print_result(view, *lines, as_json=as_json)
 
 
@@ -48,7 +55,10 @@ async def _find_task(master: Master, task_id: str, framework_id: str) -> View:
     found = [each for each in known if each["task_id"] == task_id]
     if not found:
         within = f" of framework {framework_id}" if framework_id else ""
-        raise NotFound(f"no task {task_id!r}{within}")
+        raise NotFound(
+            f"no task {task_id!r}{within}; croupier tasks --text ... finds tasks, and the master"
+            " forgets ended ones after a while"
+        )
     running = [each for each in found if is_live(each)]
     if len(running) == 1:
         return running[0]

@@ -200,4 +200,7 @@ async def test_malformed_arguments_are_refused(operator: ScriptedOperator) -> No
         done = await croupier("drain", "h1", *master)
         assert (done.code, done.out) == (code, "")
     done = await croupier("agent", "show", "h2", *master)
-    assert (done.code, done.err) == (1, "croupier: no agent has the id or hostname 'h2'\n")
+    assert (done.code, done.err) == (
+        1,
+        "croupier: no agent has the id or hostname 'h2'; croupier agents lists them\n",
+    )

@@ -107,9 +107,10 @@ async def test_a_removed_framework_may_be_torn_down_again(
     done = await croupier(*words, "--yes")
     assert (done.code, done.out) == (0, "framework m-F1 is torn down\n")
     operator.answers[pb.TeardownFrameworkRequest] = NotFound("no framework 'm-F1'")
-    for more in ("--yes", "--dry-run"):
+    advice = "; croupier frameworks lists them"
+    for more, tail in (("--yes", ""), ("--dry-run", advice)):
         done = await croupier(*words, more)
-        assert (done.code, done.err) == (1, "croupier: no framework 'm-F1'\n")
+        assert (done.code, done.err) == (1, f"croupier: no framework 'm-F1'{tail}\n")
 
 
 async def test_frameworks_shows_the_time_until_removal(operator: ScriptedOperator) -> None:
@@ -121,7 +122,11 @@ async def test_tasks_of_an_unknown_framework(operator: ScriptedOperator) -> None
     master = ("--master", operator.address)
     operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse()
     done = await croupier("tasks", "--framework", "nosuch", *master)
-    assert (done.code, done.out, done.err) == (1, "", "croupier: no framework 'nosuch'\n")
+    assert (done.code, done.out, done.err) == (
+        1,
+        "",
+        "croupier: no framework 'nosuch'; croupier frameworks lists them\n",
+    )
     done = await croupier("tasks", "--framework", "train", *master)
     assert done.code == 0
     asked = [each for each in operator.asked if isinstance(each, pb.ListTasksRequest)]

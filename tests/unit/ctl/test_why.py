@@ -7,7 +7,7 @@ import pytest
 from croupier.api.explanation import reason_view
 from croupier.api.frameworks import framework_view
 from croupier.api.roles import role_view
-from croupier.ctl.why import why_lines
+from croupier.ctl.views.why import why_lines
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings

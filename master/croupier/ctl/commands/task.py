@@ -7,10 +7,50 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.app import family
-from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag
+from croupier.ctl.flags import (
+    LOCAL,
+    AgentName,
+    FrameworkName,
+    JsonFlag,
+    MasterFlag,
+    RoleName,
+)
 
 task = family("task", "Show a task. `croupier tasks` lists them.")
-describe = family("describe", "Show all that is known about one object.")
+describe = family(
+    "describe",
+    "Show all that is known about one object: state, amounts, tasks, causes, recent events.",
+)
+
+
+@describe.command(name="agent")
+def describe_agent(
+    name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
+) -> None:
+    """Show all about an agent: state, resources, attributes, drain, tasks, recent events."""
+    from croupier.ctl import describe
+
+    describe.describe_agent(master, name, as_json=as_json)
+
+
+@describe.command(name="framework")
+def describe_framework(
+    name: FrameworkName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
+) -> None:
+    """Show all about a framework: share, demand, tasks, why it gets no more, recent events."""
+    from croupier.ctl import describe
+
+    describe.describe_framework(master, name, as_json=as_json)
+
+
+@describe.command(name="role")
+def describe_role(
+    name: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
+) -> None:
+    """Show all about a role: share, guarantee, limit, frameworks, tasks, recent events."""
+    from croupier.ctl import describe
+
+    describe.describe_role(master, name, as_json=as_json)
 
 
 @describe.command(name="task")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from croupier.api.times import time_text
 from croupier.ctl.table import Column, Table, age, amount, text
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.isolation import isolation_text, use_lines
@@ -28,6 +29,7 @@ def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
     else:
         pid = f", pid {task['pid']}" if task["pid"] else ""
         yield f"  agent: {task['agent_id'] or 'none'}{pid}"
+    yield from _time_lines(task)
     yield f"  command: {task['shell'] or ' '.join(task['command'] or ()) or 'unknown'}"
     if task["secrets"]:
         yield f"  secrets: {', '.join(task['secrets'])}"
@@ -36,6 +38,21 @@ def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
     if isolation:
         yield f"  isolation: {isolation}"
     yield from use_lines(task["resources"], task["limits"], live_use or task["usage"])
+
+
+def _time_lines(task: View) -> Iterator[str]:
+    """Yield the times that are known, with the spans between them."""
+    earlier_ms = None
+    for word in ("submitted", "placed", "started", "ended"):
+        at_ms = task.get(f"{word}_ms")
+        if at_ms is None:
+            continue
+        after = ""
+        if earlier_ms is not None:
+            # The clocks of master and agent may differ.
+            after = f", after {max(0, at_ms - earlier_ms) / 1000:.3f} s"
+        yield f"  {word}: {time_text(at_ms)}{after}"
+        earlier_ms = at_ms
 
 
 def _code_text(view: View) -> str:

@@ -1,0 +1,101 @@
+"""The pages of `croupier describe`: lines about one object, its tasks and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from croupier.api.events import ClusterEvent
+from croupier.ctl.table import Table, lines_of
+from croupier.ctl.views import agent as agents
+from croupier.ctl.views import framework as frameworks
+from croupier.ctl.views.amounts import View, many
+from croupier.ctl.views.event import event_lines
+from croupier.ctl.views.role import preemption_text, resource_weights_text
+from croupier.ctl.views.task import TASKS
+from croupier.ctl.views.why import framework_lines, reason_lines
+from croupier.model.durations import duration_text
+
+
+def agent_page(found: View, width: int | None) -> Iterator[str]:
+    """Yield all about an agent; tables are as wide as `width`, or in full if it is None."""
+    agent = found["agent"]
+    yield from agents.agent_lines(agent, (), ())
+    if agent.get("age_s") is not None:
+        yield f"  connected for: {duration_text(agent['age_s'])}"
+    agent_id = agent["agent_id"]
+    yield from _tasks(found, agent["tasks"], f"croupier tasks --agent {agent_id}", width)
+    yield from event_section(found["events"], width)
+
+
+def framework_page(found: View, width: int | None) -> Iterator[str]:
+    """Yield all about a framework, as `agent_page` does."""
+    framework, why = found["framework"], found["why"]
+    framework_id = framework["framework_id"]
+    state = frameworks.state_text(framework)
+    first, *rest = framework_lines(framework, why["policy"], state)
+    yield first
+    yield f"  {_plural(framework['roles'], 'role')}: {', '.join(framework['roles'])}"
+    yield from rest
+    if framework.get("age_s") is not None:
+        yield f"  connected for: {duration_text(framework['age_s'])}"
+    yield f"  runs on: {framework['hostname'] or 'unknown'}"
+    if framework["webui_url"]:
+        yield f"  web page: {framework['webui_url']}"
+    timeout = duration_text(framework["failover_timeout_s"])
+    yield f"  its tasks end if it is away for: {timeout}"
+    more = f"croupier tasks --framework {framework_id}"
+    yield from _tasks(found, framework["tasks"], more, width)
+    yield ""
+    yield from reason_lines(why, "")
+    yield from event_section(found["events"], width)
+
+
+def role_page(found: View, width: int | None) -> Iterator[str]:
+    """Yield all about a role, as `agent_page` does."""
+    role = found["role"]
+    weights = resource_weights_text(role["resource_weights"])
+    yield f"role {role['role']}: weight {role['weight']:g}" + (f" ({weights})" if weights else "")
+    yield f"  its share is {role['share']:.3f}, and it is entitled to {role['entitlement']:.3f}"
+    for key in ("used", "offered"):
+        yield f"  {key}: {role[key]['text'] or 'nothing'}"
+    yield f"  guarantee: {role['guarantee']['text'] or 'none'}"
+    yield f"  limit: {role['limit']['text'] or 'none'}"
+    inherited = "as in the role above"
+    yield f"  preemption: {preemption_text(role['preemption']) or inherited}"
+    yield ""
+    yield f"{many(role['frameworks'], 'framework')}" + (":" if found["frameworks"] else "")
+    if found["frameworks"]:
+        table = Table(frameworks.FRAMEWORKS.columns, "")
+        yield from lines_of(table, found["frameworks"], width)
+        if role["frameworks"] > len(found["frameworks"]):
+            yield f"croupier frameworks --text {role['role']} lists all"
+        yield "croupier why FRAMEWORK tells why one gets no more offers"
+    more = f"croupier tasks --role {role['role']}"
+    yield from _tasks(found, role["tasks"], more, width)
+    yield from event_section(found["events"], width)
+
+
+def _tasks(found: View, number: int, more: str, width: int | None) -> Iterator[str]:
+    """Yield the number of tasks that have not ended, and the first of them."""
+    tasks = found["tasks"]
+    yield ""
+    yield f"{many(number, 'task')} that {'has' if number == 1 else 'have'} not ended" + (
+        ":" if tasks else ""
+    )
+    if tasks:
+        yield from lines_of(TASKS, tasks, width)
+    if number > len(tasks):
+        yield f"{more} lists all"
+
+
+def event_section(events: Sequence[ClusterEvent], width: int | None) -> Iterator[str]:
+    """Yield recent events under a title; nothing if there are none."""
+    if events:
+        yield ""
+        yield "recent events:"
+        for event in events:
+            yield from (f"  {line}" for line in event_lines(event, width and width - 2))
+
+
+def _plural(items: Sequence[str], noun: str) -> str:
+    return noun if len(items) == 1 else f"{noun}s"
