@@ -162,7 +162,7 @@ EXPLANATION = pb.ExplainResponse(
 )
 
 
-def task(number: int, state: task_pb2.TaskState, **status: Any) -> pb.TaskView:
+def task(number: int, state: task_pb2.TaskState.ValueType, **status: Any) -> pb.TaskView:
     """Return a task; some of its times are known."""
     begun = NOW_MS - 1_000_000 * number - 4_321
     return pb.TaskView(
