@@ -44,6 +44,19 @@ class EventsReset(TypedDict):
     last_id: str
 
 
+class EventPage(TypedDict):
+    """Events of the past.
+
+    Attributes:
+        next: the id to continue after.
+        reset: why events may be missing before these; None: none is.
+    """
+
+    items: list[ClusterEvent]
+    next: str
+    reset: str | None
+
+
 def event_view(event: pb.ClusterEvent) -> ClusterEvent:
     """Return an event as JSON."""
     return ClusterEvent(

@@ -126,20 +126,22 @@ class Watch:
     async def batches(self) -> AsyncGenerator[Events, None]:
         """Yield what the reader asked for; with `follow`, until the term ends.
 
-        An empty batch is a sign of life, or tells of a reset. The position of a reader that does
-        not take the next batch does not move.
+        The first batch comes at once. An empty one is a sign of life, or tells of a reset. The
+        position of a reader that does not take the next batch does not move.
 
         Raises:
             CroupierError: why the term has ended.
             Unauthenticated: if the credential was revoked.
             Unavailable: if the credential has expired.
         """
+        is_first = True
         while True:
             check_credential(self._term, self._caller, self._clock)
             found = self._next()
             is_over = self._left == 0 or (not self._wanted.follow and self._at >= self._past_end)
-            if found.entries or found.reset or is_over:
+            if found.entries or found.reset or is_over or is_first:
                 yield found
+            is_first = False
             if is_over:
                 return
             if self._at >= self._journal.last:

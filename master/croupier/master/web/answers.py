@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -19,6 +19,13 @@ from aiohttp import web
 COMPRESSED_FROM: Final = 1_400
 MOST_SHARED: Final = 256
 MOST_SHARED_BYTES: Final = 16 * 1024 * 1024
+# Of every answer of the API, which is never shown as a page.
+API_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 _VARY: Final = "Authorization, Accept-Encoding"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
 from croupier.master.services.checks import Checks
-from croupier.master.web.answers import Body, SharedAnswers, answer, encoded
+from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
 from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls
 from croupier.master.web.errors import error_answer, plain_error
@@ -19,13 +19,6 @@ from croupier.master.web.table import PREFIX, ApiRoute, Asked
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.process.http.routes import Guard, Handler, Requirement, Route
 
-# Of every answer of the API, which is never shown as a page.
-API_HEADERS: Final[Mapping[str, str]] = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 # Returns the URL of the leader's HTTP server, for a caller that this master redirects.
 FindLeader = Callable[[web.Request, NotLeader], Awaitable[str]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.master.web import about, actions, lists, objects, role_changes
+from croupier.master.web import about, actions, events, lists, objects, role_changes
 from croupier.master.web.table import ApiRoute
 
 ROUTES: Final[tuple[ApiRoute, ...]] = (
@@ -13,4 +13,5 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     *objects.ROUTES,
     *actions.ROUTES,
     *role_changes.ROUTES,
+    *events.ROUTES,
 )

@@ -1,0 +1,180 @@
+"""Events: of the past as a page, and live as server-sent events.
+
+Rule: a reader of the stream holds a position and the batch that is being written to it, nothing
+more. One that does not read is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, Final
+
+from aiohttp import web
+
+from croupier.api.events import EventPage, EventsReset, event_view
+from croupier.master.journal.lines import KINDS
+from croupier.master.services.stream import WRITE_TIMEOUT_S
+from croupier.master.web.answers import API_HEADERS, encoded
+from croupier.master.web.errors import error_answer
+from croupier.master.web.parameters import Parameter, integer, read_duration, words
+from croupier.master.web.table import ApiRoute, Asked
+from croupier.model.errors import CroupierError
+from croupier.process.http.sse import comment, event
+from croupier.v1 import operator_pb2 as pb
+
+# The encoded events that many readers share.
+MOST_ENCODED: Final = 2_000
+_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+# An id of which no term knows what came after it.
+_UNKNOWN: Final = "0-0"
+
+
+class EncodedEvents:
+    """Events as JSON, which many readers share."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}
+
+    def of(self, message: pb.ClusterEvent) -> bytes:
+        """Return an event as JSON."""
+        key = message.SerializeToString()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = encoded(event_view(message))
+            if len(self._known) > MOST_ENCODED:
+                del self._known[next(iter(self._known))]
+        return found
+
+
+_encoded: Final = EncodedEvents()
+
+
+def _since(text: str) -> str | int:
+    """Return an id, or a time in milliseconds."""
+    return text if _ID.fullmatch(text) else read_duration(text)
+
+
+def _words() -> dict[str, str]:
+    return {name: name for kind in KINDS for name in (kind.partition("-")[0], kind)}
+
+
+_SINCE: Final = Parameter(
+    "since",
+    "an event's id, to continue after it, or a duration: only events of this last time",
+    {
+        "type": "string",
+        "pattern": r"^([0-9]{1,20}-[0-9]{1,20}|([0-9]{1,6}(ms|s|m|h|d))+)$",
+        "maxLength": 41,
+        "examples": ["3-1042", "10m"],
+    },
+    _since,
+    "",
+)
+_KIND: Final = words("kind", "only events of these kinds, or whose kinds begin so", _words())
+_LIMIT: Final = integer(
+    "limit", "most events of the past: the latest, or the first after an id", 1, 1_000, 100
+)
+
+
+def _request(asked: Asked, **more: Any) -> pb.WatchEventsRequest:
+    query = asked.query
+    request = pb.WatchEventsRequest(kinds=query["kind"], limit=query["limit"], **more)
+    if isinstance(query["since"], int):
+        request.within_ms = query["since"]
+    else:
+        request.since = query["since"]
+    return request
+
+
+async def _events(asked: Asked) -> bytes:
+    items: list[bytes] = []
+    last_id = reset = ""
+    async for answer in asked.calls.stream("WatchEvents", _request(asked)):
+        items += map(_encoded.of, answer.events)
+        last_id, reset = answer.last_id, reset or answer.reset
+    rest = encoded({"next": last_id, "reset": reset or None})[1:]
+    return b'{"items":[%b],%b' % (b",".join(items), rest)
+
+
+async def _watch(asked: Asked) -> web.StreamResponse:
+    request = _request(asked, follow=True)
+    resumed = asked.http.headers.get("Last-Event-ID", "")
+    if resumed:
+        request.ClearField("within_ms")
+        request.since = resumed if _ID.fullmatch(resumed) else _UNKNOWN
+    answers = asked.calls.stream("WatchEvents", request)
+    # A refusal is an answer of its own, so the stream begins after the first batch.
+    first = await anext(answers)
+    response = web.StreamResponse(
+        headers={
+            **API_HEADERS,
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            # Of proxies that would hold the stream back.
+            "X-Accel-Buffering": "no",
+        }
+    )
+    await response.prepare(asked.http)
+    writer = _Writer(asked, response)
+    with suppress(ConnectionError):
+        await writer.write(batch_text(first))
+        await writer.copy(answers)
+    return response
+
+
+class _Writer:
+    """Writes to one reader."""
+
+    def __init__(self, asked: Asked, response: web.StreamResponse) -> None:
+        self._asked, self._response = asked, response
+
+    async def copy(self, answers: AsyncIterator[Any]) -> None:
+        """Write batches until the stream ends, and then why."""
+        try:
+            async for answer in answers:
+                await self.write(batch_text(answer))
+        except CroupierError as error:
+            await self.write(event("end", (error_answer(error).text or "").encode()))
+
+    async def write(self, text: bytes) -> None:
+        """Write `text`.
+
+        Raises:
+            ConnectionError: if the reader is gone, or reads nothing for too long.
+        """
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self._response.write(text)
+        except TimeoutError:
+            transport = self._asked.http.transport
+            if transport is not None:
+                transport.abort()
+            raise ConnectionResetError("the reader does not read") from None
+        self._asked.calls.answered(len(text))
+
+
+def batch_text(answer: pb.WatchEventsResponse) -> bytes:
+    """Return a batch as server-sent events; an empty one is a comment."""
+    parts = []
+    if answer.reset:
+        reset = EventsReset(reset=answer.reset, last_id=answer.last_id)
+        parts.append(event("reset", encoded(reset)))
+    parts += [event("cluster", _encoded.of(each), each.id) for each in answer.events]
+    return b"".join(parts) or comment()
+
+
+ROUTES: Final = (
+    ApiRoute("/events", _events, "List events.", EventPage, (_SINCE, _LIMIT, _KIND)),
+    ApiRoute(
+        "/watch",
+        _watch,
+        "Stream events as they happen, after those of the past: `cluster`, `reset`, `end`. The"
+        " header Last-Event-ID continues after an event.",
+        None,
+        (_SINCE, _LIMIT, _KIND),
+        content_type="text/event-stream",
+    ),
+)
