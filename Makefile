@@ -1,6 +1,6 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator bench-tasks docs deb clean
+.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator bench-tasks docs reference deb clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
@@ -50,6 +50,10 @@ docs:  ## the documentation as a site in .site, without warnings
 
 deb:  ## a Debian package in dist/, for the release that this machine runs
 	@sh deploy/debian/build.sh
+
+reference:  ## rewrite the generated pages of docs/reference
+	@sh deploy/setup.sh dev
+	@.venv/bin/python -m docs.site.reference
 
 clean:
 	rm -rf .site .venv .venvs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from cyclopts import App
+
 from croupier.agent.config import AgentConfig
 from croupier.process.cli import make_app, run_app
 from croupier.process.logging import configure_logging
@@ -21,6 +23,11 @@ A value is taken from its flag, else from its variable, such as CROUPIER_WORK_DI
 
 def main() -> None:
     """Run the command and exit with its code."""
+    sys.exit(run_app(command_line()))
+
+
+def command_line() -> App:
+    """Return the command and its flags."""
     app = make_app(NAME, ABOUT)
 
     @app.default
@@ -33,7 +40,7 @@ def main() -> None:
         configure_logging(config.log_format, config.log_level)
         return run_daemon(NAME, lambda stop: run_agent(config, stop))
 
-    sys.exit(run_app(app))
+    return app
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from croupier.master.backup.flags import AcceptedCopy, StoreFlags
 from croupier.master.config import MasterConfig
@@ -25,6 +25,11 @@ a variable overrides the file.
 
 def main() -> None:
     """Run the command and exit with its code."""
+    sys.exit(run_app(command_line()))
+
+
+def command_line() -> App:
+    """Return the command, its flags and the commands below it."""
     app = make_app(NAME, ABOUT)
 
     @app.default
@@ -86,7 +91,7 @@ def main() -> None:
 
     for command in (backup, restore):
         add_command(app, command)
-    sys.exit(run_app(app))
+    return app
 
 
 if __name__ == "__main__":

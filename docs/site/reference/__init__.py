@@ -1,0 +1,1 @@
+"""The generated pages of docs/reference: `make reference` writes them, a test compares them."""
