@@ -71,10 +71,11 @@ def _resources(state: State) -> dict[tuple[str, ...], float]:
         "missing": total_of(agent.total for agent in missing),
         "undecided": total_of(state.used(agent) for agent in missing),
     }
+    names = {name: None for amount in amounts.values() for name in amount.scalars}
     return {
-        (resource, label): exported_amount(resource, milli)
+        (resource, label): exported_amount(resource, amount[resource])
         for label, amount in amounts.items()
-        for resource, milli in amount.scalars.items()
+        for resource in names
     }
 
 

@@ -113,6 +113,15 @@ FACT_COUNTERS: Final = (
 )
 
 
+# Label values that are exported as 0 before their first event: else a rate misses it.
+_LABEL_VALUES: Final = {
+    "agent_removals": ("suspected", "disconnected", "unreachable", "stopped", "gone"),
+    "offers": ("sent", "accepted", "declined", "rescinded", "expired"),
+    "preemption_victims": ("asked", "yielded", "killed", "spared", "rescinded"),
+}
+_TERM_ENDS: Final = ("failed_over", "store_unavailable")
+
+
 class Metrics:
     """Counts facts and measures the driver: its `Observer`."""
 
@@ -131,9 +140,14 @@ class Metrics:
         self._entries = {entry.fact: entry for entry in FACT_COUNTERS}
         # Counters by name and values of labels: a lookup by the library costs more than a count.
         self._children: dict[tuple[str, tuple[object, ...]], Counter] = {}
+        for name, values in _LABEL_VALUES.items():
+            for value in values:
+                self._counters[name].labels(value)
         self._passes = counter("allocations", "Slices of allocation passes.")
         self._events = counter("loop_events", "Events that the core decided.")
         self._term_ends = counter("master_term_ends", "Terms that ended on this master.", "why")
+        for why in _TERM_ENDS:
+            self._term_ends.labels(why)
         self._hold = seconds("offer_hold", "Time that frameworks held offers.", _HOLD_SECONDS)
         self._allocation = seconds("allocation", "Time of one slice of an allocation pass.")
         self._wait = seconds("allocation_wait", "Time from a change to its allocation.")

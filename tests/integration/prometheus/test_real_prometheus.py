@@ -1,0 +1,178 @@
+"""A real Prometheus scrapes a master and two agents: panels, rules and alerts have data.
+
+Scrapes use a token. The faults of all other alerts are in `test_alerts.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+from croupier.master.app import Master
+from croupier.master.config import MasterConfig, StoreChoice
+from croupier.model.ids import Role
+from croupier.model.roles import RoleSettings
+from croupier.net.address import Address
+from croupier.net.token_file import create_token_file, make_token
+from croupier.net.transport import make_channel
+from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.agents import running_agent
+from tests.harness.eventually import eventually
+from tests.harness.masters import ANY_PORT
+from tests.harness.prometheus import Prometheus, running_prometheus
+from tests.harness.promql import panels, recorded
+
+UNIT = Resources.parse("cpus:1;mem:16MB;disk:16MB")
+DATA_S = 20.0
+# What Grafana puts in.
+VARIABLES = {"$cluster": ".*", "$__rate_interval": "5m"}
+
+
+class Workload(Framework):
+    """Submits tasks and records their states."""
+
+    def __init__(self, master: Address, role: str, demand: Resources | None = None) -> None:
+        super().__init__(name=role, role=role, master=str(master), demand=demand)
+        self.states: dict[str, str] = {}
+        self.subscribed, self.declined = asyncio.Event(), asyncio.Event()
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        self.subscribed.set()
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        await self.decline(offers)
+        self.declined.set()
+
+    async def on_update(self, status: TaskStatus) -> None:
+        self.states[status.task_id] = status.state.name
+
+
+@asynccontextmanager
+async def running(framework: Workload) -> AsyncIterator[Workload]:
+    task = asyncio.create_task(framework.run())
+    try:
+        await asyncio.wait_for(framework.subscribed.wait(), 10)
+        yield framework
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def work(framework: Workload) -> None:
+    """Have tasks end well and badly, fill the cluster, and leave one task queued."""
+    tasks = {
+        "well": (["true"], UNIT),
+        "badly": (["false"], UNIT),
+        "big": (["true"], Resources.parse("cpus:100")),
+    }
+    await framework.submit(
+        Task(argv, resources=r, task_id=name) for name, (argv, r) in tasks.items()
+    )
+    wanted = {"well": "FINISHED", "badly": "FAILED"}
+    await eventually(lambda: wanted.items() <= framework.states.items())
+    deaf = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
+    await framework.submit(
+        Task(deaf, resources=UNIT, task_id=f"long-{at}", grace_s=3600) for at in range(8)
+    )
+    await eventually(lambda: list(framework.states.values()).count("RUNNING") == 8)
+
+
+async def without_data(prometheus: Prometheus, queries: Iterable[str]) -> set[str]:
+    found = list(queries)
+    values = await asyncio.gather(*(prometheus.values(query) for query in found))
+    return {query for query, values in zip(found, values, strict=True) if not values}
+
+
+def on_the_page(query: str) -> str:
+    """Return a panel's query as Grafana sends it."""
+    for name, value in VARIABLES.items():
+        query = query.replace(name, value)
+    return query
+
+
+async def all_have_data(prometheus: Prometheus) -> None:
+    queries = {on_the_page(expr) for _, _, expr in panels()} | recorded().keys()
+    assert len(queries) > 60
+    missing: set[str] = queries
+
+    async def none_is_missing() -> bool:
+        nonlocal missing
+        missing = await without_data(prometheus, missing)
+        return not missing
+
+    try:
+        await eventually(none_is_missing, DATA_S)
+    except AssertionError:
+        raise AssertionError("no data: " + "\n".join(sorted(missing))) from None
+
+
+async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
+    token = make_token()
+    create_token_file(tmp_path / "token", token)
+    config = MasterConfig(
+        listen=ANY_PORT,
+        http=ANY_PORT,
+        store=StoreChoice(tmp_path / "master.db"),
+        heartbeat=0.25,
+        agent_timeout=1.0,
+        metrics_token_file=tmp_path / "token",
+    )
+    async with AsyncExitStack() as stack:
+        master = Master(config)
+        stack.push_async_callback(master.stop)
+        await master.start()
+        lost = AsyncExitStack()
+        stack.push_async_exit(lost)
+        agents = [
+            await where.enter_async_context(
+                running_agent(
+                    tmp_path / name,
+                    master.address,
+                    hostname=name,
+                    metrics_token_file=tmp_path / "token",
+                )
+            )
+            for where, name in ((stack, "a1"), (lost, "a2"))
+        ]
+        settings = RoleSettings(2000, guarantee={"cpus": 1000}, limit={"cpus": 99_000})
+        master.driver.state.allocator.set_role(Role("ads"), settings)
+        framework = await stack.enter_async_context(running(Workload(master.address, "ads")))
+        jobs = {
+            "croupier-master": [str(master.http_address)],
+            "croupier-agent": [str(agent.http_address) for agent in agents],
+        }
+        scrape = {"authorization": {"credentials": token.text}}
+        prometheus = await stack.enter_async_context(running_prometheus(tmp_path, jobs, **scrape))
+        await eventually(lambda: prometheus.has_scraped(3), 15)
+        async with running(Workload(master.address, "web", UNIT)) as picky:
+            await asyncio.wait_for(picky.declined.wait(), 10)
+            await picky.stop(teardown=True)
+        await work(framework)
+        await all_have_data(prometheus)
+        assert await prometheus.unhealthy() == {}
+        assert await prometheus.rule_errors() == {}
+        assert await prometheus.firing() == set()
+
+        await stack.enter_async_context(running(Workload(master.address, "web", UNIT)))
+        await fires(prometheus, "CroupierFrameworkStarved")
+        async with make_channel(master.address) as channel:
+            request = pb.DrainAgentRequest(agent="a1", grace_ms=3_600_000)
+            await OperatorServiceStub(channel).DrainAgent(request)
+        await fires(prometheus, "CroupierDrainStuck")
+        await lost.aclose()
+        await fires(prometheus, "CroupierAgentsUnreachable", "CroupierTargetDown")
+        assert "CroupierNoLeader" not in await prometheus.firing()
+        await master.stop()
+        await fires(prometheus, "CroupierNoLeader")
+
+
+async def fires(prometheus: Prometheus, *alerts: str) -> None:
+    async def fire() -> bool:
+        return set(alerts) <= await prometheus.firing()
+
+    await eventually(fire, DATA_S, f"{alerts} fire")
