@@ -8,9 +8,11 @@ from croupier.api.agents import agent_view
 from croupier.api.events import ClusterEvent
 from croupier.api.explanation import explanation_view
 from croupier.api.frameworks import framework_view
+from croupier.api.masters import master_view
 from croupier.api.roles import role_view
 from croupier.api.tasks import task_view
 from croupier.ctl.lists import with_age
+from croupier.ctl.top.snapshot import Page, Snapshot
 from croupier.ctl.views.amounts import View
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
@@ -232,3 +234,15 @@ def described() -> dict[str, View]:
             "events": EVENTS[:1],
         },
     }
+
+
+def snapshot() -> Snapshot:
+    """Return what `croupier top` shows."""
+    return Snapshot(
+        master_view(MASTER),
+        "m1.example:5050",
+        NOW_MS,
+        Page([role_view(each) for each in ROLES]),
+        Page([aged(framework_view(each)) for each in (OTHER, FRAMEWORK)], is_all=False),
+        Page([aged(agent_view(each)) for each in (AGENT, LOST)]),
+    )

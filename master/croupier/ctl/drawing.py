@@ -48,10 +48,10 @@ class Drawn:
         return self.is_id or self.is_number
 
 
-def drawn_lines(columns: Sequence[Drawn], width: int | None) -> list[str]:
+def drawn_lines(columns: Sequence[Drawn], width: int | None, *, notes: bool = True) -> list[str]:
     """Return the line of titles, one line per object, and lines of the columns left out, if any.
 
-    With `width` None nothing is cut or left out.
+    With `width` None nothing is cut or left out; without `notes` the latter lines are.
     """
     shown = list(columns)
     if width is not None:
@@ -60,7 +60,7 @@ def drawn_lines(columns: Sequence[Drawn], width: int | None) -> list[str]:
     rows = zip(*([column.title, *column.cells] for column in shown), strict=True)
     lines = [_line(shown, row, widths) for row in rows]
     left_out = [column.title for column in columns if column not in shown]
-    if left_out and width is not None:
+    if left_out and width is not None and notes:
         advice = f"({', '.join(left_out)}: in a wider terminal, a pipe, or with --json)"
         lines += wrap(advice, max(width, LEAST_WIDTH))
     return lines

@@ -101,12 +101,18 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def lines_of(table: Table, views: Sequence[View], width: int | None) -> list[str]:
-    """Return a table as lines, for a terminal of `width` columns; in full if that is None."""
+def lines_of(
+    table: Table, views: Sequence[View], width: int | None, *, notes: bool = True
+) -> list[str]:
+    """Return a table as lines, for a terminal of `width` columns; in full if that is None.
+
+    Without `notes` it does not name the columns that are left out.
+    """
     from croupier.ctl.drawing import drawn_lines
 
     drawn = width is not None
-    return drawn_lines([_column(each, views, drawn=drawn) for each in table.columns], width)
+    columns = [_column(each, views, drawn=drawn) for each in table.columns]
+    return drawn_lines(columns, width, notes=notes)
 
 
 def plain_lines(table: Table, views: Sequence[View]) -> list[str]:
@@ -131,10 +137,11 @@ def _column(column: Column, views: Sequence[View], *, drawn: bool) -> Drawn:
 
 def bold(text: str) -> str:
     """Return `text` for a terminal, bold if that has colours."""
-    return f"\x1b[1m{text}\x1b[0m" if _takes_colour() else text
+    return f"\x1b[1m{text}\x1b[0m" if takes_colour() else text
 
 
-def _takes_colour() -> bool:
+def takes_colour() -> bool:
+    """Return whether terminals are to be written to in colours."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 

@@ -14,6 +14,7 @@ from croupier.api.explanation import explanation_view
 from croupier.api.tasks import task_view
 from croupier.ctl.drawing import text_width
 from croupier.ctl.terminal import wrapped
+from croupier.ctl.top.frame import Terminal, Wish, frame
 from croupier.ctl.views import described as pages
 from croupier.ctl.views.described import event_section
 from croupier.ctl.views.task import task_lines
@@ -33,11 +34,17 @@ def described_task(width: int) -> Iterable[str]:
     yield from event_section(recorded.EVENTS, width)
 
 
+def top(width: int) -> Iterable[str]:
+    # As `--once` prints it.
+    return (each.rstrip() for each in frame(recorded.snapshot(), Wish(), Terminal(width)))
+
+
 COMMANDS: dict[str, Screen] = {
     "describe_agent": lambda width: pages.agent_page(VIEWS["agent"], width),
     "describe_framework": lambda width: pages.framework_page(VIEWS["framework"], width),
     "describe_role": lambda width: pages.role_page(VIEWS["role"], width),
     "describe_task": described_task,
+    "top": top,
     "why": lambda _: why_lines(explanation_view(recorded.EXPLANATION), ""),
 }
 

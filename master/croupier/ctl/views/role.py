@@ -18,14 +18,14 @@ def preemption_text(preemption: bool | None) -> str:
     return "" if preemption is None else "on" if preemption else "off"
 
 
-def _branch(role: str) -> str:
+def branch(role: str) -> str:
     """Return the last component of a role, indented by its depth."""
     above, _, last = role.rpartition("/")
     return "  " * (above.count("/") + 1) + last if above else last
 
 
 _ROLE = Column(
-    "ROLE", lambda view: str(view["role"]), draw=lambda view: _branch(view["role"]), is_id=True
+    "ROLE", lambda view: str(view["role"]), draw=lambda view: branch(view["role"]), is_id=True
 )
 _WEIGHT = number("WEIGHT", "weight", 2, form="g")
 _SHARE = number("SHARE", "share", form=".3f")

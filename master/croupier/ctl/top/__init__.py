@@ -1,0 +1,1 @@
+"""`croupier top`: the cluster on one screen."""

@@ -1,0 +1,264 @@
+"""One frame of `croupier top`, as lines. Pure.
+
+Rule: no line is wider than the terminal, and nothing is said by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final
+
+from croupier.ctl.drawing import cut, text_width
+from croupier.ctl.table import Column, Table, age, amount, lines_of, number, text
+from croupier.ctl.top.snapshot import Page, Snapshot
+from croupier.ctl.views import agent as agents
+from croupier.ctl.views import framework as frameworks
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.role import branch
+from croupier.model.printable import printable
+from croupier.model.scalar import format_scalar
+
+# Bars of resources that are shown; the first ones in this order, then by name.
+MOST_BARS: Final = 6
+_FIRST: Final = ("cpus", "mem", "disk", "gpus")
+# Rows of a table where the height of the terminal does not matter.
+MOST_ROWS: Final = 20
+_LABEL: Final = 6
+_NARROW: Final = 60
+
+
+class Order(Enum):
+    """The order of frameworks."""
+
+    SHARE = "share"
+    TASKS = "tasks"
+    OFFERS = "offers"
+    NAME = "name"
+
+    @property
+    def next(self) -> Order:
+        """The order after this one."""
+        orders = list(Order)
+        return orders[(orders.index(self) + 1) % len(orders)]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user wants to see.
+
+    Attributes:
+        filter: only roles, frameworks and agents with this text.
+        is_typing: whether the filter is being typed.
+        problem: why the frame is old; empty: it is not.
+    """
+
+    order: Order = Order.SHARE
+    filter: str = ""
+    is_typing: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The terminal; `height` None is unlimited."""
+
+    width: int
+    height: int | None = None
+    has_colours: bool = False
+    is_ascii: bool = False
+
+    def style(self, line: str, code: str) -> str:
+        """Return `line` in a style, if the terminal has any."""
+        return f"\x1b[{code}m{line}\x1b[0m" if self.has_colours and line else line
+
+
+_ROLES: Final = Table(
+    (
+        Column("ROLE", lambda view: branch(view["role"])),
+        number("SHARE", "share", form=".3f"),
+        number("ENTITLED", "entitlement", 2, form=".3f"),
+        number("WEIGHT", "weight", 4, form="g"),
+        number("TASKS", "tasks", 1),
+        amount("USED", "used", 3),
+        amount("GUARANTEE", "guarantee", 5),
+        amount("LIMIT", "limit", 6),
+    ),
+    "no roles have frameworks or settings",
+)
+_FRAMEWORKS: Final = Table(
+    (
+        text("FRAMEWORK", "framework_id", is_id=True),
+        text("NAME", "name", 1),
+        number("SHARE", "share", 2, form=".3f"),
+        number("TASKS", "tasks", 3),
+        Column("STATE", frameworks.state_text, rank=4),
+        Column("ROLE", lambda view: ",".join(view["roles"]), rank=5),
+        amount("USED", "used", 6),
+        number("OFFERS", "offers", 7),
+    ),
+    "no frameworks are registered",
+)
+_AGENTS: Final = Table(
+    (
+        text("AGENT", "agent_id", is_id=True),
+        Column("STATE", agents.state_text),
+        text("HOST", "hostname", 1),
+        number("TASKS", "tasks", 2),
+        age("CONNECTED", "age_s", 3),
+    ),
+    "all agents are well",
+)
+
+
+def frame(found: Snapshot, wish: Wish, terminal: Terminal) -> list[str]:
+    """Return the lines of a frame; at most `terminal.height`."""
+    head = [*_head_lines(found, wish, terminal), *_bars(found.master, terminal), ""]
+    sections = [
+        _section("roles", _ROLES, found.roles, wish, terminal, _role_texts, None),
+        _section(
+            f"frameworks by {wish.order.value}",
+            _FRAMEWORKS,
+            found.frameworks,
+            wish,
+            terminal,
+            _framework_texts,
+            _KEYS[wish.order],
+        ),
+        _section("agents with problems", _AGENTS, found.agents, wish, terminal, _agent_texts, None),
+    ]
+    foot = [] if terminal.height is None else [_foot(wish, terminal)]
+    if terminal.height is not None:
+        left = terminal.height - len(head) - len(foot)
+        sections = _fitting(sections, left)
+    lines = [*head, *(line for section in sections for line in section)]
+    if terminal.height is not None:
+        lines = lines[: terminal.height - len(foot)]
+    return [*lines, *foot]
+
+
+def _head_lines(found: Snapshot, wish: Wish, terminal: Terminal) -> Iterator[str]:
+    master = found.master
+    at = f"{datetime.fromtimestamp(found.now_ms / 1000, UTC):%H:%M:%SZ}" if found.now_ms else ""
+    if terminal.width < _NARROW:
+        title = f"{at} {found.address} term {master['epoch']}".strip()
+    else:
+        version, term = master["version"], master["epoch"]
+        title = f"croupier top {at}  master {found.address} (term {term}, {version})"
+    yield terminal.style(cut(printable(title), terminal.width), "1")
+    if wish.problem:
+        yield terminal.style(cut(printable(wish.problem), terminal.width), "1;31")
+    if master["agents_missing"]:
+        missing = master["agents_missing"]
+        have = "agent has" if missing == 1 else "agents have"
+        line = f"{missing} known {have} not come back since the failover"
+        yield terminal.style(cut(line, terminal.width), "33")
+
+
+def _bars(master: View, terminal: Terminal) -> Iterator[str]:
+    totals: Mapping[str, int] = master["total"]["milli"]
+    names = [name for name in _FIRST if name in totals]
+    names += sorted(name for name in totals if name not in _FIRST)
+    for name in names[:MOST_BARS]:
+        used, offered = (master[key]["milli"].get(name, 0) for key in ("used", "offered"))
+        yield _bar(name, used, offered, totals[name], terminal)
+    if not names:
+        yield "no agents are connected"
+
+
+def _bar(name: str, used: int, offered: int, total: int, terminal: Terminal) -> str:
+    """Return a bar with its numbers: used, offered and free parts of a resource."""
+    full, half, free = "#=." if terminal.is_ascii else "█▒·"
+    share = f"{100 * used / total:.0f} %" if total else "-"
+    numbers = f"{share} of {format_scalar(name, total)}"
+    if terminal.width >= _NARROW:
+        words = (f"{format_scalar(name, used)} used", f"{format_scalar(name, offered)} offered")
+        numbers = f"{share}: {', '.join(words)}, of {format_scalar(name, total)}"
+    numbers = cut(numbers, max(terminal.width - _LABEL - 4, 10))
+    room = max(terminal.width // 3, 8)
+    first = round(room * used / total) if total else 0
+    second = min(round(room * offered / total) if total else 0, room - first)
+    bar = terminal.style(full * first, "36") + terminal.style(half * second, "33")
+    line = f"{cut(printable(name), _LABEL):{_LABEL}} {bar}{free * (room - first - second)} "
+    room_left = terminal.width - _LABEL - 2 - room
+    return line + cut(numbers, max(room_left, 0))
+
+
+def _section(
+    title: str,
+    table: Table,
+    page: Page,
+    wish: Wish,
+    terminal: Terminal,
+    texts: Callable[[View], Sequence[str]],
+    key: Callable[[View], tuple[object, ...]] | None,
+) -> list[str]:
+    """Return the lines of a table with its title, and an empty line."""
+    sought = wish.filter.lower()
+    views = [each for each in page.views if any(sought in one.lower() for one in texts(each))]
+    if key is not None:
+        views.sort(key=key)
+    more = "" if page.is_all else "+"
+    number_of = f"{len(views)} of {len(page.views)}{more}" if sought else f"{len(page.views)}{more}"
+    heading = terminal.style(cut(f"{title}: {number_of}", terminal.width), "1")
+    if not views:
+        nothing = table.empty if not page.views else "none has the text of the filter"
+        return [heading, cut(nothing, terminal.width), ""]
+    shown = views[: terminal.height or MOST_ROWS]
+    rows = lines_of(Table(table.columns, ""), shown, terminal.width, notes=False)
+    return [heading, *(cut(row, terminal.width) for row in rows), ""]
+
+
+def _fitting(sections: list[list[str]], room: int) -> list[list[str]]:
+    """Return the sections in `room` lines: each gets its part, and what others leave."""
+    shares = [3, 5, 3]
+    wanted = [len(each) for each in sections]
+    given = [0] * len(sections)
+    left = max(room, 0)
+    while left and any(have < want for have, want in zip(given, wanted, strict=True)):
+        for at, share in enumerate(shares):
+            more = min(share, wanted[at] - given[at], left)
+            given[at] += more
+            left -= more
+    return [_shortened(each, lines) for each, lines in zip(sections, given, strict=True)]
+
+
+def _shortened(section: list[str], lines: int) -> list[str]:
+    if lines >= len(section):
+        return section
+    if lines < 2:
+        return section[:lines]
+    # An empty line ends it, as it ends a whole one.
+    return [*section[: lines - 1], ""]
+
+
+def _foot(wish: Wish, terminal: Terminal) -> str:
+    if wish.is_typing:
+        line = f"filter: {printable(wish.filter)}_  (Enter: done, Esc: none)"
+    else:
+        filtered = f"  filter: {printable(wish.filter)}" if wish.filter else ""
+        line = f"q quit  s sort: {wish.order.value}  / filter{filtered}"
+    line = cut(line, terminal.width)
+    return terminal.style(line + " " * (terminal.width - text_width(line)), "7")
+
+
+def _role_texts(view: View) -> Sequence[str]:
+    return (view["role"],)
+
+
+def _framework_texts(view: View) -> Sequence[str]:
+    return (view["framework_id"], view["name"], *view["roles"])
+
+
+def _agent_texts(view: View) -> Sequence[str]:
+    return (view["agent_id"], view["hostname"], agents.state_text(view))
+
+
+_KEYS: Final[Mapping[Order, Callable[[View], tuple[object, ...]]]] = {
+    Order.SHARE: lambda view: (-view["share_ppm"], -view["tasks"], view["framework_id"]),
+    Order.TASKS: lambda view: (-view["tasks"], -view["share_ppm"], view["framework_id"]),
+    Order.OFFERS: lambda view: (-view["offers"], -view["share_ppm"], view["framework_id"]),
+    Order.NAME: lambda view: (view["name"].lower(), view["framework_id"]),
+}

@@ -1,0 +1,74 @@
+"""What `croupier top` asks the master.
+
+Rule: bounded, whatever the size of the cluster: one page of each list, and never tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from croupier.api.masters import master_view
+from croupier.ctl.connection import Master
+from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, Kind, with_age
+from croupier.ctl.views.amounts import View
+from croupier.v1 import operator_pb2 as pb
+
+# Words for agents that need a look.
+TROUBLED: Final = (
+    "suspect",
+    "disconnected",
+    "unreachable",
+    "draining",
+    "drained",
+    "deactivated",
+    "unhealthy",
+)
+MOST_AGENTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The first page of a list; `is_all` unless there are more."""
+
+    views: Sequence[View] = ()
+    is_all: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at about one moment.
+
+    Attributes:
+        now_ms: the master's time, in milliseconds since the epoch; 0: unknown.
+        agents: those that need a look.
+    """
+
+    master: View
+    address: str = ""
+    now_ms: int = 0
+    roles: Page = field(default_factory=Page)
+    frameworks: Page = field(default_factory=Page)
+    agents: Page = field(default_factory=Page)
+
+
+async def take_snapshot(master: Master) -> Snapshot:
+    """Ask the master.
+
+    Raises:
+        CroupierError: if it cannot be reached, or refuses.
+    """
+    answer = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
+    roles, _ = await _page(master, ROLES)
+    frameworks, now_ms = await _page(master, FRAMEWORKS)
+    agents, _ = await _page(master, AGENTS, states=TROUBLED, page_size=MOST_AGENTS)
+    return Snapshot(master_view(answer), str(master.address), now_ms, roles, frameworks, agents)
+
+
+async def _page(master: Master, kind: Kind, **fields: Any) -> tuple[Page, int]:
+    request: Any = getattr(pb, f"{kind.method}Request")(**fields)
+    answer: Any = await master.ask(getattr(master.service, kind.method), request)
+    now_ms = getattr(answer, "now_ms", 0)
+    views = [with_age(kind.view(each), now_ms) for each in getattr(answer, kind.name)]
+    return Page(views, not answer.next_page_token), now_ms
