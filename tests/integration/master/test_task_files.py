@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import grpc.aio
 
@@ -15,6 +17,7 @@ from croupier.agent.app import Agent
 from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
 from croupier.agent.probe import GivenResources
+from croupier.ctl.task_files import terminal_text
 from croupier.master.app import Master
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import make_channel
@@ -23,6 +26,7 @@ from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.agent_defaults import SAME_USER
 from tests.harness.agents import RESOURCES, UNISOLATED, running_agent
+from tests.harness.command import Ended, croupier, ended, line, started
 from tests.harness.masters import ANY_PORT, RawFramework, running_master
 
 _STATUS = grpc.StatusCode
@@ -88,11 +92,11 @@ def read(stub: Any, **request: Any) -> Any:
 
 
 async def test_output_and_files_of_a_task(tmp_path: Path) -> None:
-    line = "mkdir d; printf 0123456789 > 'd/a b'; seq 5; while ! test -e go; do sleep 0.05; done"
+    command = "mkdir d; printf 0123456789 > 'd/a b'; seq 5; while ! test -e go; do sleep 0.05; done"
     async with (
         running_master() as master,
         running_agent(tmp_path / "work", master.address),
-        launched(master, line) as framework,
+        launched(master, command) as framework,
         operator(master) as stub,
     ):
         follower = read(stub, path="stdout", follow=True)
@@ -109,11 +113,68 @@ async def test_output_and_files_of_a_task(tmp_path: Path) -> None:
         ):
             assert (await refusal(read(stub, path=path)))[0] is code
         assert (await refusal(read(stub, task_id="t2", path="stdout")))[0] is _STATUS.NOT_FOUND
+        await check_http(master, f"/api/v1/tasks/{framework.framework_id}/t1")
+        await check_commands(master, tmp_path)
         home = tmp_path / "work" / "sandboxes" / framework.framework_id / "t1"
-        (home / "go").touch()
+        async with started("logs", "-f", "-n1", "t1", f"--master={master.address}") as logs:
+            assert await line(logs) == "5\n"
+            (home / "go").touch()
+            assert await ended(logs) == Ended(0, "", "")
         assert first + await text_of(follower) == b"1\n2\n3\n4\n5\n"
         # Its end is not acknowledged, and its sandbox exists still.
         assert await text_of(read(stub, path="stdout")) == b"1\n2\n3\n4\n5\n"
+
+
+async def check_http(master: Master, path: str) -> None:
+    """Read output and files by the HTTP API."""
+    root = f"http://{master.http_address}{path}"
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
+
+        async def get(tail: str, **headers: str) -> tuple[int, bytes, Any]:
+            async with session.get(root + tail, headers=headers) as answer:
+                return answer.status, await answer.read(), answer.headers
+
+        status, body, headers = await get("/output/stdout?tail=2")
+        assert (status, body) == (200, b"4\n5\n")
+        assert (headers["Croupier-Offset"], headers["Croupier-Size"]) == ("6", "10")
+        assert headers["Content-Type"] == "application/octet-stream"
+        assert "sandbox" in headers["Content-Security-Policy"]
+        status, body, headers = await get("/files/d/a%20b", Range="bytes=2-4")
+        assert (status, body, headers["Content-Range"]) == (206, b"234", "bytes 2-4/10")
+        status, body, headers = await get("/files/d/a%20b", Range="bytes=10-")
+        assert (status, headers["Content-Range"]) == (416, "bytes */10")
+        status, body, _ = await get("/files?path=d")
+        assert (status, json.loads(body)["items"][0]["name"]) == (200, "a b")
+        for tail, expected in (
+            ("/files/none", 404),
+            ("/files/..%2f..%2fx", 400),
+            ("/output/secret", 404),
+            ("/output/stdout?tail=1&offset=1", 400),
+            ("/output/stdout?tail=-1", 400),
+        ):
+            status, body, _ = await get(tail)
+            assert (status, "message" in json.loads(body)["error"]) == (expected, True), tail
+
+
+async def check_commands(master: Master, tmp_path: Path) -> None:
+    """Read output and files by the command line."""
+    at = f"--master={master.address}"
+    assert await croupier("logs", "t1", "-n", "2", at) == Ended(0, "4\n5\n", "")
+    assert (await croupier("files", "t1", "d", at)).out.split()[-1] == "b"
+    done = await croupier("cp", "t1:d/a b", str(tmp_path), at)
+    assert (done.code, (tmp_path / "a b").read_text()) == (0, "0123456789")
+    missing = await croupier("logs", "nosuch", at)
+    assert (missing.code, "croupier tasks lists the tasks" in missing.err) == (1, True)
+    missing = await croupier("cp", "t1:nosuch", str(tmp_path), at)
+    assert (missing.code, "croupier files t1 lists the files" in missing.err) == (1, True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a b", "work"]
+
+
+def test_a_terminal_gets_no_control_characters() -> None:
+    change = terminal_text()
+    assert change(b"a\tb\n\x1b[31m") == b"a\tb\n\\x1b[31m"
+    # A character may be split; a byte that is no UTF-8 is replaced.
+    assert change(b"\xc3") + change(b"\xa4\r\xff") == "\u00e4\\r\ufffd".encode()
 
 
 async def test_a_follower_survives_an_agent_that_returns_at_another_port(tmp_path: Path) -> None:

@@ -296,6 +296,8 @@ def check_part(part: WantedPart) -> WantedPart:
     """
     if not part.path:
         raise InvalidRequest("name a file: stdout, stderr or a path below the sandbox")
+    if (part.offset is not None) + bool(part.tail_lines) + bool(part.tail_bytes) > 1:
+        raise InvalidRequest("give only one of offset, tail and tail_bytes")
     return part
 
 

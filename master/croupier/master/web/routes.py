@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.master.web import about, actions, events, lists, objects, role_changes
+from croupier.master.web import about, actions, events, files, lists, objects, role_changes
 from croupier.master.web.table import ApiRoute
 
 ROUTES: Final[tuple[ApiRoute, ...]] = (
     *about.ROUTES,
     *lists.ROUTES,
     *objects.ROUTES,
+    *files.ROUTES,
     *actions.ROUTES,
     *role_changes.ROUTES,
     *events.ROUTES,

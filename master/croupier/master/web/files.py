@@ -1,0 +1,196 @@
+"""Output and files of tasks over the HTTP API.
+
+Rule: bytes of a task are never shown as a page: they are a download of no type, without scripts.
+If an answer cannot be completed, its connection is closed before the end of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from croupier.api.files import FileList, file_list_view
+from croupier.master.web.parameters import Parameter, flag, integer
+from croupier.master.web.table import ApiRoute, Asked
+from croupier.model.errors import CroupierError, NotFound
+from croupier.v1 import operator_pb2 as pb
+
+_HEADERS: Final = {
+    "Content-Type": "application/octet-stream",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "Content-Disposition": "attachment",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Accept-Ranges": "bytes",
+}
+_MOST: Final = 2**62
+_RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{0,18})|bytes=-(\d{1,18})", re.ASCII)
+_STREAMS: Final = ("stdout", "stderr")
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A Range header: from `first` to `last`, or the last `suffix` bytes."""
+
+    first: int | None
+    last: int | None
+    suffix: int = 0
+
+    def apply(self, request: pb.ReadTaskFileRequest) -> None:
+        """Ask for the range."""
+        if self.first is None:
+            request.tail_bytes = self.suffix
+            return
+        request.offset = self.first
+        if self.last is not None:
+            request.limit = self.last - self.first + 1
+
+
+async def _output(asked: Asked) -> web.StreamResponse:
+    stream = asked.path["stream"]
+    if stream not in _STREAMS:
+        raise NotFound(f"a task has {' and '.join(_STREAMS)}, not {stream[:80]!r}")
+    return await _send(asked, stream)
+
+
+async def _file(asked: Asked) -> web.StreamResponse:
+    return await _send(asked, asked.path["path"])
+
+
+async def _list(asked: Asked) -> FileList:
+    path = asked.path
+    request = pb.ListTaskFilesRequest(
+        framework_id=path["framework_id"],
+        task_id=path["task_id"],
+        agent_id=asked.query["agent"],
+        path=asked.query["path"],
+    )
+    return file_list_view(await asked.ask("ListTaskFiles", request))
+
+
+async def _send(asked: Asked, path: str) -> web.StreamResponse:
+    request, wanted = _request(asked, path)
+    async with aclosing(asked.calls.stream("ReadTaskFile", request)) as answers:  # type: ignore[type-var]
+        # An error before the first message is answered in JSON.
+        begin = await anext(answers)
+        response, left = _response(begin, wanted)
+        if response.status == 416:
+            return response
+        response.enable_chunked_encoding()
+        await response.prepare(asked.http)
+        if asked.http.method == "HEAD":
+            return response
+        end = begin.offset
+        try:
+            async for answer in answers:
+                if answer.offset != end:
+                    break
+                data = answer.data if left is None else answer.data[:left]
+                end += len(data)
+                left = None if left is None else left - len(data)
+                await response.write(data)
+                if left == 0:
+                    await response.write_eof()
+                    return response
+            else:
+                await response.write_eof()
+                return response
+        except CroupierError:
+            # The reader learns why when it asks again.
+            pass
+        except ConnectionError:
+            return response
+    if asked.http.transport is not None:
+        asked.http.transport.close()
+    return response
+
+
+def _request(asked: Asked, path: str) -> tuple[pb.ReadTaskFileRequest, _Range | None]:
+    query = asked.query
+    request = pb.ReadTaskFileRequest(
+        framework_id=asked.path["framework_id"],
+        task_id=asked.path["task_id"],
+        agent_id=query["agent"],
+        path=path,
+        tail_lines=query["tail"],
+        tail_bytes=query["tail_bytes"],
+        follow=query["follow"],
+    )
+    for name in ("offset", "limit"):
+        if query[name] >= 0:
+            setattr(request, name, query[name])
+    wanted = _range(asked.http.headers.get("Range", ""))
+    named = ("offset", "limit", "tail", "tail_bytes", "follow")
+    if wanted is None or any(name in asked.http.query for name in named):
+        return request, None
+    wanted.apply(request)
+    return request, wanted
+
+
+def _range(header: str) -> _Range | None:
+    """Return the range of a header; None for one that HTTP lets a server ignore."""
+    found = _RANGE.fullmatch(header.strip())
+    if found is None:
+        return None
+    first, last, suffix = found.groups()
+    if suffix is not None:
+        return _Range(None, None, int(suffix))
+    wanted = _Range(int(first), int(last) if last else None)
+    return None if wanted.last is not None and wanted.last < int(first) else wanted
+
+
+def _response(begin: Any, wanted: _Range | None) -> tuple[web.StreamResponse, int | None]:
+    """Return the answer without its body, and how many bytes it has; None: all that there are."""
+    offset, size = begin.offset, begin.size
+    headers = {**_HEADERS, "Croupier-Offset": str(offset), "Croupier-Size": str(size)}
+    if wanted is None:
+        return web.StreamResponse(headers=headers), None
+    last = size - 1 if wanted.last is None else min(size - 1, wanted.last)
+    if offset > last:
+        headers["Content-Range"] = f"bytes */{size}"
+        return web.StreamResponse(status=416, headers=headers), 0
+    headers["Content-Range"] = f"bytes {offset}-{last}/{size}"
+    return web.StreamResponse(status=206, headers=headers), last - offset + 1
+
+
+_AGENT: Final = Parameter("agent", "the agent of a task that the master has forgotten")
+_PART: Final = (
+    integer("offset", "the offset of the first byte in all that was written", 0, _MOST, -1),
+    integer("limit", "the most bytes", 0, _MOST, -1),
+    integer("tail", "the last lines", 0, 1_000_000, 0),
+    integer("tail_bytes", "the last bytes", 0, _MOST, 0),
+    flag("follow", "go on until the task has ended"),
+    _AGENT,
+)
+_TASK: Final = "/tasks/{framework_id}/{task_id}"
+ROUTES: Final = (
+    ApiRoute(
+        f"{_TASK}/output/{{stream}}",
+        _output,
+        "Return the output of a task, stdout or stderr, or one range of it.",
+        None,
+        _PART,
+        content_type="application/octet-stream",
+    ),
+    ApiRoute(
+        f"{_TASK}/files",
+        _list,
+        "List a directory of a task's sandbox.",
+        FileList,
+        (Parameter("path", "a directory below the sandbox; empty: the sandbox itself"), _AGENT),
+    ),
+    ApiRoute(
+        f"{_TASK}/files/{{path:.+}}",
+        _file,
+        "Return a file of a task's sandbox, or one range of it.",
+        None,
+        _PART,
+        content_type="application/octet-stream",
+    ),
+)
