@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference, or check that they are current.
+"""Write the generated pages and pictures of docs, or check that they are current.
 
 python -m docs.site.reference            write the pages
 python -m docs.site.reference --check    exit 1 if a committed page is stale
@@ -25,10 +25,10 @@ def main() -> int:
             continue
         stale = True
         if check:
-            print(f"stale: docs/reference/{name}; run: make reference")
+            print(f"stale: docs/{name}; run: make reference")
         else:
             path.write_text(text)
-            print(f"wrote docs/reference/{name}")
+            print(f"wrote docs/{name}")
     return int(check and stale)
 
 

@@ -1,4 +1,4 @@
-"""The generated pages: their names and texts."""
+"""The generated pages and pictures: their names and contents."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from typing import Final
 
 from cyclopts import App
 
+from docs.site.pictures.scenes import pictures
 from docs.site.reference import commands, grpc_calls, http_calls, log_events, sdk_names
 from docs.site.reference.markdown import paragraph, table
 
 REPO: Final = Path(__file__).resolve().parents[3]
-FOLDER: Final = REPO / "docs" / "reference"
+FOLDER: Final = REPO / "docs"
 
 
 def generated() -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each generated page."""
+    """Yield the name, below docs, and content of each generated file."""
     for name, app in programs().items():
         title = f"Flags of {name}" if name != "croupier" else "Commands and flags of croupier"
-        yield f"{name}.md", _page(title, commands.program(app))
-    yield "log-events.md", _page("Log events", _log_events())
-    yield "http.md", _page("HTTP calls", _http())
-    yield "grpc.md", _page("gRPC calls", _grpc())
-    yield "sdk.md", _page("Names of the SDK", _sdk())
+        yield f"reference/{name}.md", _page(title, commands.program(app))
+    yield "reference/log-events.md", _page("Log events", _log_events())
+    yield "reference/http.md", _page("HTTP calls", _http())
+    yield "reference/grpc.md", _page("gRPC calls", _grpc())
+    yield "reference/sdk.md", _page("Names of the SDK", _sdk())
+    for name, picture in pictures():
+        yield f"pictures/{name}", picture
 
 
 def programs() -> dict[str, App]:

@@ -1,0 +1,1 @@
+"""Pictures of the documentation: the simulator runs a scene, and its curves become an SVG file."""
