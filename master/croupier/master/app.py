@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from croupier.master.core.state import State
 from croupier.master.driver import Driver
 from croupier.master.gauges import collectors
 from croupier.master.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
@@ -23,6 +24,7 @@ from croupier.master.services.operator import OperatorService
 from croupier.master.services.task_files import TaskFiles
 from croupier.master.session_limits import SessionLimits
 from croupier.master.terms import Terms, resign
+from croupier.master.tracing.tracing import TRACING, make_tracing
 from croupier.model.clock import Clock
 from croupier.net.address import Address
 from croupier.net.server_tls import check_master, server_credentials
@@ -116,6 +118,7 @@ class Master:
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
         self.leadership = leadership = Leadership(self._ha_backend.election, known_at)
+        await self._trace(known_at)
         framework = FrameworkService(leadership, security.guards)
         add_FrameworkServiceServicer_to_server(framework, server)
         agent = AgentService(leadership, self._clock, security.guards)
@@ -207,6 +210,24 @@ class Master:
         check = readers.check if config.requires_auth else clients_only(self._trust_domain)
         return {Requirement.READ_METRICS: metrics_guard(config.metrics_token_file, check)}
 
+    async def _trace(self, known_at: Address) -> None:
+        """Begin to send traces of tasks, if there is a collector for them.
+
+        Raises:
+            InvalidRequest: if OpenTelemetry cannot be used.
+        """
+        flags = self._config.tracing
+        if not flags.otel_endpoint:
+            return
+
+        def state() -> State | None:
+            term = self.leadership.current
+            return None if term is None else term.driver.state
+
+        make = partial(make_tracing, flags.otel_endpoint, flags.otel_ratio, str(known_at), state)
+        self._metrics.tracing = tracing = await asyncio.to_thread(make)
+        self._registry.register(FamilyCollector(TRACING, lambda: tracing))
+
     def _trust_domain(self) -> str:
         return "" if self._tls is None else self._tls.current.trust_domain
 
@@ -269,6 +290,8 @@ class Master:
             await self._ha_backend.close()
         if self._security is not None:
             await asyncio.to_thread(self._security.close)
+        if self._metrics.tracing is not None:
+            await asyncio.to_thread(self._metrics.tracing.queue.stop)
 
 
 async def run_master(config: MasterConfig, stop: asyncio.Event) -> None:

@@ -18,6 +18,7 @@ from croupier.master.rate_limits import RateLimits
 from croupier.master.sealing.box import KeyBox
 from croupier.master.sealing.flags import SealingFlags
 from croupier.master.series.flags import SeriesFlags
+from croupier.master.tracing.flags import TracingFlags
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address
@@ -196,6 +197,8 @@ class MasterConfig:
     the token in --metrics-token-file. Default: on with --auth or --metrics-token-file, else off."""
 
     series: SeriesFlags = SeriesFlags()  # noqa: RUF009 - frozen
+
+    tracing: TracingFlags = TracingFlags()  # noqa: RUF009 - frozen
 
     metrics_token_file: Path | None = None
     """File, readable by the master's user only, with a token on its first line that may read

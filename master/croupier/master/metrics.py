@@ -17,6 +17,7 @@ from croupier.master.core import facts
 from croupier.master.fact_throttle import FactThrottle
 from croupier.master.log import log_fact
 from croupier.master.task_times import TaskTimes
+from croupier.master.tracing.tracing import Tracing
 from croupier.model.ids import FrameworkId, TaskId
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -153,6 +154,8 @@ class Metrics:
         self._wait = seconds("allocation_wait", "Time from a change to its allocation.")
         self._batch = seconds("batch", "Time to decide a batch of events.")
         self._writes = seconds("registry_write", "Time to make records durable.")
+        # Traces of tasks, if there is a collector for them.
+        self.tracing: Tracing | None = None
         self._task_times = TaskTimes()
         registry.register(self._task_times)
 
@@ -174,12 +177,16 @@ class Metrics:
     def term_ended(self, why: str) -> None:
         """Count a term of this process that ended; `why` has few values."""
         self._task_times.clear()
+        if self.tracing is not None:
+            self.tracing.spans.clear()
         self._term_ends.labels(why).inc()
 
     def happened(self, fact: facts.Fact) -> None:
         """Count and log a fact."""
         if self._throttle.is_due(fact):
             log_fact(fact)
+        if self.tracing is not None:
+            self.tracing.happened(fact)
         entry = self._entries.get(type(fact))
         if entry is not None:
             self._child(entry.name, entry.label_values(fact)).inc()
@@ -198,6 +205,8 @@ class Metrics:
     def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None:
         """Note that the terminal status of a task was acknowledged."""
         self._task_times.forgotten(framework_id, task_id, time.monotonic())
+        if self.tracing is not None:
+            self.tracing.forgotten(framework_id, task_id)
 
     def _child(self, name: str, values: tuple[object, ...]) -> Counter:
         """Return the counter for these values of its labels, which are few."""

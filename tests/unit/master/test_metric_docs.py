@@ -17,6 +17,7 @@ from croupier.master.metrics import FACT_COUNTERS, Metrics
 from croupier.master.security import SECURITY
 from croupier.master.series.frameworks import FRAMEWORKS
 from croupier.master.series.roles import ROLES
+from croupier.master.tracing.tracing import TRACING
 from croupier.process.metric_families import Family
 from croupier.process.process_metrics import PROCESS
 from croupier.process.tls.metrics import TLS
@@ -30,6 +31,7 @@ FAMILIES: list[Family[Any]] = [
     *ROLES,
     *FRAMEWORKS,
     *PROCESS,
+    *TRACING,
     *EVENT_LOG,
     *ETCD,
     *SECURITY,

@@ -1,0 +1,1 @@
+"""Traces of the lives of tasks, for OpenTelemetry. Without `--otel-endpoint` nothing is loaded."""
