@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from croupier.master.core import facts
 from croupier.model.ids import FrameworkId, TaskId
-from croupier.model.task import TaskState
+from croupier.model.task import TERMINAL, TaskState
 
 # More tasks than these are not measured: about 30 MB.
 MAX_TASKS = 200_000
@@ -24,13 +24,14 @@ BOUNDS: Final = (
     *(60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0),
 )
 # The step that a task is in after it came into a state.
+_ENDED: Final = "acknowledging"
 _STEPS: Final = {
     TaskState.QUEUED: "queued",
     TaskState.STAGING: "starting",
     TaskState.RUNNING: "running",
+    **dict.fromkeys(TERMINAL, _ENDED),
 }
-_ENDED: Final = "acknowledging"
-STEPS: Final = (*_STEPS.values(), _ENDED)
+STEPS: Final = ("queued", "starting", "running", _ENDED)
 _FOLLOWS: Final = {"queued": "starting", "starting": "running", "running": _ENDED}
 NAME: Final = "task_step_seconds"
 TEXT: Final = (
@@ -50,17 +51,17 @@ class TaskTimes(Collector):
 
     def happened(self, fact: facts.Fact, now: float) -> None:
         """Note a fact at `now`, in seconds on any steady clock."""
-        match fact:
-            case facts.TaskMoved(framework_id=framework_id, task_id=task_id, state=state):
-                step = _STEPS.get(state, _ENDED if state.is_terminal else "")
-                if step:
-                    self._enter(framework_id, task_id, step, now)
-            case facts.FrameworkLeft(why="removed"):
-                self._count -= len(self._tasks.pop(fact.framework_id, ()))
+        if type(fact) is facts.TaskMoved:
+            step = _STEPS.get(fact.state)
+            if step is not None:
+                self._enter(fact.framework_id, fact.task_id, step, now)
+        elif type(fact) is facts.FrameworkLeft and fact.why == "removed":
+            self._count -= len(self._tasks.pop(fact.framework_id, ()))
 
     def forgotten(self, framework_id: FrameworkId, task_id: TaskId, now: float) -> None:
         """Note that the end of a task was acknowledged."""
-        known = self._tasks.get(framework_id, {}).pop(task_id, None)
+        tasks = self._tasks.get(framework_id)
+        known = None if tasks is None else tasks.pop(task_id, None)
         if known is not None:
             self._count -= 1
             self._measure(known, _ENDED, now)
