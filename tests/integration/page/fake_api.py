@@ -30,6 +30,11 @@ HEADERS = {
 }
 OUTPUT_BYTES = 2**30
 TOKEN = "crp_1_secret"
+AFFECTED = {
+    "tasks": 12,
+    "frameworks": [{"framework_id": "f-1", "name": "web-1", "tasks": 12}],
+    "named": [{"task_id": f"t-{number}"} for number in range(12)],
+}
 LINE = (
     "\x1b[32mok\x1b[0m <script>window.hacked=1</script> \x00\x07 \u202e"
     + HOSTILE.replace("\n", "")
@@ -145,7 +150,7 @@ class FakeApi:
             agent = next(each for each in cluster.agents if each["agent_id"] == parts[1])
             if not body["dry_run"]:
                 agent["deactivated"] = parts[2] != "reactivate"
-            return self._json({"agent": agent, "dry_run": body["dry_run"]})
+            return self._json({"agent": agent, "affected": AFFECTED, "dry_run": body["dry_run"]})
         if parts[0] == "roles":
             before = next(
                 each for each in cluster.roles if each["role"] == body["changes"][0]["role"]
@@ -153,7 +158,9 @@ class FakeApi:
             after = {**before, "weight": body["changes"][0].get("weight", 1), "entitlement": 0.2}
             moved = {"role": before["role"], "before": before, "after": after}
             return self._json({"roles": [moved], "others": 2, "dry_run": body["dry_run"]})
-        return self._json({"dry_run": body["dry_run"], "tasks": 4})
+        if parts[0] == "tasks":
+            return self._json({"dry_run": body["dry_run"], "task": cluster.tasks[0]})
+        return self._json({"dry_run": body["dry_run"], "affected": AFFECTED})
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         # An id may hold an encoded slash.
@@ -165,15 +172,16 @@ class FakeApi:
             case ["tasks", _, _, "output", name]:
                 return await self._output(request, name)
             case ["tasks", _, _, "files", *_]:
-                folder = {"name": "logs", "is_directory": True, "size": 0, "modified_ms": 0}
-                file = {"name": "result<b>.bin", "is_directory": False, "size": 5e9}
-                return self._json({"items": [folder, file]})
+                folder = {"name": "logs", "kind": "directory", "size": 0, "modified_ms": 0}
+                file = {"name": "result<b>.bin", "kind": "file", "size": 5e9, "modified_ms": 1}
+                return self._json({"items": [folder, file], "cut": False})
             case ["whoami"]:
                 name = "alice" if self.needs_token else ""
                 return self._json({"principal": name, "may": self.permissions})
             case ["master"]:
                 told = {"is_leader": True, "epoch": cluster.epoch, "version": "0.1.0"}
-                return self._json({"master_id": "m1", "leader_address": "10.0.0.1:5050", **told})
+                told |= {"master_id": "m1", "leader_address": "10.0.0.1:5050"}
+                return self._json({**told, "total": cluster.overview()["total"]})
             case ["events"]:
                 return self._json({"items": cluster.events})
             case ["overview" | "heatmap" | "history" as name]:
@@ -231,22 +239,18 @@ class FakeApi:
 
     async def _output(self, request: web.Request, name: str) -> web.StreamResponse:
         """Answer as for an output of a gigabyte; `stderr` is empty."""
-        if name == "stderr":
-            return self._json({"error": {"code": "range", "message": "empty"}}, 416)
+        size = 0 if name == "stderr" else OUTPUT_BYTES
+        part = min(size, int(request.query["tail_bytes"]))
+        assert part <= 2**20, "the page must not ask for all of it"
+        told = {"Croupier-Offset": str(size - part), "Croupier-Size": str(size)}
+        answer = web.StreamResponse(headers={**HEADERS, **told})
+        await answer.prepare(request)
+        self.output_sent += part
+        await answer.write((LINE * (part // len(LINE) + 1))[-part:] if part else b"")
         if "follow" in request.query:
-            answer = web.StreamResponse(headers=HEADERS)
-            await answer.prepare(request)
             await answer.write(b"a line that follows\n")
             queue: asyncio.Queue[str | None] = asyncio.Queue()
             self.watchers.append(queue)
             while await queue.get() is not None:
                 pass
-            return answer
-        asked = request.headers.get("Range", "")
-        size = int(asked.removeprefix("bytes=-")) if asked.startswith("bytes=-") else 0
-        assert 0 < size <= 2**20, "the page must not ask for all of it"
-        body = (LINE * (size // len(LINE) + 1))[-size:]
-        self.output_sent += size
-        first = OUTPUT_BYTES - size
-        told = {"Content-Range": f"bytes {first}-{OUTPUT_BYTES - 1}/{OUTPUT_BYTES}"}
-        return web.Response(body=body, status=206, headers={**HEADERS, **told})
+        return answer

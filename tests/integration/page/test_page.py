@@ -167,7 +167,7 @@ def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> Non
     accept = page.get_by_role("dialog").get_by_role("button", name="Drain")
     assert accept.is_disabled()
     page.get_by_role("button", name="Show what it does").click()
-    visitor.sees("killed, each with its grace")
+    visitor.sees("12 tasks end, each with its grace: 12 of web-1")
     page.keyboard.press("Escape")
     assert visitor.focused() == "Drain"
     asked = {"dry_run": True, "grace": "30s"}

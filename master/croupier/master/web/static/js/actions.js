@@ -10,13 +10,21 @@ import { count, many } from "./text.js";
 /** @param {(Node | string)[]} lines */
 const list = (lines) => [h("ul", { class: "what" }, lines.map((line) => h("li", null, line)))];
 
-// The master's own words about a dry run come first.
-const told = (answer) => (Array.isArray(answer?.effects) ? answer.effects.map(String) : []);
+/** What happens to tasks, as a dry run tells. @param {any} affected @param {string} verb */
+function tasksThat(affected, verb) {
+  if (!affected?.tasks) return ["no task is affected"];
+  const of = affected.frameworks.map((each) => `${count(each.tasks)} of ${each.name || each.framework_id}`);
+  const named = affected.named.slice(0, NAMED).map((each) => each.task_id);
+  const rest = affected.tasks - named.length;
+  return [`${many(affected.tasks, "task")} ${verb}: ${of.join(", ")}`, h("span", { class: "faint" }, `${named.join(", ")}${rest > 0 ? ` and ${count(rest)} more` : ""}`)];
+}
+
+const NAMED = 8;
 
 const AGENT_ACTIONS = {
   drain: {
     verb: "Drain", isGrave: true, needs: (agent) => !agent.drain,
-    words: (agent) => [`${many(agent.tasks, "task")} on it are killed, each with its grace`, "it gets no offers until it is reactivated"],
+    words: (_, affected) => [...tasksThat(affected, "end, each with its grace"), "it gets no offers until it is reactivated"],
     done: "is draining",
   },
   deactivate: {
@@ -31,7 +39,7 @@ const AGENT_ACTIONS = {
   },
   gone: {
     verb: "Declare gone", isGrave: true, needs: (agent) => agent.state !== "gone",
-    words: (agent) => [`${many(agent.tasks, "task")} on it are lost for their frameworks`, "it can never return under this id"],
+    words: (_, affected) => [...tasksThat(affected, "are lost for their frameworks"), "it can never return under this id"],
     done: "is gone",
   },
 };
@@ -52,7 +60,7 @@ export function agentActions(agent, done) {
       ask({
         title: `${action.verb} agent ${name}?`, verb: action.verb, isGrave: action.isGrave, fields: grace ? [grace] : [],
         dry: () => send(true),
-        effect: (answer) => list(told(answer).length ? told(answer) : action.words(answer.agent ?? answer.before ?? agent)),
+        effect: (answer) => list(action.words(answer.agent, answer.affected)),
         act: () => send(false),
         done: () => { toast(`Agent ${name} ${action.done}.`); done(); },
       });
@@ -75,8 +83,8 @@ export function killButton(task, done) {
       title: `Kill task ${task.task_id}?`, verb: "Kill", isGrave: true, fields: [grace],
       dry: () => send(true),
       effect: (answer) => {
-        const now = answer.task ?? task;
-        return list(told(answer).length ? told(answer) : [`the task is ${now.state}${now.agent_id ? ` on agent ${now.agent_id}` : ""}; its processes end`, "its framework is told, and may start it again"]);
+        const now = answer.task;
+        return list([`the task is ${now.state}${now.agent_id ? ` on agent ${now.agent_id}` : ""}; its processes end`, "its framework is told, and may start it again"]);
       },
       act: () => send(false),
       done: () => { toast(`Task ${task.task_id} is being killed.`); done(); },
@@ -95,14 +103,12 @@ export function teardownButton(framework, done) {
   return button("Tear down", () => ask({
     title: `Tear down framework ${framework.name || framework.framework_id}?`, verb: "Tear down", isGrave: true,
     dry: () => send(true),
-    effect: (answer) => list(told(answer).length ? told(answer)
-      : [`${many(answer.tasks ?? framework.tasks, "task")} of it are killed`, `${count(framework.offers ?? 0)} offers are taken back`, "its id is never used again: it cannot return"]),
+    effect: (answer) => list([...tasksThat(answer.affected, "end"), `${many(framework.offers, "offer")} come back`, "its id is never used again: it cannot return"]),
     act: () => send(false),
     done: () => { toast(`Framework ${framework.name || framework.framework_id} is torn down.`); done(); },
   }), { class: "danger quiet" });
 }
 
-/** @param {string} text such as `cpus:8;mem:16GB` */
 const settingsHint = "such as cpus:8;mem:16GB; empty: none";
 
 /**

@@ -110,6 +110,11 @@ export class Live {
     } catch {
       return;
     }
+    if (message.type === "reset" && data?.last_id) this.lastId = data.last_id;
+    if (message.type === "end") {
+      const error = data?.error ?? {};
+      throw new ApiError(503, error.code ?? "", error.message ?? "The master ended the stream.", error.leader_http ?? "");
+    }
     this.listener.message(message.type, data);
   }
 

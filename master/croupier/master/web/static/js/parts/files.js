@@ -24,14 +24,14 @@ export class Files {
   async #open(folder) {
     try {
       const found = await get(this.parts, { path: folder });
-      const items = found.items ?? found.files ?? [];
+      const items = found.items;
       const above = folder.split("/").slice(0, -1).join("/");
       replace(this.crumbs, `/${folder} `, folder ? button("Up", () => this.#open(above), { class: "quiet small" }) : null);
-      replace(this.note);
+      replace(this.note, found.cut ? "The folder has more files than are listed." : "");
       replace(this.place, items.length ? smallTable("Files of the sandbox", [
         { name: "Name", cell: (item) => this.#name(folder, item) },
-        { name: "Size", cell: (item) => (isFolder(item) ? "" : size(item.size ?? item.bytes ?? 0)), class: "number" },
-        { name: "Changed", cell: (item) => clock(item.modified_ms ?? item.time_ms ?? 0) },
+        { name: "Size", cell: (item) => (isFolder(item) ? "" : size(item.size)), class: "number" },
+        { name: "Changed", cell: (item) => clock(item.modified_ms) },
       ], items) : h("p", { class: "empty" }, "The folder is empty."));
     } catch (error) {
       replace(this.note, error.message);
@@ -41,8 +41,9 @@ export class Files {
   #name(folder, item) {
     const path = folder ? `${folder}/${item.name}` : item.name;
     if (isFolder(item)) return button(`${item.name}/`, () => this.#open(path), { class: "plain" });
+    if (item.kind !== "file") return `${item.name} (${item.kind})`;
     return button(item.name, () => download([...this.parts, ...path.split("/")], {}, item.name, this.note), { class: "plain", "aria-label": `Download ${item.name}` });
   }
 }
 
-const isFolder = (/** @type {any} */ item) => item.is_directory || item.is_folder || item.kind === "directory" || item.type === "directory";
+const isFolder = (/** @type {any} */ item) => item.kind === "directory";

@@ -48,6 +48,7 @@ export class Output {
     this.stop();
     this.kept = "";
     this.offset = 0;
+    this.begun = false;
     replace(this.text);
     const reading = (this.reading = new AbortController());
     this.#read(reading.signal).catch((error) => {
@@ -61,56 +62,47 @@ export class Output {
     else this.stop();
   }
 
-  /** @param {AbortSignal} signal */
+  /** Read the tail, and what follows it. @param {AbortSignal} signal */
   async #read(signal) {
+    let place = { tail_bytes: TAIL_BYTES };
     replace(this.note, "");
-    await this.#tail(signal);
-    while (this.follows && !signal.aborted) {
+    for (;;) {
       try {
-        await this.#following(signal);
+        await this.#part(place, signal);
+        return;
       } catch (error) {
-        if (signal.aborted || (error instanceof ApiError && error.status === 404)) throw error;
-        replace(this.note, "The output is not reachable; trying again.");
+        const isFinal = error instanceof ApiError && [400, 401, 403, 404].includes(error.status);
+        if (signal.aborted || isFinal || !this.follows) throw error;
+        replace(this.note, `${error.message} Trying again.`);
       }
       await new Promise((resolve) => setTimeout(resolve, WAIT_MS));
+      if (signal.aborted) return;
+      if (this.begun) place = { offset: this.offset };
     }
   }
 
-  async #tail(signal) {
-    const options = { headers: headers({ Range: `bytes=-${TAIL_BYTES}` }), cache: "no-store" };
-    let response;
-    try {
-      response = await send(path([...this.parts, this.stream]), /** @type {RequestInit} */ (options), signal);
-    } catch (error) {
-      // An empty file has no range.
-      if (error instanceof ApiError && error.status === 416) return;
-      throw error;
-    }
-    const range = /bytes (\d+)-(\d+)\/(\d+)/.exec(response.headers.get("Content-Range") ?? "");
-    this.offset = range ? Number(range[1]) : 0;
-    await this.#take(response, TAIL_BYTES);
-    if (range && Number(range[1]) > 0) replace(this.note, `the last ${size(TAIL_BYTES)} of ${size(Number(range[3]))}`);
-  }
-
-  async #following(signal) {
-    const url = path([...this.parts, this.stream], { offset: this.offset, follow: 1 });
+  /** Read from a place on, to the end of the task if it follows. */
+  async #part(place, signal) {
+    const url = path([...this.parts, this.stream], { ...place, follow: this.follows ? "true" : "" });
     const response = await send(url, { headers: headers(), cache: "no-store" }, signal, 0);
-    await this.#take(response, Infinity);
+    this.begun = true;
+    this.offset = Number(response.headers.get("Croupier-Offset") ?? 0);
+    const whole = Number(response.headers.get("Croupier-Size") ?? 0);
+    replace(this.note, this.offset && !this.kept ? `the last ${size(whole - this.offset)} of ${size(whole)}` : "");
+    await this.#take(response);
+    if (!this.kept) replace(this.note, this.follows ? "It ended without output here." : "There is no output here.");
   }
 
-  /** Append the body, at most `most` bytes of it. */
-  async #take(response, most) {
+  /** Append the body as it comes. */
+  async #take(response) {
     const decoder = new TextDecoder();
     const reader = response.body.getReader();
-    let taken = 0;
     try {
       for (;;) {
         const { done, value } = await reader.read();
         if (done) break;
-        taken += value.length;
         this.offset += value.length;
         this.#append(decoder.decode(value, { stream: true }));
-        if (taken >= most) break;
       }
       this.#append(decoder.decode());
     } finally {

@@ -8,7 +8,7 @@ import { List } from "../parts/list.js";
 import { agentState } from "../parts/states.js";
 import { smallTable } from "../parts/table.js";
 import { taskColumns } from "../parts/task_columns.js";
-import { amount, count, many, span } from "../text.js";
+import { amount, clock, count, many, span } from "../text.js";
 
 /** @returns {import("../types.js").View} */
 export function agents() {
@@ -55,6 +55,7 @@ function about(agent, again) {
       facts([
         ["Id", h("span", { class: "id" }, agent.agent_id)],
         ["State", agentState(agent)],
+        ["Connected since", clock(agent.connected_since_ms)],
         ["Tasks", count(agent.tasks)],
         ["Address", agent.http_address],
         ["Isolation", agent.isolation.join(", ") || "none"],

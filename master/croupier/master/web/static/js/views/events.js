@@ -33,7 +33,7 @@ function view({ title, empty, isShown = () => true }) {
       if (isPaused) return;
       if (recent().length < 2) {
         const found = await get(["events"], { limit: MOST }, signal);
-        setEvents(found.items ?? found.events ?? []);
+        setEvents(found.items);
       }
       draw();
     },

@@ -10,7 +10,7 @@ import { frameworkState } from "../parts/states.js";
 import { smallTable } from "../parts/table.js";
 import { taskColumns } from "../parts/task_columns.js";
 import { why } from "../parts/why.js";
-import { amount, count, percent, span } from "../text.js";
+import { amount, clock, count, percent, span } from "../text.js";
 
 /** @returns {import("../types.js").View} */
 export function frameworks() {
@@ -34,7 +34,7 @@ export function frameworks() {
     title: "Frameworks", search: list.search,
     root: section("Frameworks", shareLegend(), list.root),
     load: async (signal) => {
-      total ??= (await get(["overview"], {}, signal)).total;
+      total ??= (await get(["master"], {}, signal)).total;
       await list.load(signal);
     },
   };
@@ -81,6 +81,7 @@ function about(found, again) {
     facts([
       ["Id", h("span", { class: "id" }, found.framework_id)],
       ["State", frameworkState(found)],
+      ["Connected since", clock(found.connected_since_ms)],
       ["Roles", found.roles.map((role, index) => [index ? ", " : "", roleLink(role)]).flat()],
       ["Suppressed roles", found.suppressed_roles.join(", ")],
       ["Share", [`${percent(found.share)}, entitled to ${percent(found.entitlement)}`, shareBar(found, latest()?.total)]],

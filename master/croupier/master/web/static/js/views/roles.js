@@ -36,7 +36,7 @@ export function roles() {
     load: async (signal) => {
       reload = () => list.again();
       const history = get(["history"], {}, signal).then((found) => chart.update(shareSeries(found)));
-      total ??= (await get(["overview"], {}, signal)).total;
+      total ??= (await get(["master"], {}, signal)).total;
       await Promise.all([list.load(signal), history]);
     },
     stop: () => chart.stop(),

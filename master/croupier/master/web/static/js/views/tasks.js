@@ -55,6 +55,7 @@ function about(task, again) {
       ["Name", task.name],
       ["State", [taskState(task), " ", ending(task)]],
       ["Since", task.time_ms ? `${clock(task.time_ms)} (${span((Date.now() - task.time_ms) / 1000)})` : ""],
+      ["Life", life(task)],
       ["Message", task.message],
       ["Framework", frameworkLink(task.framework_id)],
       ["Role", roleLink(task.role)],
@@ -65,6 +66,15 @@ function about(task, again) {
       ["Secrets", (task.secrets ?? []).join(", ")],
       ["Labels", (task.labels ?? []).map((label) => `${label.key}=${label.value}`).join(", ")],
     ]), use(task)));
+}
+
+/** The steps of its life so far, each with the time since the one before. */
+function life(task) {
+  const steps = [["submitted", task.submitted_ms], ["placed", task.placed_ms], ["started", task.started_ms], ["ended", task.ended_ms]].filter(([, ms]) => ms);
+  return steps.map(([name, ms], index) => {
+    const before = index ? steps[index - 1][1] : null;
+    return before === null ? `${name} ${clock(ms)}` : `, ${name} ${span(Math.max(0, ms - before) / 1000)} later`;
+  }).join("");
 }
 
 function use(task) {
