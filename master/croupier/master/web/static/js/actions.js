@@ -10,13 +10,13 @@ import { count, many } from "./text.js";
 /** @param {(Node | string)[]} lines */
 const list = (lines) => [h("ul", { class: "what" }, lines.map((line) => h("li", null, line)))];
 
-/** What happens to tasks, as a dry run tells. @param {any} affected @param {string} verb */
+/** What happens to tasks, as a dry run tells. @param {any} affected @param {[string, string]} verb of one, and of several */
 function tasksThat(affected, verb) {
   if (!affected?.tasks) return ["no task is affected"];
   const of = affected.frameworks.map((each) => `${count(each.tasks)} of ${each.name || each.framework_id}`);
   const named = affected.named.slice(0, NAMED).map((each) => each.task_id);
   const rest = affected.tasks - named.length;
-  return [`${many(affected.tasks, "task")} ${verb}: ${of.join(", ")}`, h("span", { class: "faint" }, `${named.join(", ")}${rest > 0 ? ` and ${count(rest)} more` : ""}`)];
+  return [`${many(affected.tasks, "task")} ${affected.tasks === 1 ? verb[0] : verb[1]}: ${of.join(", ")}`, h("span", { class: "faint" }, `${named.join(", ")}${rest > 0 ? ` and ${count(rest)} more` : ""}`)];
 }
 
 const NAMED = 8;
@@ -24,7 +24,7 @@ const NAMED = 8;
 const AGENT_ACTIONS = {
   drain: {
     verb: "Drain", isGrave: true, needs: (agent) => !agent.drain,
-    words: (_, affected) => [...tasksThat(affected, "end, each with its grace"), "it gets no offers until it is reactivated"],
+    words: (_, affected) => [...tasksThat(affected, ["ends with its grace", "end, each with its grace"]), "it gets no offers until it is reactivated"],
     done: "is draining",
   },
   deactivate: {
@@ -39,7 +39,7 @@ const AGENT_ACTIONS = {
   },
   gone: {
     verb: "Declare gone", isGrave: true, needs: (agent) => agent.state !== "gone",
-    words: (_, affected) => [...tasksThat(affected, "are lost for their frameworks"), "it can never return under this id"],
+    words: (_, affected) => [...tasksThat(affected, ["is lost for its framework", "are lost for their frameworks"]), "it can never return under this id"],
     done: "is gone",
   },
 };
@@ -103,7 +103,7 @@ export function teardownButton(framework, done) {
   return button("Tear down", () => ask({
     title: `Tear down framework ${framework.name || framework.framework_id}?`, verb: "Tear down", isGrave: true,
     dry: () => send(true),
-    effect: (answer) => list([...tasksThat(answer.affected, "end"), `${many(framework.offers, "offer")} come back`, "its id is never used again: it cannot return"]),
+    effect: (answer) => list([...tasksThat(answer.affected, ["ends", "end"]), `${many(framework.offers, "offer")} come back`, "its id is never used again: it cannot return"]),
     act: () => send(false),
     done: () => { toast(`Framework ${framework.name || framework.framework_id} is torn down.`); done(); },
   }), { class: "danger quiet" });

@@ -14,7 +14,7 @@ import { amount, clock, count, many, span } from "../text.js";
 export function agents() {
   const list = new List({
     what: "agents", label: "Agents", key: (agent) => agent.agent_id, empty: "No agents are registered.",
-    filters: [{ name: "state", label: "any state", options: ["connected", "disconnected", "draining", "drained", "deactivated", "unhealthy", "absent"] }],
+    filters: [{ name: "state", label: "any state", options: ["connected", "suspect", "disconnected", "unreachable", "draining", "drained", "deactivated", "unhealthy"] }],
     columns: [
       { name: "Agent", cell: (agent) => agentLink(agent.agent_id) },
       { name: "Host", cell: (agent) => agent.hostname },

@@ -35,9 +35,9 @@ export function roles() {
     root: h("div", null, section("Shares in the last hour", chart.root), section("Roles", shareLegend(), list.root)),
     load: async (signal) => {
       reload = () => list.again();
-      const history = get(["history"], {}, signal).then((found) => chart.update(shareSeries(found)));
       total ??= (await get(["master"], {}, signal)).total;
-      await Promise.all([list.load(signal), history]);
+      await list.load(signal);
+      await chart.update(shareSeries(await get(["history"], {}, signal)));
     },
     stop: () => chart.stop(),
   };

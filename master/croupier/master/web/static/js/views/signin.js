@@ -19,7 +19,7 @@ export function signInView(message, done) {
     }
   };
   const form = h("form", { onsubmit: submit, class: "sign-in" },
-    h("p", null, "This master asks who you are. Paste your token: an administrator makes one with ", h("code", null, "croupier token create"), "."),
+    h("p", null, "This master asks who you are. Paste your token, which ", h("code", null, "croupier page --show-token"), " prints."),
     h("label", { for: "token" }, "Token"), input,
     h("p", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Sign in")), told,
     h("p", { class: "faint" }, "The token is kept in this tab only, until you close it or sign out. It is never part of an address."));
