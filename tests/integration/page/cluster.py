@@ -233,16 +233,20 @@ class Cluster:
 
     def heatmap(self) -> View:
         loads = [int(self.load(number) * 1000) for number in range(self.size)]
+        states = ["connected", "disconnected", "draining", "deactivated"]
+        words = [
+            "draining"
+            if agent["drain"]
+            else "deactivated"
+            if agent["deactivated"]
+            else agent["state"]
+            for agent in self.agents
+        ]
         return {
-            "agents": [agent["agent_id"] for agent in self.agents],
-            "state": [
-                "draining"
-                if agent["drain"]
-                else "deactivated"
-                if agent["deactivated"]
-                else agent["state"]
-                for agent in self.agents
-            ],
+            "prefix": "agent-",
+            "agents": [agent["agent_id"].removeprefix("agent-") for agent in self.agents],
+            "states": states,
+            "state": [states.index(word) for word in words],
             "used": {"cpus": loads, "mem": [load * 8 // 10 for load in loads]},
         }
 

@@ -70,7 +70,8 @@ def real_cluster(directory: Path, agents: int = 3) -> Iterator[RealCluster]:
         text = _ready(process, log)
         master = re.search(r"master +(\S+:\d+)", text)
         url = re.search(r"(https?://[^/\s]+)", text)
-        assert master and url, text
+        assert master, text
+        assert url, text
         yield RealCluster(process, master[1], url[1])
     finally:
         process.send_signal(signal.SIGINT)

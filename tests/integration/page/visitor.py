@@ -91,9 +91,10 @@ class Visitor:
         )
         return str(self.page.evaluate(script)).strip()
 
-    def barriers(self) -> list[str]:
-        """Return the serious and critical faults that axe finds in the view."""
-        found = Axe().run(self.page, options={"resultTypes": ["violations"]})
+    def barriers(self, *rules: str) -> list[str]:
+        """Return the serious and critical faults that axe finds in the view, by all its rules."""
+        only = {"runOnly": list(rules)} if rules else {}
+        found = Axe().run(self.page, options={"resultTypes": ["violations"], **only})
         return [
             f"{self.page.url}: {each['id']}: {each['nodes'][0]['html'][:300]}"
             for each in found.response["violations"]

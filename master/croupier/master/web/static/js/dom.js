@@ -57,7 +57,7 @@ function attributeText(name, value) {
  */
 export function fill(element, children) {
   for (const child of children) {
-    if (child === null || child === undefined || child === false) continue;
+    if (child === null || child === undefined || child === false || child === "") continue;
     element.append(child instanceof Node ? child : visible(child));
   }
 }

@@ -5,18 +5,38 @@ import { clock } from "../text.js";
 
 const GRAVE = /failed|lost|gone|unreachable|error|preempt|unhealthy|lapsed|expired/;
 
+/** The objects that an event is about, by the word in its text that names them. */
+function objects(event) {
+  const { task_id: task, framework_id: framework, agent_id: agent, role } = event;
+  return [
+    [task && framework ? task : "", () => taskLink(framework, task)],
+    [framework, () => frameworkLink(framework)],
+    [agent, () => agentLink(agent)],
+    [role, () => roleLink(role)],
+  ].filter(([word]) => word);
+}
+
+/** Return the text with links at the words that name objects, and the links of the others. */
+function linked(text, found) {
+  if (!found.length) return [text];
+  const [[word, make], ...rest] = found;
+  const at = text.split(/(\s+)/).findIndex((part) => part.replace(/[.,:;]$/, "") === word);
+  if (at < 0) return linked(text, rest);
+  const parts = text.split(/(\s+)/);
+  const before = parts.slice(0, at).join("");
+  const after = parts[at].slice(word.length) + parts.slice(at + 1).join("");
+  return [...linked(before, rest), make(), ...linked(after, rest)];
+}
+
 /** @param {import("../types.js").ClusterEvent} event */
 export function eventRow(event) {
-  const about = [
-    event.task_id && event.framework_id && taskLink(event.framework_id, event.task_id),
-    event.framework_id && !event.task_id && frameworkLink(event.framework_id),
-    event.agent_id && agentLink(event.agent_id),
-    event.role && !event.framework_id && roleLink(event.role),
-  ].filter(Boolean);
+  const found = objects(event);
+  const said = linked(event.text, found);
+  const about = said.length > 1 ? [] : found.slice(0, 2).map(([, make]) => make());
   return h("li", { class: GRAVE.test(event.kind) ? "grave" : null, "data-id": event.id },
     h("time", { datetime: new Date(event.time_ms || 0).toISOString() }, clock(event.time_ms)),
     h("span", { class: "kind" }, event.kind),
-    h("span", { class: "said" }, event.text, about.length ? h("span", { class: "about" }, about.map((each) => [" ", each]).flat()) : null));
+    h("span", { class: "said" }, said, about.length ? h("span", { class: "about" }, about.map((each) => [" ", each]).flat()) : null));
 }
 
 /** A bounded list of events. */

@@ -10,7 +10,11 @@ const LEAST_CELL = 4;
 const HEIGHT = 330;
 const MOST_LOAD = "most used resource";
 
-/** @typedef {{ agents: string[], state: string[], used: Record<string, number[]>, hostnames?: string[] }} Columns */
+/**
+ * As `GET /api/v1/heatmap` gives it, and decoded.
+ * @typedef {{ prefix: string, agents: string[], states: string[], state: number[], used: Record<string, number[]> }} Packed
+ * @typedef {{ agents: string[], state: string[], used: Record<string, number[]> }} Columns
+ */
 
 export class Heatmap {
   constructor() {
@@ -43,9 +47,14 @@ export class Heatmap {
     this.forget();
   }
 
-  /** @param {Columns} columns */
-  update(columns) {
-    this.columns = columns;
+  /** @param {Packed} packed */
+  update(packed) {
+    /** @type {Columns} */
+    const columns = (this.columns = {
+      agents: packed.agents.map((rest) => packed.prefix + rest),
+      state: packed.state.map((place) => packed.states[place]),
+      used: packed.used,
+    });
     const names = [MOST_LOAD, ...Object.keys(columns.used)];
     const chosen = this.choice.value;
     if (names.join() !== this.names) replace(this.choice, names.map((name) => h("option", { value: name, selected: name === chosen }, name)));

@@ -45,7 +45,17 @@ export class Table {
   #draw(row, item) {
     const focused = row.contains(document.activeElement) ? [...row.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
     // A narrow window shows a row as a card, with the name of each column.
-    replace(row, this.columns.map((column) => h("td", { class: column.class, "data-name": column.name }, column.cell(item))));
+    replace(row, this.columns.map((column) => this.#cell(column, item)));
+    this.#refocus(row, focused);
+  }
+
+  /** An empty cell has no value, so that a card leaves it out. */
+  #cell(column, item) {
+    const value = h("div", null, column.cell(item));
+    return h("td", { class: column.class, "data-name": column.name }, value.hasChildNodes() ? value : null);
+  }
+
+  #refocus(row, focused) {
     if (focused >= 0) /** @type {HTMLElement} */ (row.querySelectorAll("a, button")[focused])?.focus();
   }
 }

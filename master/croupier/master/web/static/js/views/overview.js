@@ -53,7 +53,8 @@ export function overview() {
     overview: draw,
     changed: (event) => {
       events.add([event]);
-      return true;
+      // Totals come by themselves.
+      return performance.now() - mappedAt > MAP_EVERY_MS;
     },
     stop: () => { map.stop(); chart.stop(); },
   };
