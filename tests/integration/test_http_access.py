@@ -43,6 +43,7 @@ API_PATHS = (
     "/api/v1/frameworks/{framework_id}/why",
     "/api/v1/master",
     "/api/v1/offers",
+    "/api/v1/openapi.json",
     "/api/v1/roles",
     "/api/v1/roles/{role}",
     "/api/v1/tasks",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from croupier.api.affected import Affected
 from croupier.api.agents import Agent
 from croupier.api.frameworks import Framework
 from croupier.api.tasks import Task
+from croupier.api.times import Duration
 
 RolePart = Literal["weight", "resource_weights", "guarantee", "limit", "preemption"]
 
@@ -30,7 +31,7 @@ class DrainRequest(AgentRequest, total=False):
         grace: the longest time between SIGTERM and SIGKILL, such as `30s`; absent: each task's own.
     """
 
-    grace: str
+    grace: Duration
 
 
 class KillRequest(DrainRequest, total=False):
@@ -77,7 +78,7 @@ class RoleChange(_OfRole, total=False):
 
 
 class _Changes(TypedDict):
-    changes: list[RoleChange]
+    changes: Annotated[list[RoleChange], {"minItems": 1, "maxItems": 100}]
 
 
 class RolesRequest(_Changes, total=False):

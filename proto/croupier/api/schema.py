@@ -8,7 +8,17 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 Schema = dict[str, Any]
 
@@ -41,11 +51,13 @@ class Schemas:
         """
         if is_typeddict(hint):
             return self._object(hint)
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            return {**self.of(arguments[0]), **arguments[1]}
         if hint in _PLAIN:
             return {"type": _PLAIN[hint]}
         if hint is Any:
             return {}
-        origin, arguments = get_origin(hint), get_args(hint)
         if origin is list:
             return {"type": "array", "items": self.of(arguments[0])}
         if origin is dict:
@@ -71,7 +83,7 @@ class Schemas:
         described = _descriptions(kind)
         properties = {
             key: self.of(hint) | ({"description": described[key]} if key in described else {})
-            for key, hint in get_type_hints(kind).items()
+            for key, hint in get_type_hints(kind, include_extras=True).items()
         }
         del schema["x-module"]
         schema |= {

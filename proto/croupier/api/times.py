@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+_NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+# A span of time in a request; a bare number is seconds. The second part is of its JSON schema.
+Duration = Annotated[
+    str,
+    {
+        "pattern": rf"^({_NUMBER}|({_NUMBER}(ms|s|m|h|d)){{1,9}})$",
+        "maxLength": 40,
+        "examples": ["30s", "10m", "1h30m"],
+    },
+]
 
 
 def seconds(wire: Any, field: str) -> float | None:

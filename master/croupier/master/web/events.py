@@ -19,7 +19,13 @@ from croupier.master.journal.lines import KINDS
 from croupier.master.services.stream import WRITE_TIMEOUT_S
 from croupier.master.web.answers import API_HEADERS, encoded
 from croupier.master.web.errors import error_answer
-from croupier.master.web.parameters import Parameter, integer, read_duration, words
+from croupier.master.web.parameters import (
+    DURATION_SCHEMA,
+    Parameter,
+    integer,
+    read_duration,
+    words,
+)
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.errors import CroupierError
 from croupier.process.http.sse import comment, event
@@ -66,7 +72,7 @@ _SINCE: Final = Parameter(
     "an event's id, to continue after it, or a duration: only events of this last time",
     {
         "type": "string",
-        "pattern": r"^([0-9]{1,20}-[0-9]{1,20}|([0-9]{1,6}(ms|s|m|h|d))+)$",
+        "pattern": rf"^[0-9]{{1,20}}-[0-9]{{1,20}}$|{DURATION_SCHEMA['pattern']}",
         "maxLength": 41,
         "examples": ["3-1042", "10m"],
     },

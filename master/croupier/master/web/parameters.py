@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from multidict import MultiMapping
 
+from croupier.api.schema import Schemas
+from croupier.api.times import Duration
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.suggestions import unknown_word
@@ -61,18 +63,8 @@ def flag(name: str, description: str) -> Parameter:
     return Parameter(name, description, {"enum": list(words)}, read, False)
 
 
-def duration(name: str, description: str) -> Parameter:
-    """Return a parameter that is a duration, such as `10m`; its value is milliseconds, or None."""
-    return Parameter(name, description, DURATION_SCHEMA, lambda text: read_duration(text), None)
-
-
-DURATION_SCHEMA: Final = {
-    "type": "string",
-    "pattern": r"^([0-9]{1,6}(ms|s|m|h|d))+$",
-    "maxLength": 40,
-    "examples": ["30s", "10m", "1h30m"],
-}
-# About 300 years.
+DURATION_SCHEMA: Final = Schemas().of(Duration)
+# About 300 years: longer ones are equal to it.
 _MAX_MS: Final = 10**13
 
 
@@ -82,10 +74,14 @@ def read_duration(text: str) -> int:
     Raises:
         InvalidRequest: if it is not one.
     """
-    milli = round(parse_duration(text) * 1000)
-    if milli > _MAX_MS:
-        raise InvalidRequest(f"{text[:80]!r} is too long")
-    return milli
+    if len(text) > DURATION_SCHEMA["maxLength"]:
+        raise InvalidRequest(f"{text[:80]!r} is no duration: it is too long")
+    return min(round(parse_duration(text) * 1000), _MAX_MS)
+
+
+def duration(name: str, description: str) -> Parameter:
+    """Return a parameter that is a duration, such as `10m`; its value is milliseconds, or None."""
+    return Parameter(name, description, DURATION_SCHEMA, read_duration, None)
 
 
 def words(name: str, description: str, known: Mapping[str, Any]) -> Parameter:

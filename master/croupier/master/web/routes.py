@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.master.web import about, actions, events, files, lists, objects, role_changes
+from croupier.master.web import about, actions, events, files, lists, objects, openapi, role_changes
 from croupier.master.web.table import ApiRoute
 
 ROUTES: Final[tuple[ApiRoute, ...]] = (
@@ -15,4 +15,5 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     *actions.ROUTES,
     *role_changes.ROUTES,
     *events.ROUTES,
+    *openapi.ROUTES,
 )
