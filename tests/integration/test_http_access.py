@@ -38,6 +38,7 @@ PAGE_ROUTES = {"/": PUBLIC, "/web/{path}": PUBLIC}
 API_PATHS = (
     "/api/v1/agents",
     "/api/v1/agents/{agent_id}",
+    "/api/v1/events",
     "/api/v1/frameworks",
     "/api/v1/frameworks/{framework_id}",
     "/api/v1/frameworks/{framework_id}/why",
@@ -48,6 +49,7 @@ API_PATHS = (
     "/api/v1/roles/{role}",
     "/api/v1/tasks",
     "/api/v1/tasks/{framework_id}/{task_id}",
+    "/api/v1/watch",
     "/api/v1/whoami",
 )
 API_ACTIONS = (
