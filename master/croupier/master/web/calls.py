@@ -17,14 +17,14 @@ from typing import Any, Final, cast
 import grpc
 from aiohttp import web
 
-from croupier.master.caller import Call, Caller, begin_call
+from croupier.master.caller import Call, Caller, CredentialKind, begin_call
 from croupier.master.metrics_readers import as_presented
 from croupier.master.rate_limits import Usage
 from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.requirements import REQUIREMENTS
 from croupier.master.services.stream import Context
 from croupier.model.access import Permissions
-from croupier.model.errors import CroupierError
+from croupier.model.errors import CroupierError, PermissionDenied
 from croupier.process.http.credentials import credential_of
 from croupier.v1 import access_pb2, operator_pb2
 
@@ -152,6 +152,8 @@ class HttpGate:
                 call, host, lambda: as_presented(credential_of(request))
             )
             usage = await self._checks.admit(call)
+            if call.caller.kind is CredentialKind.JOIN:
+                raise PermissionDenied("a join token is for joining only")
         except CroupierError as error:
             self._checks.ended(call, None, status_of(error).name)
             raise

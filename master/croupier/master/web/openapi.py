@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from croupier.api.errors import ErrorAnswer
 from croupier.api.schema import Schema, Schemas
