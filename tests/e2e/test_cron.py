@@ -164,11 +164,11 @@ async def test_another_file_of_the_same_name_is_refused(tmp_path: Path) -> None:
     for path in names:
         path.parent.mkdir()
         path.write_text(FILE.replace("OUT", os.devnull))
-    async with started("cron", str(names[0]), XDG_STATE_HOME=home, CROUPIER_MASTER=master):
-        state = tmp_path / "state/croupier/cron/survivor.db"
-        await eventually(
-            lambda: state.exists() and state.with_name(state.name + "-wal").exists(), 30
-        )
+    first = started("cron", str(names[0]), XDG_STATE_HOME=home, CROUPIER_MASTER=master)
+    async with first as process:
+        # It prints its first tick once it has claimed the name.
+        assert process.stderr is not None
+        assert await asyncio.wait_for(process.stderr.readline(), 30)
     result = await croupier("cron", str(names[1]), XDG_STATE_HOME=home, CROUPIER_MASTER=master)
     assert result.code == 1
     assert f"the name survivor is that of {names[0]}" in result.err

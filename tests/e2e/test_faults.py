@@ -265,9 +265,9 @@ async def test_prometheus_accepts_the_metrics(tmp_path: Path) -> None:
         assert 'croupier_role_dominant_share{role="S"}' in page
         assert "croupier_messages_dropped_total" in page
         assert "croupier_agent_registered 1.0" in agent
-        for text in (page, agent):
-            ids = (steady.framework_id, view.agent.agent_id)
-            assert not any(known and known in text for known in ids)
+        assert f'croupier_framework_tasks{{framework="{steady.framework_id}"' in page
+        assert str(steady.framework_id) not in agent
+        assert not any(view.agent.agent_id in text for text in (page, agent))
 
 
 def test_states_are_those_of_the_wire() -> None:

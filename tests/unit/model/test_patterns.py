@@ -87,9 +87,10 @@ def test_a_catastrophic_pattern_takes_linear_time(pattern: str) -> None:
 def seconds(pattern: Pattern, text: str) -> float:
     best = float("inf")
     for _ in range(3):
-        began = time.perf_counter()
+        # Of this thread only: other programs run meanwhile.
+        began = time.thread_time()
         pattern.matches(text)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.thread_time() - began)
     return best
 
 
