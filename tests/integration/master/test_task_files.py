@@ -218,3 +218,23 @@ async def leaving_agent(work: Path, master: Master) -> AsyncIterator[Agent]:
         await serving
     finally:
         await agent.stop()
+
+
+async def test_croupier_run_prints_all_from_an_agent_that_returns_at_another_port(
+    tmp_path: Path,
+) -> None:
+    go = tmp_path / "go"
+    shell = f"echo one; while ! test -e {go}; do sleep 0.05; done; echo two"
+    async with running_master() as master:
+        try:
+            async with started(
+                "run", f"--master={master.address}", "--mem=32MB", "--shell", "--", shell
+            ) as run:
+                async with leaving_agent(tmp_path / "work", master):
+                    assert await line(run) == "one\n"
+                async with leaving_agent(tmp_path / "work", master):
+                    go.touch()
+                    done = await ended(run)
+            assert (done.code, done.out) == (0, "two\n"), done
+        finally:
+            await clean_up(tmp_path / "work")
