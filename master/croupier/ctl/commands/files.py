@@ -89,7 +89,10 @@ def files(
 @app.command
 def cp(
     source: Annotated[str, Parameter(help="TASK:PATH, a file below the task's sandbox.")],
-    local: Annotated[str, Parameter(help="File or directory here; - is standard output.")],
+    local: Annotated[
+        str,
+        Parameter(help="File or directory here; - is standard output.", allow_leading_hyphen=True),
+    ],
     /,
     *,
     framework: str = "",
