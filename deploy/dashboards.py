@@ -43,7 +43,7 @@ class Panel:
     text: str
     queries: dict[str, str]
     unit: str = "short"
-    kind: Literal["timeseries", "stat", "table", "bargauge"] = "timeseries"
+    kind: Literal["timeseries", "stat", "table"] = "timeseries"
     width: int = 12
     is_stacked: bool = False
     top: float | None = None
@@ -601,6 +601,7 @@ def panel_json(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
         "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height},
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "options": _options(panel),
+        "transformations": [{"id": "merge", "options": {}}] if panel.kind == "table" else [],
         "targets": targets,
     }
 

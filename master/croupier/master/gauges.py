@@ -53,12 +53,13 @@ def _frameworks(state: State) -> dict[str, float]:
 
 
 def _tasks(state: State) -> dict[str, float]:
+    # There may be 100,000: neither properties nor names are looked up for each.
     tally = Tally(
-        task.state.name
+        task.status.state
         for framework in state.frameworks.values()
         for task in framework.tasks.values()
     )
-    return {each.name: tally[each.name] for each in TaskState}
+    return {each.name: tally[each] for each in TaskState}
 
 
 def _resources(state: State) -> dict[tuple[str, ...], float]:

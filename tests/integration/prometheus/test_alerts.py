@@ -6,15 +6,17 @@ The tests run in `promtool`. One row is one fault: the series, and the labels of
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.harness.promql import RULES, rules
-from tests.harness.promtool import check_rules, run_rule_tests
+from tests.harness.promtool import check_config, check_rules, run_rule_tests
 
 DAY = 86400
 # Each runs from 0 for three hours, with one value each minute.
@@ -269,6 +271,18 @@ def without_annotations(name: str) -> dict[str, Any]:
 
 def test_the_files_are_sound() -> None:
     check_rules(*sorted(RULES.glob("*.yml")))
+
+
+@pytest.mark.parametrize("page", ["monitoring.md", "security.md"])
+def test_the_scrape_configurations_of_the_docs_are_sound(page: str, tmp_path: Path) -> None:
+    text = (RULES.parents[1] / "docs" / page).read_text()
+    found = [
+        each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "scrape_" in each
+    ]
+    assert found
+    for content in found:
+        (tmp_path / "prometheus.yml").write_text(content)
+        check_config(tmp_path / "prometheus.yml")
 
 
 def test_every_alert_has_a_fault() -> None:
