@@ -23,6 +23,7 @@ from croupier.master.journal.journal import Journal
 from croupier.master.journal.watch import Readers
 from croupier.master.lineage import Lineage, Names, next_record, refusal
 from croupier.master.link_keys import LinkKeys
+from croupier.master.overview.history import History
 from croupier.master.recovery import Recovery
 from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
@@ -63,6 +64,7 @@ class Term:
         recorder: keeps the event log, if there is one.
         journal: what happened in this term, for people.
         readers: those that watch the journal.
+        history: samples of the last hour.
         recovery: the agents that have not re-registered yet.
         began_s: how long it took to begin, in seconds.
         clock: decides when credentials expire.
@@ -77,6 +79,7 @@ class Term:
     recorder: FileRecorder | None
     journal: Journal
     readers: Readers
+    history: History
     recovery: Recovery
     heartbeat_s: float
     began_s: float
@@ -97,6 +100,7 @@ class Term:
             asyncio.create_task(self.sessions.beat(self.heartbeat_s), name="heartbeats"),
             asyncio.create_task(self._watch_store(), name="store"),
             asyncio.create_task(self.sessions.watch_expiry(self.clock), name="credentials"),
+            asyncio.create_task(self.history.record(self.driver.read), name="history"),
             recovering,
         }
         try:
@@ -215,6 +219,7 @@ async def begin_term(
         recorder,
         journal,
         Readers(),
+        History(clock),
         recovery,
         config.heartbeat,
         began_s,

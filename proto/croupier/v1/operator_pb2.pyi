@@ -1752,3 +1752,339 @@ class TaskFile(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskFile: _TypeAlias = TaskFile  # noqa: Y015
+
+@_typing.final
+class GetOverviewRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOverviewRequest: _TypeAlias = GetOverviewRequest  # noqa: Y015
+
+@_typing.final
+class GetOverviewResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AgentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class FrameworksEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TasksEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MASTER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    OFFERED_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    FRAMEWORKS_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    AGENTS_MISSING_FIELD_NUMBER: _builtins.int
+    MASTERS_FIELD_NUMBER: _builtins.int
+    master_id: _builtins.str
+    epoch: _builtins.int
+    offers: _builtins.int
+    agents_missing: _builtins.int
+    """As in GetMaster."""
+    @_builtins.property
+    def total(self) -> _resources_pb2.Resources:
+        """Scalars of all known agents, also of those that have not returned to this master yet."""
+
+    @_builtins.property
+    def used(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def offered(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def agents(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Numbers by state. An agent that is connected and withheld has the state draining, drained,
+        deactivated or unhealthy.
+        """
+
+    @_builtins.property
+    def frameworks(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def tasks(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Tasks that have not ended, or whose end is not acknowledged yet."""
+
+    @_builtins.property
+    def masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___MasterView]:
+        """Masters that the leader knows: itself."""
+
+    def __init__(
+        self,
+        *,
+        master_id: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        total: _resources_pb2.Resources | None = ...,
+        used: _resources_pb2.Resources | None = ...,
+        offered: _resources_pb2.Resources | None = ...,
+        agents: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        frameworks: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        tasks: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        offers: _builtins.int = ...,
+        agents_missing: _builtins.int = ...,
+        masters: _abc.Iterable[Global___MasterView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "agents_missing", b"agents_missing", "epoch", b"epoch", "frameworks", b"frameworks", "master_id", b"master_id", "masters", b"masters", "offered", b"offered", "offers", b"offers", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOverviewResponse: _TypeAlias = GetOverviewResponse  # noqa: Y015
+
+@_typing.final
+class MasterView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MASTER_ID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
+    master_id: _builtins.str
+    address: _builtins.str
+    """HOST:PORT of its gRPC."""
+    leader: _builtins.bool
+    http_address: _builtins.str
+    """As in GetMaster."""
+    def __init__(
+        self,
+        *,
+        master_id: _builtins.str = ...,
+        address: _builtins.str = ...,
+        leader: _builtins.bool = ...,
+        http_address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "http_address", b"http_address", "leader", b"leader", "master_id", b"master_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MasterView: _TypeAlias = MasterView  # noqa: Y015
+
+@_typing.final
+class GetHeatmapRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHeatmapRequest: _TypeAlias = GetHeatmapRequest  # noqa: Y015
+
+@_typing.final
+class GetHeatmapResponse(_message.Message):
+    """Columns with a value for each agent, in the order of their ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    prefix: _builtins.str
+    """What all ids begin with."""
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The rest of each id."""
+
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of states, as in GetOverview."""
+
+    @_builtins.property
+    def state(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The state of each agent, by its place in `states`."""
+
+    @_builtins.property
+    def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeatmapColumn]: ...
+    def __init__(
+        self,
+        *,
+        prefix: _builtins.str = ...,
+        agents: _abc.Iterable[_builtins.str] | None = ...,
+        states: _abc.Iterable[_builtins.str] | None = ...,
+        state: _abc.Iterable[_builtins.int] | None = ...,
+        used: _abc.Iterable[Global___HeatmapColumn] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "prefix", b"prefix", "state", b"state", "states", b"states", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHeatmapResponse: _TypeAlias = GetHeatmapResponse  # noqa: Y015
+
+@_typing.final
+class HeatmapColumn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    PER_MILLE_FIELD_NUMBER: _builtins.int
+    resource: _builtins.str
+    @_builtins.property
+    def per_mille(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """What tasks use of each agent's total, in thousandths; 0 if it has none."""
+
+    def __init__(
+        self,
+        *,
+        resource: _builtins.str = ...,
+        per_mille: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["per_mille", b"per_mille", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeatmapColumn: _TypeAlias = HeatmapColumn  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class GetHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMES_MS_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def times_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Times of the samples, by the master's present wall clock."""
+
+    @_builtins.property
+    def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryLine]:
+        """The used part of each resource of the cluster."""
+
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryLine]:
+        """Dominant shares of the largest roles at the top of the tree, largest first."""
+
+    @_builtins.property
+    def others(self) -> Global___HistoryLine:
+        """The sum of the shares of the other roles."""
+
+    def __init__(
+        self,
+        *,
+        times_ms: _abc.Iterable[_builtins.int] | None = ...,
+        used: _abc.Iterable[Global___HistoryLine] | None = ...,
+        shares: _abc.Iterable[Global___HistoryLine] | None = ...,
+        others: Global___HistoryLine | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["others", b"others"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["others", b"others", "shares", b"shares", "times_ms", b"times_ms", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
+
+@_typing.final
+class HistoryLine(_message.Message):
+    """A value for each sample, in thousandths."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PER_MILLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def per_mille(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        per_mille: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "per_mille", b"per_mille"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryLine: _TypeAlias = HistoryLine  # noqa: Y015

@@ -128,6 +128,21 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.WatchEventsResponse.FromString,
                 _registered_method=True)
+        self.GetOverview = channel.unary_unary(
+                '/croupier.v1.OperatorService/GetOverview',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.GetOverviewRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.GetOverviewResponse.FromString,
+                _registered_method=True)
+        self.GetHeatmap = channel.unary_unary(
+                '/croupier.v1.OperatorService/GetHeatmap',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.GetHeatmapRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.GetHeatmapResponse.FromString,
+                _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/croupier.v1.OperatorService/GetHistory',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
 
 
 class OperatorServiceServicer(object):
@@ -262,6 +277,28 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOverview(self, request, context):
+        """Return the totals of the cluster, so far as the caller may view them. The answer may be a
+        second old, or some seconds in a large cluster. So may those of the next two calls.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHeatmap(self, request, context):
+        """Return the state and the load of every agent, in columns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """Return what was used in the last hour, at most since the master began to lead.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -354,6 +391,21 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.WatchEvents,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.WatchEventsResponse.SerializeToString,
+            ),
+            'GetOverview': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOverview,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.GetOverviewRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.GetOverviewResponse.SerializeToString,
+            ),
+            'GetHeatmap': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHeatmap,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.GetHeatmapRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.GetHeatmapResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.GetHistoryRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.GetHistoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -846,6 +898,87 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/WatchEvents',
             croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.WatchEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOverview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/GetOverview',
+            croupier_dot_v1_dot_operator__pb2.GetOverviewRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.GetOverviewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHeatmap(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/GetHeatmap',
+            croupier_dot_v1_dot_operator__pb2.GetHeatmapRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.GetHeatmapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/GetHistory',
+            croupier_dot_v1_dot_operator__pb2.GetHistoryRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.GetHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

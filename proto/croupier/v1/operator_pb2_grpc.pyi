@@ -59,6 +59,14 @@ class OperatorServiceStub:
     """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
     the events of its term in memory. The stream ends with the term.
     """
+    GetOverview: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetOverviewRequest, _operator_pb2.GetOverviewResponse]
+    """Return the totals of the cluster, so far as the caller may view them. The answer may be a
+    second old, or some seconds in a large cluster. So may those of the next two calls.
+    """
+    GetHeatmap: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetHeatmapRequest, _operator_pb2.GetHeatmapResponse]
+    """Return the state and the load of every agent, in columns."""
+    GetHistory: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetHistoryRequest, _operator_pb2.GetHistoryResponse]
+    """Return what was used in the last hour, at most since the master began to lead."""
 
 class OperatorServiceServicer:
     """Each List call returns a page: in the order of ids (roles: parents before their children), with
@@ -196,5 +204,28 @@ class OperatorServiceServicer:
         """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
         the events of its term in memory. The stream ends with the term.
         """
+
+    def GetOverview(
+        self,
+        request: _operator_pb2.GetOverviewRequest,
+        context: _aio.ServicerContext[_operator_pb2.GetOverviewRequest, _abc.Awaitable[_operator_pb2.GetOverviewResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.GetOverviewResponse]:
+        """Return the totals of the cluster, so far as the caller may view them. The answer may be a
+        second old, or some seconds in a large cluster. So may those of the next two calls.
+        """
+
+    def GetHeatmap(
+        self,
+        request: _operator_pb2.GetHeatmapRequest,
+        context: _aio.ServicerContext[_operator_pb2.GetHeatmapRequest, _abc.Awaitable[_operator_pb2.GetHeatmapResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.GetHeatmapResponse]:
+        """Return the state and the load of every agent, in columns."""
+
+    def GetHistory(
+        self,
+        request: _operator_pb2.GetHistoryRequest,
+        context: _aio.ServicerContext[_operator_pb2.GetHistoryRequest, _abc.Awaitable[_operator_pb2.GetHistoryResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.GetHistoryResponse]:
+        """Return what was used in the last hour, at most since the master began to lead."""
 
 def add_OperatorServiceServicer_to_server(servicer: OperatorServiceServicer, server: _aio.Server) -> None: ...

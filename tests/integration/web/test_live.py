@@ -101,6 +101,30 @@ async def test_events_of_the_past_and_live() -> None:
                 assert (status, answer["error"]["code"]) == (400, "invalid"), wrong
 
 
+async def test_the_cluster_at_a_glance() -> None:
+    async with (
+        running_master() as master,
+        RawAgent(master.address) as first,
+        RawAgent(master.address) as second,
+        watching(master) as stream,
+    ):
+        ids = sorted([await each.register(cpus=8) for each in (first, second)])
+        while (data := (await stream.until("overview"))[2])["agents"] != {"connected": 2}:
+            pass
+        assert data["total"]["milli"]["cpus"] == data["free"]["cpus"] == 16_000
+        assert (data["epoch"], data["tasks"], data["offers"]) == (1, {}, 0)
+        _, overview = await get(master, "overview")
+        assert overview == data
+        assert overview["masters"][0]["http_address"] == f"http://{master.http_address}"
+        _, heatmap = await get(master, "heatmap")
+        assert [heatmap["prefix"] + each for each in heatmap["agents"]] == ids
+        assert [heatmap["states"][each] for each in heatmap["state"]] == ["connected"] * 2
+        assert heatmap["used"] == {"cpus": [0, 0], "mem": [0, 0]}
+        _, history = await get(master, "history")
+        assert set(history) == {"times_ms", "used", "shares", "others"}
+        assert len(history["times_ms"]) == len(history["others"]) >= 1
+
+
 async def test_a_stream_tells_that_the_leader_changed() -> None:
     election = FakeElection()
     async with elected_master(election) as master:

@@ -64,6 +64,25 @@ class Queries:
         """Thousandths of each scalar that all agents have together, absent ones included."""
         return self._tree.totals.amounts
 
+    def held(self) -> tuple[Resources, Resources]:
+        """Return what tasks use, and what is offered, in all roles. O(roles at the top)."""
+        used: Amounts = {}
+        held: Amounts = {}
+        for node in self._tree.root.children.values():
+            add_amounts(used, node.used, 1)
+            add_amounts(held, node.held, 1)
+        offered = {name: milli - used.get(name, 0) for name, milli in held.items()}
+        return Resources(used), Resources(offered)
+
+    def top_roles(self) -> list[Role]:
+        """Return the roles at the top of the tree that are in use, in the order of arrival."""
+        return [node.role for node in self._tree.root.children.values()]
+
+    def rough_role_share(self, role: Role) -> float:
+        """Return the rounded share of a role that may no longer be in use."""
+        node = self._tree.roles.get(role)
+        return 0.0 if node is None else rough_share(node.held, self._tree.totals.amounts)
+
     def free(self, agent_id: AgentId) -> Resources:
         """Return the agent's free resources."""
         return self._agents.agents[agent_id].free

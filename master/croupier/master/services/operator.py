@@ -22,6 +22,7 @@ from croupier.master.core.task_commands import OperatorKill
 from croupier.master.journal.lines import kinds_called, line_of
 from croupier.master.journal.watch import Wanted, Watch
 from croupier.master.leadership import Leadership
+from croupier.master.overview.surveys import Surveys
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.explanations import view_reasons
 from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
@@ -60,6 +61,7 @@ class OperatorService(OperatorServiceServicer):
         """Answer for the current term; `http_address` returns the URL of this master's page."""
         self._leadership, self._clock, self._version = leadership, clock, version
         self._http_address = http_address
+        self._surveys = Surveys(leadership, clock, http_address)
         self._files = files or TaskFiles(leadership, clock, ClientSecurity())
         self._pages = Pages(leadership.read, clock)
         self._wall = WallTime(clock)
@@ -226,6 +228,27 @@ class OperatorService(OperatorServiceServicer):
             lambda state: readable_tasks(state, request, state.permissions(caller))
         )
         return await links_to(tasks, keys, self._clock.wall_ms() / 1000)
+
+    @unary
+    async def GetOverview(
+        self, request: pb.GetOverviewRequest, context: Context
+    ) -> pb.GetOverviewResponse:
+        """Return the totals of the cluster."""
+        return await self._surveys.overview(_principal())
+
+    @unary
+    async def GetHeatmap(
+        self, request: pb.GetHeatmapRequest, context: Context
+    ) -> pb.GetHeatmapResponse:
+        """Return the state and the load of every agent."""
+        return await self._surveys.heatmap(_principal())
+
+    @unary
+    async def GetHistory(
+        self, request: pb.GetHistoryRequest, context: Context
+    ) -> pb.GetHistoryResponse:
+        """Return the use of resources and the shares of roles in the last hour."""
+        return await self._surveys.history(_principal())
 
     async def WatchEvents(
         self, request: pb.WatchEventsRequest, context: Context

@@ -148,6 +148,9 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
     ),
     f"{_OPERATOR}WatchEvents": _principal(),
+    f"{_OPERATOR}GetOverview": _principal(),
+    f"{_OPERATOR}GetHeatmap": _principal(),
+    f"{_OPERATOR}GetHistory": _principal(),
     # An owner needs no rule for these.
     f"{_OPERATOR}KillTask": _principal(
         is_change=True, object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"

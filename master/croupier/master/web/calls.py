@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ class Calls:
         with self._checked(method, request) as context:
             return await self._handlers[method](request, context)
 
-    async def stream(self, method: str, request: Any) -> AsyncIterator[Any]:
+    async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
         """Call a method that answers with a stream, and yield its answers; raises as `ask`."""
         with self._checked(method, request) as context:
             async with aclosing(self._handlers[method](request, context)) as answers:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from aiohttp import web
 
 from croupier.api.events import EventPage, EventsReset, event_view
+from croupier.api.overview import overview_view
 from croupier.master.journal.lines import KINDS
 from croupier.master.services.stream import WRITE_TIMEOUT_S
 from croupier.master.web.answers import API_HEADERS, encoded
@@ -33,29 +34,34 @@ from croupier.v1 import operator_pb2 as pb
 
 # The encoded events that many readers share.
 MOST_ENCODED: Final = 2_000
+# Interval between two overviews.
+OVERVIEW_S: Final = 1.0
 _ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 # An id of which no term knows what came after it.
 _UNKNOWN: Final = "0-0"
 
 
-class EncodedEvents:
-    """Events as JSON, which many readers share."""
+class EncodedViews:
+    """Messages as JSON, which many readers share."""
 
-    def __init__(self) -> None:
+    def __init__(self, view: Callable[[Any], Any], most: int) -> None:
+        """Keep the JSON of the last `most` messages that `view` was used for."""
         self._known: dict[bytes, bytes] = {}
+        self._view, self._most = view, most
 
-    def of(self, message: pb.ClusterEvent) -> bytes:
-        """Return an event as JSON."""
-        key = message.SerializeToString()
+    def of(self, message: Any) -> bytes:
+        """Return a message as JSON."""
+        key = message.SerializeToString(deterministic=True)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = encoded(event_view(message))
-            if len(self._known) > MOST_ENCODED:
+            found = self._known[key] = encoded(self._view(message))
+            if len(self._known) > self._most:
                 del self._known[next(iter(self._known))]
         return found
 
 
-_encoded: Final = EncodedEvents()
+_encoded: Final = EncodedViews(event_view, MOST_ENCODED)
+_overviews: Final = EncodedViews(overview_view, 16)
 
 
 def _since(text: str) -> str | int:
@@ -111,9 +117,15 @@ async def _watch(asked: Asked) -> web.StreamResponse:
     if resumed:
         request.ClearField("within_ms")
         request.since = resumed if _ID.fullmatch(resumed) else _UNKNOWN
-    answers = asked.calls.stream("WatchEvents", request)
-    # A refusal is an answer of its own, so the stream begins after the first batch.
-    first = await anext(answers)
+    async with aclosing(asked.calls.stream("WatchEvents", request)) as answers:
+        # A refusal is an answer of its own, so the stream begins after the first batch.
+        first = await anext(answers)
+        return await _stream(asked, first, answers)
+
+
+async def _stream(
+    asked: Asked, first: pb.WatchEventsResponse, answers: AsyncGenerator[Any, None]
+) -> web.StreamResponse:
     response = web.StreamResponse(
         headers={
             **API_HEADERS,
@@ -136,14 +148,41 @@ class _Writer:
 
     def __init__(self, asked: Asked, response: web.StreamResponse) -> None:
         self._asked, self._response = asked, response
+        self._overview: Any = None
+        self._overview_at = 0.0
 
-    async def copy(self, answers: AsyncIterator[Any]) -> None:
-        """Write batches until the stream ends, and then why."""
+    async def copy(self, answers: AsyncGenerator[Any, None]) -> None:
+        """Write batches and overviews until the stream ends, and then why."""
+        reading: asyncio.Task[Any] | None = None
         try:
-            async for answer in answers:
-                await self.write(batch_text(answer))
+            while True:
+                await self._write_overview()
+                reading = reading or asyncio.create_task(anext(answers))
+                done, _ = await asyncio.wait([reading], timeout=OVERVIEW_S)
+                if done:
+                    answer, reading = reading.result(), None
+                    await self.write(batch_text(answer))
         except CroupierError as error:
             await self.write(event("end", (error_answer(error).text or "").encode()))
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
+
+    async def _write_overview(self) -> None:
+        """Write the totals if they changed, at most every `OVERVIEW_S`.
+
+        Raises:
+            CroupierError: if the term has ended.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._overview_at:
+            return
+        self._overview_at = now + OVERVIEW_S
+        answer = await self._asked.ask("GetOverview", pb.GetOverviewRequest())
+        if answer != self._overview:
+            self._overview = answer
+            await self.write(event("overview", _overviews.of(answer)))
 
     async def write(self, text: bytes) -> None:
         """Write `text`.
@@ -177,8 +216,8 @@ ROUTES: Final = (
     ApiRoute(
         "/watch",
         _watch,
-        "Stream events as they happen, after those of the past: `cluster`, `reset`, `end`. The"
-        " header Last-Event-ID continues after an event.",
+        "Stream events as they happen, after those of the past: `cluster`, `reset`, `end`, and"
+        " `overview` when the totals change. The header Last-Event-ID continues after an event.",
         None,
         (_SINCE, _LIMIT, _KIND),
         content_type="text/event-stream",

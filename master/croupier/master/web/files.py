@@ -76,7 +76,7 @@ async def _list(asked: Asked) -> FileList:
 
 async def _send(asked: Asked, path: str) -> web.StreamResponse:
     request, wanted = _request(asked, path)
-    async with aclosing(asked.calls.stream("ReadTaskFile", request)) as answers:  # type: ignore[type-var]
+    async with aclosing(asked.calls.stream("ReadTaskFile", request)) as answers:
         # An error before the first message is answered in JSON.
         begin = await anext(answers)
         response, left = _response(begin, wanted)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.master.web import about, actions, events, files, lists, objects, openapi, role_changes
+from croupier.master.web import (
+    about,
+    actions,
+    events,
+    files,
+    lists,
+    objects,
+    openapi,
+    overview,
+    role_changes,
+)
 from croupier.master.web.table import ApiRoute
 
 ROUTES: Final[tuple[ApiRoute, ...]] = (
@@ -15,5 +25,6 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     *actions.ROUTES,
     *role_changes.ROUTES,
     *events.ROUTES,
+    *overview.ROUTES,
     *openapi.ROUTES,
 )

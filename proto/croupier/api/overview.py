@@ -1,0 +1,134 @@
+"""The cluster at a glance: totals, the map of agents, the last hour."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.api.amounts import Amount, amount_view
+from croupier.v1 import operator_pb2 as pb
+
+
+class KnownMaster(TypedDict):
+    """A master that the leader knows.
+
+    Attributes:
+        address: HOST:PORT of its gRPC.
+        http_address: the URL of its page and HTTP API.
+    """
+
+    master_id: str
+    address: str
+    leader: bool
+    http_address: str
+
+
+class Overview(TypedDict):
+    """Totals of the cluster, so far as the caller may view them.
+
+    Attributes:
+        total: scalars of all known agents, also of those that have not returned yet.
+        free: what is neither used nor offered.
+        agents: numbers by state.
+        frameworks: numbers by state.
+        tasks: numbers by state.
+        agents_missing: known agents that have not registered in this term.
+    """
+
+    master_id: str
+    epoch: int
+    total: Amount
+    used: Amount
+    offered: Amount
+    free: dict[str, int]
+    agents: dict[str, int]
+    frameworks: dict[str, int]
+    tasks: dict[str, int]
+    offers: int
+    agents_missing: int
+    masters: list[KnownMaster]
+
+
+class Heatmap(TypedDict):
+    """The state and the load of every agent, in columns in the order of ids.
+
+    Attributes:
+        prefix: what all ids begin with.
+        agents: the rest of each id.
+        states: names of states.
+        state: the state of each agent, by its place in `states`.
+        used: what tasks use of each agent's total, in thousandths, by resource.
+    """
+
+    prefix: str
+    agents: list[str]
+    states: list[str]
+    state: list[int]
+    used: dict[str, list[int]]
+
+
+class History(TypedDict):
+    """The last hour, at most since the master began to lead; values are in thousandths.
+
+    Attributes:
+        times_ms: of the samples, in milliseconds since the epoch.
+        used: the used part of each resource of the cluster.
+        shares: dominant shares of the largest roles at the top of the tree, largest first.
+        others: the sum of the shares of the other roles; None if the caller may not view it.
+    """
+
+    times_ms: list[int]
+    used: dict[str, list[int]]
+    shares: dict[str, list[int]]
+    others: list[int] | None
+
+
+def overview_view(answer: pb.GetOverviewResponse) -> Overview:
+    """Return the totals of the cluster."""
+    total, used = amount_view(answer.total), amount_view(answer.used)
+    offered = amount_view(answer.offered)
+    return {
+        "master_id": answer.master_id,
+        "epoch": answer.epoch,
+        "total": total,
+        "used": used,
+        "offered": offered,
+        "free": {
+            name: max(0, milli - used["milli"].get(name, 0) - offered["milli"].get(name, 0))
+            for name, milli in total["milli"].items()
+        },
+        "agents": dict(sorted(answer.agents.items())),
+        "frameworks": dict(sorted(answer.frameworks.items())),
+        "tasks": dict(sorted(answer.tasks.items())),
+        "offers": answer.offers,
+        "agents_missing": answer.agents_missing,
+        "masters": [
+            {
+                "master_id": each.master_id,
+                "address": each.address,
+                "leader": each.leader,
+                "http_address": each.http_address,
+            }
+            for each in answer.masters
+        ],
+    }
+
+
+def heatmap_view(answer: pb.GetHeatmapResponse) -> Heatmap:
+    """Return the map of agents."""
+    return {
+        "prefix": answer.prefix,
+        "agents": list(answer.agents),
+        "states": list(answer.states),
+        "state": list(answer.state),
+        "used": {each.resource: list(each.per_mille) for each in answer.used},
+    }
+
+
+def history_view(answer: pb.GetHistoryResponse) -> History:
+    """Return the last hour."""
+    return {
+        "times_ms": list(answer.times_ms),
+        "used": {each.name: list(each.per_mille) for each in answer.used},
+        "shares": {each.name: list(each.per_mille) for each in answer.shares},
+        "others": list(answer.others.per_mille) if answer.HasField("others") else None,
+    }

@@ -1,0 +1,178 @@
+"""The cluster at a glance: totals and maps by permission, the history, and what is shared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from croupier.api.overview import heatmap_view, history_view, overview_view
+from croupier.master.core.agent_commands import Drain, OperateAgent
+from croupier.master.core.state import State
+from croupier.master.overview.heatmap import make_heatmap
+from croupier.master.overview.history import SAMPLES, History
+from croupier.master.overview.shared import Made, Shared
+from croupier.master.overview.totals import make_totals
+from croupier.master.services.visibility import Visibility
+from croupier.model.errors import Unavailable
+from croupier.model.principal import ANONYMOUS
+from tests.harness.secured_world import SecuredWorld, caller
+from tests.harness.world import World, make_task
+
+T = TypeVar("T")
+
+
+class StillClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at, self.wall = 0.0, 10_000_000
+
+    def now(self) -> float:
+        return self.at
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+
+def reader(world: World) -> Any:
+    async def read(query: Callable[[State], T]) -> T:
+        await asyncio.sleep(0)
+        return query(world.state)
+
+    return read
+
+
+class Scene(SecuredWorld):
+    """Anna runs a task in ads/prod on a1; bob has a framework in web. Vera may view all."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "anna client/anna register role:**",
+            "bob client/bob register role:web",
+            "users client/anna run-as user:(agent)",
+            "vera client/vera view *",
+            "hugo client/hugo view agent:a1",
+            "op client/op operate-agents,view *",
+        )
+        self.secured_agent("a1")
+        anna = self.owned("anna", "ads/prod")
+        assert self.accept(anna, make_task("t1", "cpus:1;mem:1GB")).error is None
+        self.secured_agent("a2")
+        self.ask(OperateAgent(1, "a2", Drain(None), "me", caller("op")))
+        self.owned("bob", "web")
+
+
+async def test_totals_are_those_that_the_caller_may_view() -> None:
+    scene = Scene()
+
+    async def seen(name: str) -> Any:
+        return overview_view((await make_totals(reader(scene), caller(name))).answer)
+
+    everything = await seen("vera")
+    assert everything["total"]["milli"] == {"cpus": 8_000, "mem": 8_192_000}
+    assert everything["used"]["milli"] == {"cpus": 1_000, "mem": 1_024_000}
+    for name, total in everything["total"]["milli"].items():
+        parts = everything["free"][name] + everything["used"]["milli"][name]
+        assert parts + everything["offered"]["milli"].get(name, 0) == total
+    assert everything["agents"] == {"connected": 1, "drained": 1}
+    assert everything["frameworks"] == {"connected": 2}
+    assert everything["tasks"] == {"STAGING": 1}
+    assert everything["offers"] == len(scene.state.offers)
+    annas = await seen("anna")
+    assert (annas["agents"], annas["frameworks"], annas["tasks"]) == (
+        {},
+        {"connected": 1},
+        {"STAGING": 1},
+    )
+    bobs = await seen("bob")
+    assert (bobs["frameworks"], bobs["tasks"]) == ({"connected": 1}, {})
+    assert annas["total"]["milli"] == bobs["total"]["milli"] == {}
+    assert (await seen("hugo"))["agents"] == {"connected": 1}
+
+
+async def test_the_map_shows_agents_that_the_caller_may_view() -> None:
+    scene = Scene()
+
+    async def seen(name: str) -> Any:
+        return heatmap_view((await make_heatmap(reader(scene), caller(name))).answer)
+
+    everything = await seen("vera")
+    assert (everything["prefix"], everything["agents"]) == ("a", ["1", "2"])
+    assert [everything["states"][each] for each in everything["state"]] == ["connected", "drained"]
+    assert everything["used"] == {"cpus": [250, 0], "mem": [250, 0]}
+    one = await seen("hugo")
+    assert (one["prefix"], one["agents"], one["used"]["cpus"]) == ("", ["a1"], [250])
+    assert (await seen("anna"))["agents"] == []
+
+
+async def test_the_history_is_bounded_and_filtered() -> None:
+    scene, clock = Scene(), StillClock()
+    history, read = History(clock), reader(scene)
+    for _ in range(SAMPLES + 5):
+        await history.sample(read)
+        clock.at += 10.0
+    # The wall clock jumps; samples stay 10 s apart.
+    clock.wall += 3_600_000
+    everything = history_view(history.view(Visibility(scene.state, caller("vera"))))
+    times = everything["times_ms"]
+    assert (len(times), times[-1] - times[0]) == (SAMPLES, (SAMPLES - 1) * 10_000)
+    assert times[-1] == clock.wall - 10_000
+    assert everything["used"] == {"cpus": [125] * SAMPLES, "mem": [125] * SAMPLES}
+    assert set(everything["shares"]) <= {"ads", "web"}
+    assert everything["others"] == [0] * SAMPLES
+    nothing = history_view(history.view(Visibility(scene.state, caller("eve"))))
+    assert (nothing["shares"], nothing["used"], nothing["others"]) == ({}, {}, None)
+
+
+async def test_roles_beyond_the_largest_are_summed_up() -> None:
+    world, clock = World(), StillClock()
+    for number in range(40):
+        world.framework(f"r{number}")
+    for _ in range(40):
+        world.agent("cpus:1;mem:1GB")
+    history = History(clock)
+    await history.sample(reader(world))
+    view = history_view(history.view(Visibility(world.state, ANONYMOUS)))
+    # Each is offered one agent of 40.
+    assert list(view["shares"].values()) == [[25]] * 12
+    assert view["others"] == [28 * 25]
+
+
+async def test_an_answer_is_made_once_for_all_who_may_view_the_same() -> None:
+    clock, made, gate = StillClock(), [], asyncio.Event()
+
+    async def make() -> Made[int]:
+        made.append(1)
+        await gate.wait()
+        return Made(len(made), cost_s=0.1)
+
+    shared: Shared[int] = Shared(clock)
+    waiting = [asyncio.create_task(shared.get("", make)) for _ in range(20)]
+    await asyncio.sleep(0)
+    # One that leaves ends it for no other.
+    waiting[0].cancel()
+    gate.set()
+    assert [await each for each in waiting[1:]] == [1] * 19
+    # It cost 0.1 s, so it serves for 5 s.
+    clock.at = 4.9
+    assert await shared.get("", make) == 1
+    assert await shared.get("other", make) == 2
+    clock.at = 5.1
+    assert await shared.get("", make) == 3
+
+
+async def test_an_error_is_not_shared_later() -> None:
+    shared: Shared[int] = Shared(StillClock())
+
+    async def fail() -> Made[int]:
+        raise Unavailable("no")
+
+    async def make() -> Made[int]:
+        return Made(1, 0.0)
+
+    with pytest.raises(Unavailable):
+        await shared.get("", fail)
+    assert await shared.get("", make) == 1
