@@ -14,7 +14,7 @@ from tests.bench.master_killed import measure
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 # The target is 3 s on an idle machine; tests run beside others.
-OFFERING_S = 10.0
+OFFERING_S = 30.0
 
 
 async def test_every_answered_call_took_effect_once(tmp_path: Path) -> None:
