@@ -58,6 +58,7 @@ def command_line() -> App:
         """
         from croupier.master.backup.commands import back_up
 
+        configure_logging("text", "error")
         print(back_up(store, output))
 
     def restore(
@@ -83,6 +84,7 @@ def command_line() -> App:
         """
         from croupier.master.backup.commands import restore as put_back
 
+        configure_logging("text", "error")
         accepts_old = recover == "old-store"
         for line in put_back(
             store, source, accepts_old=accepts_old, replaces=replace, dry_run=dry_run

@@ -85,7 +85,8 @@ def _next_step(accepts_old: bool) -> str:
     if accepts_old:
         return (
             "start the masters; tasks that were queued in the copy end as LOST, and agents"
-            " report the tasks that they run"
+            " report the tasks that they run. If a master still says that the store is an old copy,"
+            " start it once with --recover old-store"
         )
     return (
         "start the masters; if they say that the store is an old copy, restore again with"

@@ -9,7 +9,7 @@ store begins a new generation, whose epoch is above all that agents can have see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from croupier.master.backup.copy_file import Copy
@@ -19,8 +19,9 @@ from croupier.master.lineage import Lineage, Names, next_record
 from croupier.model.errors import InvalidRequest
 from croupier.model.store_position import StorePosition
 
-# Without a witness nothing tells how many masters have led since the copy. More than so many is not
-# probable, and agents that have seen a later one are still refused.
+# A witness may be older than what agents have seen, for it may be an older copy itself. That more
+# masters than this have led since is not probable; if so, agents still contradict the store, and
+# the master's own `--recover old-store` knows what they have seen.
 UNSEEN_EPOCHS: Final = 1_000
 
 
@@ -90,8 +91,9 @@ def restored(
 
 
 def _given_up(copy: Copy, witnesses: Sequence[Witness]) -> StorePosition:
-    """Return the furthest position that agents may have seen."""
+    """Return a position beyond those that agents have probably seen."""
     head = copy.head
-    if witnesses:
-        return max((each.position for each in witnesses), key=lambda position: position.rank)
-    return StorePosition(head.generation, head.epoch + UNSEEN_EPOCHS, "", head.commit)
+    own = StorePosition(head.generation, head.epoch, head.term, head.commit)
+    known = [own, *(each.position for each in witnesses)]
+    last = max(known, key=lambda position: position.rank)
+    return replace(last, epoch=max(each.epoch for each in known) + UNSEEN_EPOCHS)
