@@ -26,11 +26,13 @@ PACKAGES = {
     "bwrap": "bubblewrap",
     "busybox": "busybox-static",
     "chromium-headless-shell": "chromium-headless-shell",
+    "fish": "fish",
     "linux.uml": "user-mode-linux",
     "mkfs.ext4": "e2fsprogs",
     "runc": "runc",
     "skopeo": "skopeo",
     "umoci": "umoci",
+    "zsh": "zsh",
 }
 # Packages with files that a program opens beside its own.
 COMPANIONS = {"chromium-headless-shell": ("chromium-common",)}

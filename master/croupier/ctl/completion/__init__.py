@@ -1,0 +1,1 @@
+"""Completion of `croupier` in bash, zsh and fish."""

@@ -1,0 +1,50 @@
+"""Ids that begin with what was typed, from the master, for completion.
+
+Rule: fast, and silent. Without a quick answer there are none. No id has a character that a shell
+gives a meaning to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Final
+
+from croupier.api.affected import is_live
+from croupier.ctl.connection import connected
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind, first_page
+from croupier.ctl.views.amounts import View
+from croupier.model.errors import CroupierError
+
+TIMEOUT_S: Final = 1.5
+MOST: Final = 100
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+:-]+")
+
+# The list, the key of its id, and what is shown beside it.
+KINDS: Final[dict[str, tuple[Kind, str, Callable[[View], str]]]] = {
+    "agents": (AGENTS, "agent_id", lambda view: str(view["hostname"])),
+    "frameworks": (FRAMEWORKS, "framework_id", lambda view: str(view["name"])),
+    "tasks": (TASKS, "task_id", lambda view: f"{view['state']} {view['name']}"),
+    "roles": (ROLES, "role", lambda _: ""),
+}
+
+
+def id_lines(target: Target, kind: str, prefix: str) -> list[str]:
+    """Return the ids of a kind that begin with `prefix`, each with a tab and a description."""
+    try:
+        return asyncio.run(_asked(target, kind, prefix))
+    except (CroupierError, TimeoutError, OSError):
+        return []
+
+
+async def _asked(target: Target, kind: str, prefix: str) -> list[str]:
+    listed, key, describe = KINDS[kind]
+    async with asyncio.timeout(TIMEOUT_S), connected(target) as master:
+        found = await first_page(master, listed, MOST, text=prefix)
+    return [
+        f"{each[key]}\t{re.sub(r'[^A-Za-z0-9._ -]', '', describe(each))}".rstrip()
+        for each in sorted(found, key=lambda each: "state" in each and not is_live(each))
+        if each[key].startswith(prefix) and _PLAIN.fullmatch(each[key])
+    ]
