@@ -132,7 +132,7 @@ class Cluster:
             "state": "disconnected" if number == 4 else "connected",
             "suppressed": number == 6,
             "hostname": "submit.example.org" + self.suffix,
-            "webui_url": "javascript:window.hacked=1",
+            "webui_url": "javascript:window.hacked=1" if self.suffix else "http://submit:4040",
             "failover_timeout_s": 600.0,
             "labels": [{"key": "team", "value": "blue" + self.suffix}],
             "demands": [

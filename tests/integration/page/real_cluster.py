@@ -1,4 +1,4 @@
-"""A real cluster on this machine: `croupier local`, without authentication."""
+"""A real cluster on this machine: `croupier local`, with TLS and authentication."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.harness.command import environment
 
 CROUPIER = (sys.executable, "-m", "croupier.ctl")
-START_S = 40.0
+START_S = 90.0
 
 
 @dataclass
@@ -26,18 +26,22 @@ class RealCluster:
     Attributes:
         master: HOST:PORT of the gRPC of the master.
         url: of its page.
+        token: signs in to the page.
+        env: of commands; their home holds the credentials.
     """
 
     process: subprocess.Popen[bytes]
     master: str
     url: str
+    token: str
+    env: dict[str, str]
 
     @contextmanager
     def running(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run `croupier run ARGUMENTS`; kill it at the end."""
         argv = (*CROUPIER, "run", "--master", self.master, *command)
         run = subprocess.Popen(
-            argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.env
         )
         try:
             yield run
@@ -59,20 +63,24 @@ class RealCluster:
 def real_cluster(directory: Path, agents: int = 3) -> Iterator[RealCluster]:
     """Run a cluster until the end of the block."""
     log = directory / "local.log"
-    flags = ("--no-auth", "--master-port", "0", "--http-port", "0", "--isolation", "none")
+    flags = ("--master-port", "0", "--http-port", "0", "--isolation", "none")
     sizes = ("--agents", str(agents), "--cpus", "4", "--mem", "2GB", "--disk", "4GB")
     argv = (*CROUPIER, "local", *flags, *sizes)
+    env = environment(PYTHONUNBUFFERED="1", HOME=str(directory))
+    env.pop("XDG_CONFIG_HOME", None)
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            argv, stdout=output, stderr=subprocess.STDOUT, env=environment(PYTHONUNBUFFERED="1")
-        )
+        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env=env)
     try:
         text = _ready(process, log)
         master = re.search(r"master +(\S+:\d+)", text)
         url = re.search(r"(https?://[^/\s]+)", text)
         assert master, text
         assert url, text
-        yield RealCluster(process, master[1], url[1])
+        show = (*CROUPIER, "page", "--show-token", "--master", master[1])
+        token = subprocess.run(
+            show, env=env, capture_output=True, text=True, check=True, timeout=60
+        )
+        yield RealCluster(process, master[1], url[1], token.stdout.strip(), env)
     finally:
         process.send_signal(signal.SIGINT)
         try:

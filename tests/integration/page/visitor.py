@@ -41,6 +41,7 @@ class Visitor:
             viewport={"width": width, "height": 900},
             color_scheme="dark" if scheme == "dark" else "light",
             reduced_motion="reduce",
+            ignore_https_errors=True,
         )
         context.set_default_timeout(PATIENCE_MS)
         visitor = cls(context.new_page(), url)
@@ -71,6 +72,14 @@ class Visitor:
         route = "/".join(quote(part, safe="") for part in parts)
         self.page.goto(f"{self.url}/#/{route}{query}")
         self.settled()
+
+    def sign_in(self, token: str) -> None:
+        """Open the page and sign in."""
+        self.page.goto(self.url)
+        field = self.page.get_by_label("Token")
+        field.fill(token)
+        field.press("Enter")
+        field.wait_for(state="detached")
 
     def settled(self) -> None:
         """Wait until the view is loaded."""

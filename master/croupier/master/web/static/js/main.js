@@ -33,7 +33,8 @@ let view = null;
 let loading = new AbortController();
 let loadedAt = 0;
 let soon = 0;
-let place = "";
+/** The route that is shown; null: none. @type {string | null} */
+let place = null;
 
 const shell = new Shell({
   search: () => view?.search ?? null,
@@ -44,7 +45,7 @@ const live = new Live({ status: onStatus, message: onMessage });
 
 function route() {
   const { parts } = current();
-  if (location.hash.split("?")[0] === place.split("?")[0] && location.hash === place) return;
+  if (location.hash === place) return;
   place = location.hash;
   const name = parts[0] ?? "overview";
   const make = VIEWS[name] ?? overview;
@@ -92,7 +93,7 @@ function reload() {
 
 /** @param {string} message */
 function signIn(message) {
-  place = "";
+  place = null;
   live.stop();
   setIdentity(null);
   shell.tellIdentity();
@@ -104,7 +105,7 @@ function signIn(message) {
 async function begin() {
   setIdentity(await get(["whoami"]));
   shell.tellIdentity();
-  place = "";
+  place = null;
   route();
   live.start();
 }

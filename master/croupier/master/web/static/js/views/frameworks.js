@@ -78,7 +78,7 @@ export function framework(id) {
 function about(found, again) {
   return section(`Framework ${found.name || found.framework_id}`,
     teardownButton(found, again),
-    facts([
+    h("div", { class: "columns" }, facts([
       ["Id", h("span", { class: "id" }, found.framework_id)],
       ["State", frameworkState(found)],
       ["Connected since", clock(found.connected_since_ms)],
@@ -94,13 +94,17 @@ function about(found, again) {
       ["Fails over within", span(found.failover_timeout_s)],
       ["Owner", found.owner],
       ["Labels", found.labels.map((label) => `${label.key}=${label.value}`).join(", ")],
-    ]),
-    h("h3", null, "Demands"),
+    ]), h("div", null, h("h3", null, "Demands"), demands(found))));
+}
+
+function demands(found) {
+  return (
     found.demands.length ? smallTable("Demands", [
       { name: "Units", cell: (each) => (each.count === null ? "any number" : count(each.count)), class: "number" },
       { name: "Unit", cell: (each) => amount(each.unit) },
       { name: "Role", cell: (each) => each.role ?? found.roles[0] },
       { name: "Constraints", cell: (each) => each.constraints.join(", ") },
       { name: "At once", cell: (each) => `${each.min_per_offer} to ${each.max_per_offer ?? "any"}`, class: "number" },
-    ], found.demands) : h("p", { class: "faint" }, demandText(found)));
+    ], found.demands) : h("p", { class: "faint" }, demandText(found))
+  );
 }

@@ -47,6 +47,8 @@ export function overview() {
       events.replace(recent());
       // What is seen first is not kept waiting by the rest.
       const slow = performance.now() - mappedAt > MAP_EVERY_MS ? drawSlow(signal) : null;
+      // Its failure is told below, unless the view is left before.
+      slow?.catch(() => {});
       draw(await get(["overview"], {}, signal));
       await slow;
     },
