@@ -161,6 +161,8 @@ def test_signing_in_and_out(visitor: Visitor, api: FakeApi) -> None:
     visitor.page.get_by_role("button", name="Sign out").click()
     visitor.sees("You are signed out.")
     assert visitor.page.evaluate("sessionStorage.length") == 0
+    visitor.sign_in(TOKEN)
+    visitor.sees("3 agents: 1 connected")
 
 
 def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> None:
