@@ -140,7 +140,9 @@ class Master:
         for collector in (*own, *self._ha_backend.collectors):
             self._registry.register(collector)
         make_http = partial(self._make_http, security, known_at, (operator, access))
-        self._http = LateHttpServer(make_http, "croupier.master.web.api")
+        self._http = LateHttpServer(
+            make_http, "croupier.master.web.api", "croupier.master.web.leader"
+        )
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
         terms = Terms(
@@ -182,11 +184,13 @@ class Master:
         """Return the HTTP server, which does not listen yet."""
         from croupier.master.web.api import HttpApi
         from croupier.master.web.calls import handlers_of
+        from croupier.master.web.leader import LeaderPage
         from croupier.process.http.server import HttpServer
 
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)
-        api = HttpApi(security.checks, handlers_of(*services))
+        leader = LeaderPage(self._config.tls.client(), self._clock)
+        api = HttpApi(security.checks, handlers_of(*services), leader.find)
         return HttpServer(
             self._registry,
             self._clock,

@@ -9,9 +9,15 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from croupier.master.app import Master
 from croupier.master.core.access_records import TokenKind
+from croupier.master.web.errors import error_answer
+from croupier.master.web.leader import LeaderPage
+from croupier.model.errors import NotLeader
+from croupier.net.credentials import ClientSecurity
+from croupier.process.clock import SystemClock
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.harness.secured import bearing, secured_master
 
@@ -272,3 +278,23 @@ async def test_the_page_comes_with_its_policy(api: Api) -> None:
         assert again[0] == 304
     for path in ("/web/../api.py", "/web/%2e%2e/api.py", "/web/nothing.js", "/web//etc/passwd"):
         assert (await api.get(path))[0] == 404
+
+
+async def test_a_follower_names_the_page_of_the_leader(api: Api) -> None:
+    page = LeaderPage(ClientSecurity(), SystemClock())
+    request = make_mocked_request("GET", "/")
+    assert await page.find(request, "") == ""
+    assert await page.find(request, "127.0.0.1:1") == ""
+    leader = str(api.master.address)
+    url = await page.find(request, leader)
+    assert url == f"http://{api.master.http_address}"
+    refused = error_answer(NotLeader("not the leader", leader), url)
+    assert (refused.status, json.loads(refused.text or "")["error"]) == (
+        503,
+        {
+            "code": "not-leader",
+            "message": "not the leader",
+            "leader": leader,
+            "leader_http": url,
+        },
+    )

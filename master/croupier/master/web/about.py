@@ -19,7 +19,9 @@ async def _who_am_i(asked: Asked) -> CallerAndActions:
 
 
 async def _master(asked: Asked) -> MasterState:
-    return master_view(await asked.ask("GetMaster", operator_pb2.GetMasterRequest()))
+    answer = await asked.ask("GetMaster", operator_pb2.GetMasterRequest())
+    leader_http = "" if answer.leader else await asked.find_page(answer.leader_address)
+    return master_view(answer, leader_http)
 
 
 ROUTES: Final = (

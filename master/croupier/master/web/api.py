@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -19,11 +20,11 @@ from croupier.master.web.table import PREFIX, ApiRoute, Asked
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.process.http.routes import Guard, Handler, Requirement, Route
 
-# Returns the URL of the leader's HTTP server, for a caller that this master redirects.
-FindLeader = Callable[[web.Request, NotLeader], Awaitable[str]]
+# Returns the URL of the page of the master at HOST:PORT, for the sender of a request.
+FindLeader = Callable[[web.Request, str], Awaitable[str]]
 
 
-async def _unknown(_: web.Request, __: NotLeader) -> str:
+async def _unknown(_: web.Request, __: str) -> str:
     return ""
 
 
@@ -87,7 +88,7 @@ class HttpApi:
     async def _refusal(self, request: web.Request, error: CroupierError) -> web.Response:
         leader_http = ""
         if isinstance(error, NotLeader):
-            leader_http = await self._find_leader(request, error)
+            leader_http = await self._find_leader(request, error.leader)
         return error_answer(error, leader_http)
 
     async def _guard(self, request: web.Request) -> None:
@@ -96,10 +97,30 @@ class HttpApi:
         except CroupierError as error:
             raise _RefusedError(error) from None
 
+    async def _asked(self, route: ApiRoute, request: web.Request, calls: Calls) -> Asked:
+        """Return the checked request.
+
+        Raises:
+            CroupierError: if it is refused.
+        """
+        check_size(request)
+        if route.method == "POST":
+            check_sender(request)
+        query = read_query(route.query, request.query)
+        body = {} if route.body is None else await read_body(request, route.body)
+        return Asked(
+            request,
+            calls,
+            dict(request.match_info),
+            query,
+            body,
+            partial(self._find_leader, request),
+        )
+
     def _served(self, route: ApiRoute) -> Handler:
         async def serve(request: web.Request) -> web.StreamResponse:
             calls = current_calls()
-            asked = await _asked(route, request, calls)
+            asked = await self._asked(route, request, calls)
             if route.shared_s:
                 key = (calls.caller.principal, request.path_qs)
 
@@ -116,20 +137,6 @@ class HttpApi:
             return answer(request, body)
 
         return serve
-
-
-async def _asked(route: ApiRoute, request: web.Request, calls: Calls) -> Asked:
-    """Return the checked request.
-
-    Raises:
-        CroupierError: if it is refused.
-    """
-    check_size(request)
-    if route.method == "POST":
-        check_sender(request)
-    query = read_query(route.query, request.query)
-    body = {} if route.body is None else await read_body(request, route.body)
-    return Asked(request, calls, dict(request.match_info), query, body)
 
 
 def _data(found: Any) -> bytes:
