@@ -161,13 +161,17 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
         assert await prometheus.firing() <= OF_SLOW_MACHINES
 
         await stack.enter_async_context(running(Workload(master.address, "web", UNIT)))
-        await fires(prometheus, "CroupierFrameworkStarved")
         async with make_channel(master.address) as channel:
             request = pb.DrainAgentRequest(agent="a1", grace_ms=3_600_000)
             await OperatorServiceStub(channel).DrainAgent(request)
-        await fires(prometheus, "CroupierDrainStuck")
         await lost.aclose()
-        await fires(prometheus, "CroupierAgentsUnreachable", "CroupierTargetDown")
+        await fires(
+            prometheus,
+            "CroupierFrameworkStarved",
+            "CroupierDrainStuck",
+            "CroupierAgentsUnreachable",
+            "CroupierTargetDown",
+        )
         assert "CroupierNoLeader" not in await prometheus.firing()
         await master.stop()
         await fires(prometheus, "CroupierNoLeader")
