@@ -62,6 +62,8 @@ class Filler(Framework):
 class Bench:
     """One master, the processes of its agents, and a framework in this process."""
 
+    filler_type: type[Filler] = Filler
+
     def __init__(self, folder: Path, agents: int, tasks: int) -> None:
         self.agents, self.tasks = agents, tasks
         listen, http = free_addresses(2)
@@ -83,7 +85,7 @@ class Bench:
             )
             for first, count in ((0, half), (half, agents - half))
         ]  # fmt: skip
-        self.filler = Filler(str(listen), tasks)
+        self.filler = self.filler_type(str(listen), tasks)
 
     async def known_agents(self) -> int:
         """Return the number of agents that the master knows; 0 if it does not answer."""

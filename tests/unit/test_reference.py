@@ -9,6 +9,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 FOLDER = REPO / "docs" / "reference"
+# A command in a text, such as `croupier weights set ads 2`.
+COMMAND = re.compile(r"`croupier ([a-z]+)[ `]")
 
 
 def test_the_generated_pages_are_current() -> None:
@@ -34,3 +36,17 @@ def test_every_name_has_a_place() -> None:
     }.items():
         assert [name for name in names if name not in text[page]] == [], page
     assert len(re.findall(r"^\| `--", text["croupier-master"], re.MULTILINE)) > 40
+
+
+def test_commands_that_pages_name_exist() -> None:
+    known = set(
+        re.findall(r"^## croupier (\w+)", (FOLDER / "croupier.md").read_text(), re.MULTILINE)
+    )
+    named = {
+        (str(page.relative_to(REPO)), word)
+        for page in (REPO / "README.md", *sorted((REPO / "docs").rglob("*.md")))
+        if "decisions" not in page.parts
+        for word in COMMAND.findall(page.read_text())
+    }
+    assert len(named) > 50
+    assert sorted((page, word) for page, word in named if word not in known) == []
