@@ -160,7 +160,7 @@ async def test_a_revoked_token_ends_the_stream(tmp_path: Path) -> None:
 
 async def test_a_reader_that_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "WRITE_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(watch, "PAUSE_S", 0.0)
+    monkeypatch.setattr(watch, "BURST_PAUSE_S", 0.0)
     async with running_master() as master:
         term = master.leadership.term()
         for _ in range(9_999):

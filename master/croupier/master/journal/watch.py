@@ -7,6 +7,7 @@ has been revoked or has expired. It is told whenever events may be missing.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
 # Most readers of one term, and of one principal.
 MOST_READERS: Final = 200
 MOST_OF_PRINCIPAL: Final = 40
-# Events that are looked at, and that are returned, at once: about 2 ms of work each.
-LOOKED_AT_ONCE: Final = 2_000
-RETURNED_AT_ONCE: Final = 250
-# A reader gets at most ten batches a second, and without events a sign of life.
+# Events that are looked at, and that are returned, at once: all readers may have a turn one right
+# after the other.
+LOOKED_AT_ONCE: Final = 1_000
+RETURNED_AT_ONCE: Final = 50
+# Between two batches; in a burst, and while many readers wait for the same events, they spread.
 PAUSE_S: Final = 0.1
+BURST_PAUSE_S: Final = 0.02
+SPREAD_S: Final = 0.03
+# Without events a reader gets a sign of life.
 HEARTBEAT_S: Final = 10.0
 # Interval between checks of the credential of a reader that waits.
 CHECK_S: Final = 0.5
@@ -149,7 +154,7 @@ class Watch:
                     yield Events((), self._last_id)
             else:
                 # The rest of the past, or of a burst.
-                await asyncio.sleep(0 if self._at < self._past_end else PAUSE_S)
+                await asyncio.sleep(0 if self._at < self._past_end else BURST_PAUSE_S)
 
     async def _wait(self) -> bool:
         """Wait for events; return whether it is time for a sign of life."""
@@ -160,8 +165,7 @@ class Watch:
             if self._clock.now() - begun >= HEARTBEAT_S:
                 return True
         rest_s = begun + PAUSE_S - self._clock.now()
-        if rest_s > 0:
-            await asyncio.sleep(rest_s)
+        await asyncio.sleep(max(0.0, rest_s) + random.random() * SPREAD_S)
         return False
 
     def _next(self) -> Events:
