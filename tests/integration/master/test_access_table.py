@@ -57,6 +57,9 @@ OperatorService/GetOutputLinks       1      1       0     0     0     1     0   
 OperatorService/ListTaskFiles        X      X       D     N     N     X     N    D
 OperatorService/ReadTaskFile         X      X       D     N     N     X     N    D
 OperatorService/WatchEvents          O      O       O     O     O     O     O    D
+OperatorService/GetOverview          O      O       O     O     O     O     O    D
+OperatorService/GetHeatmap           O      O       O     O     O     O     O    D
+OperatorService/GetHistory           O      O       O     O     O     O     O    D
 OperatorService/KillTask             O      O       D     N     N     O     N    D
 OperatorService/TeardownFramework    O      O       D     N     N     O     N    D
 OperatorService/UpdateRoles          O      O       D     D     D     D     D    D
