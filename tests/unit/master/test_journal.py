@@ -233,6 +233,14 @@ def test_a_caller_gets_the_events_that_it_may_view() -> None:
     assert len(scene.kinds("vera")) == len(began + agents + tasks) + 2
 
 
+def test_an_event_names_no_role_that_its_viewer_may_not_view() -> None:
+    scene = Scene()
+    scene.owned("anna", roles=("ads/prod", "web"))
+    assert scene.kinds("ada")[-1] == "framework-subscribed"
+    text = line_of(scene.term.journal.entry(scene.term.journal.last), 1).text
+    assert text.endswith("subscribed in 2 roles")
+
+
 def test_the_owner_sees_that_its_forgotten_framework_was_removed() -> None:
     scene = Scene()
     anna = scene.owned("anna", "ads/prod", failover_timeout_s=0.0)

@@ -16,16 +16,9 @@ _MOST_DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class TermBegan:
-    """The master began to lead.
-
-    Attributes:
-        agents, frameworks, tasks: how many the store knew.
-    """
+    """The master began to lead. Every caller may view this, so it tells nothing else."""
 
     master_id: str
-    agents: int
-    frameworks: int
-    tasks: int
 
 
 @dataclass(frozen=True, slots=True)

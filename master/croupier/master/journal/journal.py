@@ -51,9 +51,7 @@ class Journal:
         self._waiting: list[asyncio.Future[None]] = []
         self._lapsed: dict[FrameworkId, list[int]] = {}
         self._lapsed_at = 0.0
-        tasks = sum(len(each.tasks) for each in state.frameworks.values())
-        known = (len(state.agents), len(state.frameworks), tasks)
-        self._add(TermBegan(state.master_id, *known), (), "")
+        self._add(TermBegan(state.master_id), (), "")
 
     @property
     def first(self) -> int:
@@ -191,8 +189,7 @@ def _shortened(fact: facts.Fact) -> facts.Fact:
         case facts.AgentUnhealthy():
             return replace(fact, problems=fact.problems[: MOST_QUOTED + 1])
         case facts.FrameworkJoined():
-            name, roles = fact.name[: MOST_QUOTED + 1], fact.roles[:MOST_ROLES]
-            return replace(fact, name=name, roles=roles)
+            return replace(fact, name=fact.name[: MOST_QUOTED + 1])
         case facts.FrameworkTornDown():
             return replace(fact, name=fact.name[: MOST_QUOTED + 1])
         case facts.RoleChanged():

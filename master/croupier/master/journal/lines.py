@@ -176,12 +176,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _term_began(what: TermBegan) -> str:
-    known = (
-        _count(what.agents, "agent"),
-        _count(what.frameworks, "framework"),
-        _count(what.tasks, "task"),
-    )
-    return f"Master {what.master_id} began to lead; it knows {', '.join(known)}"
+    return f"Master {what.master_id} began to lead"
 
 
 def _offers_lapsed(what: OffersLapsed) -> str:
@@ -212,7 +207,8 @@ def _framework_left(what: facts.FrameworkLeft) -> str:
 
 
 def _framework_joined(what: facts.FrameworkJoined) -> str:
-    roles = _quoted(", ".join(what.roles))
+    # A caller who may view one of several roles need not know the others.
+    roles = f"role {what.roles[0]}" if len(what.roles) == 1 else _count(len(what.roles), "role")
     named = f"{what.framework_id} ({_quoted(what.name)})" if what.name else what.framework_id
     return f"Framework {named} {_FRAMEWORK_JOINED[what.kind]} in {roles}"
 
