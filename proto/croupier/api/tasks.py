@@ -13,7 +13,7 @@ from croupier.api.isolation import (
     limits_view,
     usage_view,
 )
-from croupier.api.times import milliseconds
+from croupier.api.times import milliseconds, seconds
 from croupier.model.task import Reason, Source, TaskState
 from croupier.v1 import operator_pb2 as pb
 
@@ -70,7 +70,8 @@ class Offer(TypedDict):
     """An outstanding offer.
 
     Attributes:
-        lease_s: time after which it expires, counted from its beginning.
+        lease_s: time until it expires.
+        age_s: since it was made; None: unknown.
     """
 
     offer_id: str
@@ -79,6 +80,7 @@ class Offer(TypedDict):
     role: str
     resources: Amount
     lease_s: float
+    age_s: float | None
 
 
 def task_view(task: pb.TaskView) -> Task:
@@ -124,6 +126,7 @@ def offer_view(offer: pb.OfferView) -> Offer:
         "role": offer.offer.role,
         "resources": amount_view(offer.offer.resources),
         "lease_s": offer.offer.lease_ms / 1000,
+        "age_s": seconds(offer, "age_ms"),
     }
 
 

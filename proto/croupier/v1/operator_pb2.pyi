@@ -973,7 +973,10 @@ class OfferView(_message.Message):
 
     OFFER_FIELD_NUMBER: _builtins.int
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
+    age_ms: _builtins.int
+    """Since it was made. Absent from masters of older releases."""
     @_builtins.property
     def offer(self) -> _framework_pb2.Offer: ...
     def __init__(
@@ -981,12 +984,15 @@ class OfferView(_message.Message):
         *,
         offer: _framework_pb2.Offer | None = ...,
         framework_id: _builtins.str = ...,
+        age_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["offer", b"offer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "offer", b"offer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "offer", b"offer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "framework_id", b"framework_id", "offer", b"offer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
+    _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_ms) -> _WhichOneofReturnType__age_ms | None: ...
 
 Global___OfferView: _TypeAlias = OfferView  # noqa: Y015
 

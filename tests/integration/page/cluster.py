@@ -203,7 +203,7 @@ class Cluster:
             "agent_id": self.agents[number]["agent_id"],
             "role": self.roles[number % len(self.roles)]["role"],
             "resources": amount(cpus=1000, mem=2 * GIB),
-            "lease_s": 10.0,
+            "lease_s": 10.0 - (number * 0.7) % 10,
             "age_s": (number * 0.7) % 10,
         }
 

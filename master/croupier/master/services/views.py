@@ -73,7 +73,7 @@ def view_moved(
 
 
 def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
-    """Return the view of an offer with the rest of its lease."""
+    """Return the view of an offer with its age and the rest of its lease."""
     offered = Offered(
         offer.offer_id,
         state.agents[offer.agent_id].describe(),
@@ -81,7 +81,11 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
         offer.resources,
         max(offer.expires_at - now, 0.0),
     )
-    return pb.OfferView(offer=offer_to_wire(offered), framework_id=offer.framework_id)
+    return pb.OfferView(
+        offer=offer_to_wire(offered),
+        framework_id=offer.framework_id,
+        age_ms=int(max(now - offer.made_at, 0.0) * 1000),
+    )
 
 
 def view_task(

@@ -21,9 +21,10 @@ export function offers() {
 }
 
 function age(offer) {
-  if (offer.age_s === undefined || offer.age_s === null) return `lease of ${span(offer.lease_s)}`;
-  const text = `${span(offer.age_s)} of ${span(offer.lease_s)}`;
-  const part = offer.lease_s ? Math.min(1, offer.age_s / offer.lease_s) : 0;
+  if (offer.age_s === undefined || offer.age_s === null) return `${span(offer.lease_s)} left`;
+  const whole = offer.age_s + offer.lease_s;
+  const text = `${span(offer.age_s)} of ${span(whole)}`;
+  const part = whole ? offer.age_s / whole : 0;
   return h("div", { class: "age" }, h("div", { class: `bar${part > 0.8 ? " late" : ""}`, role: "img", "aria-label": text },
     h("span", { class: "offered", style: { width: `${part * 100}%` } })), h("span", { class: "number" }, text));
 }
