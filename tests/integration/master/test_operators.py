@@ -108,7 +108,7 @@ async def test_invalid_page_token_is_an_invalid_argument() -> None:
         assert text.startswith("page_token is not one of this list")
 
 
-async def test_listed_offers_show_the_rest_of_their_lease() -> None:
+async def test_listed_offers_show_their_age_and_the_rest_of_their_lease() -> None:
     async with (
         running_master(offer_lease=30.0) as master,
         make_channel(master.address) as channel,
@@ -122,3 +122,4 @@ async def test_listed_offers_show_the_rest_of_their_lease() -> None:
         (view,) = (await operator.ListOffers(pb.ListOffersRequest())).offers
         assert view.offer.offer_id == made.offer_id
         assert 0 < view.offer.lease_ms < made.lease_ms == 30_000
+        assert 0 <= view.age_ms <= 30_000 - view.offer.lease_ms

@@ -1,4 +1,4 @@
-"""One Chromium for all tests of the page, and a page that notes what goes wrong."""
+"""One Chromium for the tests of a module, and a page that notes what goes wrong."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tests.integration.page.fake_api import FakeApi
 from tests.integration.page.visitor import Visitor
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Run Chromium for a module only: its driver occupies the event loop of the thread."""
     with chromium() as running:
         yield running
 
