@@ -18,7 +18,7 @@ from croupier.ctl.flags import Target
 from croupier.net.address import Address
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
-from tests.harness.debian import program
+from tests.harness.debian import KEPT, program
 from tests.harness.operators import ScriptedOperator, serving
 
 # What stands before the cursor, and what is completed. `m:1` stands for a master.
@@ -98,9 +98,9 @@ def test_bash(scripts: Path) -> None:
 
 
 def test_zsh(scripts: Path) -> None:
-    shell = program("zsh").resolve()
+    shell = program("zsh")
     # An unpacked one looks for its modules in /usr.
-    modules = " ".join(map(str, shell.parents[1].glob("usr/lib/*/zsh/*")))
+    modules = " ".join(map(str, KEPT.glob("trees/zsh/usr/lib/*/zsh/*")))
     code = (
         f"module_path+=({modules}); "
         "compdef() { : }; compset() { : }; _files() { : }; compadd() { : };"
