@@ -97,6 +97,8 @@ class SharedAnswers:
         known = self._made.get(key)
         if known is None:
             known = asyncio.create_task(self._make(key, make, for_s))
+            # An error that no waiter is left for is no error of the loop.
+            known.add_done_callback(lambda made: made.cancelled() or made.exception())
             if len(self._made) < MOST_SHARED:
                 self._made[key] = known
         # Others may wait for it, too.
