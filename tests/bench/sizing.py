@@ -26,6 +26,9 @@ class AtOnce(Filler):
     """A filler that answers all offers at once: none of many waits for the others."""
 
     async def on_offers(self, offers: list[Offer]) -> None:
+        for offer in offers:
+            if not self.launched.get(offer.agent_id, 1):
+                del self.launched[offer.agent_id]  # that offer had ended; here is another
         answers = (super(AtOnce, self).on_offers([offer]) for offer in offers)
         await asyncio.gather(*answers)
 
@@ -58,7 +61,7 @@ async def bench(folder: Path, agents: int, tasks: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.sizing")
-    parser.add_argument("--agents", type=int, nargs="+", default=[10, 100, 1000, 3000])
+    parser.add_argument("--agents", type=int, nargs="+", default=[10, 100, 300, 1000])
     parser.add_argument("--tasks", type=int, default=10, help="on each agent")
     options = parser.parse_args()
     for agents in options.agents:
