@@ -63,13 +63,20 @@ export function fill(element, children) {
 }
 
 /**
- * Replace all children.
+ * Replace all children. The focus stays on what has the same words as before, and details stay open.
  * @param {Element} element
  * @param {...(Child | Child[])} children
  */
 export function replace(element, ...children) {
+  const active = document.activeElement;
+  const words = active && active !== element && element.contains(active) ? active.textContent : null;
+  const isOpen = element.querySelector("details[open]") !== null;
   element.replaceChildren();
   fill(element, children.flat());
+  if (isOpen) element.querySelector("details")?.setAttribute("open", "");
+  if (words === null) return;
+  const same = [...element.querySelectorAll("a, button, summary")].find((each) => each.textContent === words);
+  /** @type {HTMLElement | undefined} */ (same)?.focus({ preventScroll: true });
 }
 
 /**

@@ -66,6 +66,11 @@ function open(next, name) {
 async function load() {
   clearTimeout(soon);
   soon = 0;
+  // What a person has a dialog about stays as it is.
+  if (document.querySelector("dialog[open]")) {
+    soon = setTimeout(load, SOON_MS);
+    return;
+  }
   loading.abort();
   const stopping = (loading = new AbortController());
   const shown = view;
