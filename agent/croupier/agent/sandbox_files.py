@@ -8,6 +8,7 @@ or a pipe has effects.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ MAX_PATH: Final = 4096
 MAX_DEPTH: Final = 100
 # Entries of a directory that are listed.
 MAX_ENTRIES: Final = 10_000
+# Characters of the names in a list, as JSON: a master parses at most 2 MiB at once.
+MAX_NAMES: Final = 900_000
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: Final = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
 
@@ -113,6 +116,7 @@ def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[Entr
 
 def _listed(opened: int) -> tuple[list[Entry], bool]:
     entries: list[Entry] = []
+    left = MAX_NAMES
     with os.scandir(opened) as found:
         for each in found:
             if len(entries) == MAX_ENTRIES:
@@ -123,6 +127,9 @@ def _listed(opened: int) -> tuple[list[Entry], bool]:
                 continue
             kind = next((name for check, name in _KINDS if check(seen.st_mode)), "other")
             name = os.fsencode(each.name).decode(errors="replace")
+            left -= len(json.dumps(name))
+            if left < 0:
+                return sorted(entries, key=_name), True
             size, mode = seen.st_size if kind == "file" else 0, stat.S_IMODE(seen.st_mode)
             entries.append(Entry(name, kind, size, seen.st_mtime_ns // 1_000_000, mode))
     return sorted(entries, key=_name), False

@@ -129,6 +129,8 @@ class ServedFiles:
                 offset += len(chunk)
                 left -= len(chunk)
                 await response.write(chunk)
+                # Nothing above waits while the reader is as fast as the disk.
+                await asyncio.sleep(0)
             if not more or not left:
                 await response.write_eof()
                 break

@@ -5,9 +5,11 @@ Rule: no token is printed unless it was asked for, and none is ever part of an a
 
 from __future__ import annotations
 
+import socket
 import ssl
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -54,6 +56,8 @@ def open_page(target: Target, *, in_browser: bool) -> None:
     address = run(target, address_of)
     if not address:
         raise NotFound("the master names no address of a page: it is of an older release")
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise NotFound(f"the master names no web address: {address[:80]!r}")
     print_lines(*page_lines(f"{address}/", target.credentials()))
     if in_browser:
         import webbrowser
@@ -72,7 +76,7 @@ def page_lines(url: str, found: FoundCredentials) -> Iterator[str]:
         yield HOW_TO_GET_ONE
     if security.ca is not None:
         yield f"if the browser does not know the authority, import {security.ca}"
-        fingerprint = _fingerprint(url)
+        fingerprint = _fingerprint(url, security)
         if fingerprint:
             yield f"or compare the SHA-256 fingerprint that it shows: {fingerprint}"
 
@@ -83,15 +87,22 @@ def _token(security: ClientSecurity) -> str:
     return read_token(security.token_file)
 
 
-def _fingerprint(url: str) -> str:
-    """Return the fingerprint of the page's certificate; empty if it cannot be fetched."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.hashes import SHA256
+def _fingerprint(url: str, security: ClientSecurity) -> str:
+    """Return the fingerprint of the page's certificate; empty if there is no valid one.
 
+    It is that of a master, by the authority: a person trusts what is printed here.
+    """
     parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 443
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        text = ssl.get_server_certificate((parts.hostname or "", parts.port or 443), timeout=3)
-    except OSError:
+        context.load_verify_locations(security.ca and security.ca.expanduser())
+        name = security.target_name() or host
+        with (
+            socket.create_connection((host, port), timeout=3) as plain,
+            context.wrap_socket(plain, server_hostname=name) as tls,
+        ):
+            certificate = tls.getpeercert(binary_form=True)
+    except (OSError, InvalidRequest):
         return ""
-    digest = x509.load_pem_x509_certificate(text.encode()).fingerprint(SHA256())
-    return digest.hex(":").upper()
+    return sha256(certificate or b"").digest().hex(":").upper()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import ssl
 from pathlib import Path
 
+from croupier.ctl.page import page_lines
+from croupier.net.credential_search import FoundCredentials
+from croupier.net.credentials import ClientSecurity
 from croupier.v1 import operator_pb2 as pb
+from tests.harness.certificates import Authority, authority
 from tests.harness.command import croupier
 from tests.harness.operators import ScriptedOperator, serving
 
@@ -38,3 +45,33 @@ async def test_a_master_without_a_page_is_told() -> None:
         done = await croupier("page", "--master", operator.address)
     assert done.code == 1
     assert "names no address of a page" in done.err
+
+
+async def test_only_an_address_of_the_web_is_opened() -> None:
+    scripted = ScriptedOperator()
+    scripted.answers[pb.GetMasterRequest] = pb.GetMasterResponse(http_address="file:///etc")
+    async with serving(scripted) as operator:
+        done = await croupier("page", "--open", "--master", operator.address)
+    assert done.code == 1
+    assert "names no web address" in done.err
+
+
+async def test_the_fingerprint_is_that_of_a_master_only(tmp_path: Path) -> None:
+    """A person trusts it, so a server in the middle must not choose it."""
+    master = authority().issue(tmp_path / "master", "master/m1")
+    agent = authority().issue(tmp_path / "agent", "agent/a1")
+    other = Authority().issue(tmp_path / "other", "master/m1")
+    told = {}
+    for files in (master, agent, other):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.cert, files.key)
+        server = await asyncio.start_server(lambda _, out: out.close(), "127.0.0.1", 0, ssl=context)
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        found = FoundCredentials(ClientSecurity(master.ca))
+        async with server:
+            lines = await asyncio.to_thread(list, page_lines(url, found))
+        told[files] = [line for line in lines if "SHA-256" in line]
+    der = ssl.PEM_cert_to_DER_cert(master.cert.read_text())
+    expected = hashlib.sha256(der).digest().hex(":").upper()
+    assert [line.rpartition(" ")[2] for line in told[master]] == [expected]
+    assert told[agent] == told[other] == []

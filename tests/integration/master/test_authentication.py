@@ -371,3 +371,11 @@ async def test_a_list_is_charged_for_the_state_that_it_reads(
         assert not answer.roles
         assert len(charged) == 1
         assert charged[0] > 0
+        charged.clear()
+        async with make_channel(secured.master.address, bearing(token)) as channel:
+            watch = OperatorServiceStub(channel).WatchEvents(
+                operator_pb2.WatchEventsRequest(limit=1)
+            )
+            assert [each.events async for each in watch]
+        assert len(charged) == 1
+        assert charged[0] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from croupier.master.app import Master
 from croupier.master.core.access_records import TokenKind
 from croupier.master.web.errors import error_answer
-from croupier.master.web.leader import LeaderPage
+from croupier.master.web.leader import MOST_ASKED, LeaderPage
 from croupier.model.errors import NotLeader
 from croupier.net.credentials import ClientSecurity
 from croupier.process.clock import SystemClock
+from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.harness.secured import bearing, secured_master
 
@@ -278,6 +281,34 @@ async def test_the_page_comes_with_its_policy(api: Api) -> None:
         assert again[0] == 304
     for path in ("/web/../api.py", "/web/%2e%2e/api.py", "/web/nothing.js", "/web//etc/passwd"):
         assert (await api.get(path))[0] == 404
+
+
+async def test_a_follower_asks_the_leader_seldom(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower cannot check tokens: a false one must cost little, and hide nothing."""
+    asked: list[str] = []
+    answers = asyncio.Event()
+
+    async def ask(_self: LeaderPage, request: web.Request, leader: str) -> str:
+        asked.append(leader)
+        await answers.wait()
+        return "http://leader" if "Authorization" in request.headers else ""
+
+    monkeypatch.setattr(LeaderPage, "_ask", ask)
+    page = LeaderPage(ClientSecurity(), SystemClock())
+
+    def request(host: str, **headers: str) -> web.Request:
+        return make_mocked_request("GET", "/", headers=headers).clone(remote=host)
+
+    finding = [asyncio.create_task(page.find(request("10.0.0.1"), "m:1")) for _ in range(100)]
+    await eventually(lambda: len(asked) == MOST_ASKED)
+    answers.set()
+    assert set(await asyncio.gather(*finding)) == {""}
+    assert await page.find(request("10.0.0.1"), "m:1") == ""
+    assert len(asked) == MOST_ASKED
+    # The refusal of one address does not count for another.
+    good = request("10.0.0.2", Authorization="Bearer x")
+    assert await page.find(good, "m:1") == "http://leader"
+    assert await page.find(request("10.0.0.1"), "m:1") == "http://leader"
 
 
 async def test_a_follower_names_the_page_of_the_leader(api: Api) -> None:

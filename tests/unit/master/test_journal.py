@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from croupier.master.allocator import Allocator
-from croupier.master.caller import Caller, CredentialKind
+from croupier.master.caller import Call, Caller, CredentialKind, begin_call
 from croupier.master.core import facts
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.effects import Happened
@@ -93,6 +93,16 @@ async def test_only_the_last_events_are_remembered() -> None:
     assert await term.numbers() == list(range(17, 27))
     assert await term.numbers(limit=3) == [24, 25, 26]
     assert await term.numbers(limit=2**32 - 1) == list(range(17, 27))
+
+
+@pytest.mark.parametrize("since", ["", "3-0"])
+async def test_a_look_at_many_events_is_counted_for_its_call(since: str) -> None:
+    """Also if none of them is wanted: the rate of the caller depends on it."""
+    term, call = open_term(2_500, kept=5_000), Call()
+    begin_call(call)
+    none = frozenset({"task-gone"})
+    assert await term.numbers(since=since, limit=1, kinds=none) == []
+    assert call.read_s > 0
 
 
 async def test_a_reader_continues_after_its_id() -> None:

@@ -22,7 +22,7 @@ from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.net.credentials import ClientSecurity
 from croupier.process.clock import SystemClock
-from croupier.process.http.agent_files import Interrupted, LinkRefused, Part
+from croupier.process.http.agent_files import AgentFiles, Interrupted, LinkRefused, Part
 
 NAMED = NamedTask(TaskId("t1"), FrameworkId("F1"), AgentId("a1"))
 FOLLOW = WantedPart("stdout", follow=True)
@@ -117,6 +117,14 @@ async def test_readers_are_bounded(reading: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(task_files, "READS_PER_CALLER", 0)
     with pytest.raises(Unavailable, match="too many readers"):
         await found(reading(Agents(), FOLLOW))
+
+
+@pytest.mark.parametrize(
+    "address", ["http://h:1/latest?x=", "h/x", "u@h", "ftp://h", "h#", "h?x", "http:/\\h", " h", ""]
+)
+async def test_an_agent_chooses_no_path_on_another_server(address: str) -> None:
+    with pytest.raises(Unavailable, match="no address of an agent"):
+        await AgentFiles(ClientSecurity()).document(NAMED.agent_id, address, "/files/F1/t1")
 
 
 def test_malformed_requests_and_answers() -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.caller import Caller
+from croupier.master.caller import Caller, current_call
 from croupier.master.core.access_records import TokenId
 from croupier.master.journal.entry import Entry, id_text, may_view, parse_id
 from croupier.master.journal.lines import kind_of
@@ -117,16 +118,19 @@ class Watch:
             InvalidRequest: if `since` is no id of an event.
         """
         self._term, self._caller, self._wanted, self._clock = term, caller, wanted, clock
+        # Later steps may run in tasks of other calls.
+        self._call = current_call()
         self._journal = journal = term.journal
         self._reset = ""
         # The number of the last event that was looked at, and of the last one of the past.
         self._at, self._past_end = 0, journal.last
         is_page = wanted.since and wanted.limit and not wanted.follow
         self._left = wanted.limit if is_page else None
-        if wanted.since:
-            self._begin_after(*parse_id(wanted.since))
-        else:
-            self._begin_in_past()
+        with self._timed():
+            if wanted.since:
+                self._begin_after(*parse_id(wanted.since))
+            else:
+                self._begin_in_past()
 
     async def batches(self) -> AsyncGenerator[Events, None]:
         """Yield what the reader asked for; with `follow`, until the term ends.
@@ -142,7 +146,8 @@ class Watch:
         is_first = True
         while True:
             check_credential(self._term, self._caller, self._clock)
-            found = self._next()
+            with self._timed():
+                found = self._next()
             is_over = self._left == 0 or (not self._wanted.follow and self._at >= self._past_end)
             if found.entries or found.reset or is_over or is_first:
                 yield found
@@ -155,6 +160,15 @@ class Watch:
             else:
                 # The rest of the past, or of a burst.
                 await asyncio.sleep(0 if self._at < self._past_end else BURST_PAUSE_S)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Count the time of a look at events for the call, as the time of other reads."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._call.read_s += time.perf_counter() - begun
 
     async def _wait(self) -> bool:
         """Wait for events; return whether it is time for a sign of life."""

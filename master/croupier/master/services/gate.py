@@ -93,14 +93,13 @@ class Gate(grpc.aio.ServerInterceptor):
                     await _abort(context, error)
                     raise
                 finally:
-                    if usage is not None:
-                        self._limiter.read(usage, call.read_s)
+                    self._note_read(call, usage)
                 if usage is not None:
                     self._limiter.answered(usage, len(answer))
                 return answer
 
         async def serve_answers(requests: AsyncIterator[bytes], context: Context) -> None:
-            call = Call(method)
+            call, usage = Call(method), None
             with self._audited(call, requirement, context):
                 try:
                     usage = await self._admit(call, context)
@@ -113,6 +112,8 @@ class Gate(grpc.aio.ServerInterceptor):
                     await _abort(context, as_redirected(error, call.caller))
                 except CroupierError as error:
                     await _abort(context, error)
+                finally:
+                    self._note_read(call, usage)
 
         if handler.response_streaming and not handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(serve_answers)
@@ -149,6 +150,11 @@ class Gate(grpc.aio.ServerInterceptor):
         self._checks.require(call, requirement, request)
         begin_call(call)
         return request
+
+    def _note_read(self, call: Call, usage: Usage | None) -> None:
+        """Count the time for which a call that has ended has read the state."""
+        if usage is not None:
+            self._limiter.read(usage, call.read_s)
 
     async def _write_answer(self, context: Context, data: bytes, usage: Usage | None) -> None:
         """Write one of many answers; `usage` counts their bytes.

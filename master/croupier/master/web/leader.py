@@ -25,6 +25,10 @@ ANSWER_S: Final = 2.0
 # A leader's URL stays the same; one that gave no answer is asked again soon.
 KNOWN_S: Final = 30.0
 UNKNOWN_S: Final = 1.0
+# A follower cannot check tokens, so anybody may make it ask: so many times at once, and from one
+# address once in `UNKNOWN_S` without an answer.
+MOST_ASKED: Final = 8
+MOST_REFUSED: Final = 1_000
 
 
 class LeaderPage:
@@ -35,16 +39,38 @@ class LeaderPage:
         self._security, self._clock = security, clock
         self._leader = self._url = ""
         self._until = 0.0
+        self._asked = 0
+        # When an address may ask again.
+        self._refused: dict[str, float] = {}
 
     async def find(self, request: web.Request, leader: str) -> str:
         """Return the URL of the page of the master at `leader`, HOST:PORT; empty if unknown."""
         if not leader:
             return ""
-        if leader != self._leader or self._clock.now() >= self._until:
+        if leader != self._leader:
+            self._leader, self._url, self._until = leader, "", 0.0
+            self._refused.clear()
+        host, now = request.remote or "", self._clock.now()
+        is_known = now < self._until or now < self._refused.get(host, 0.0)
+        if is_known or self._asked >= MOST_ASKED:
+            return self._url
+        self._asked += 1
+        try:
             url = await self._ask(request, leader)
-            self._leader, self._url = leader, url
-            self._until = self._clock.now() + (KNOWN_S if url else UNKNOWN_S)
-        return self._url
+        finally:
+            self._asked -= 1
+        if url and leader == self._leader:
+            self._url, self._until = url, self._clock.now() + KNOWN_S
+            self._refused.clear()
+        elif not url:
+            self._note_refused(host)
+        return url or self._url
+
+    def _note_refused(self, host: str) -> None:
+        """Let an address ask no more for a while; the leader may refuse its token."""
+        self._refused[host] = self._clock.now() + UNKNOWN_S
+        if len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
     async def _ask(self, request: web.Request, leader: str) -> str:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -32,10 +33,13 @@ SILENCE_S: Final = 30.0
 CHUNK_BYTES: Final = 64 * 1024
 # Bytes of an agent's refusal that are shown.
 MAX_REASON: Final = 300
-MAX_LISTING: Final = 8 << 20
+# Parsing holds the loop for about 20 ms for each MiB.
+MAX_LISTING: Final = 2 << 20
 # The authorities are read again after this time.
 _CONTEXT_S: Final = 60.0
 _MOST_CONTEXTS: Final = 256
+# An agent names a host and a port, never a path.
+_PLACE: Final = re.compile(r"(?:https?://)?[^/?#@\\\s]+/?")
 _REFUSALS: Final = {400: InvalidRequest, 404: NotFound}
 
 
@@ -124,6 +128,8 @@ class AgentFiles:
         return found
 
     async def _get(self, agent_id: AgentId, address: str, link: str) -> aiohttp.ClientResponse:
+        if _PLACE.fullmatch(address) is None:
+            raise Unavailable(f"{address!r} is no address of an agent")
         http = await self._session()
         from aiohttp import ClientError
 
