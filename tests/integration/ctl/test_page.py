@@ -49,7 +49,9 @@ async def test_a_master_without_a_page_is_told() -> None:
 
 async def test_only_an_address_of_the_web_is_opened() -> None:
     scripted = ScriptedOperator()
-    scripted.answers[pb.GetMasterRequest] = pb.GetMasterResponse(http_address="file:///etc")
+    scripted.answers[pb.GetMasterRequest] = pb.GetMasterResponse(
+        leader=True, http_address="file:///etc"
+    )
     async with serving(scripted) as operator:
         done = await croupier("page", "--open", "--master", operator.address)
     assert done.code == 1

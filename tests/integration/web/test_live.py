@@ -101,6 +101,22 @@ async def test_events_of_the_past_and_live() -> None:
                 assert (status, answer["error"]["code"]) == (400, "invalid"), wrong
 
 
+async def test_the_head_of_the_stream_ends() -> None:
+    """The next request on its connection is answered."""
+    async with running_master() as master:
+        at = master.http_address
+        reader, writer = await asyncio.open_connection(at.host, at.port)
+        try:
+            for method in ("HEAD", "GET"):
+                path = "/api/v1/watch" if method == "HEAD" else "/healthz"
+                writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                async with asyncio.timeout(10):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200")
+        finally:
+            writer.close()
+
+
 async def test_the_cluster_at_a_glance() -> None:
     async with (
         running_master() as master,

@@ -136,6 +136,9 @@ async def _stream(
         }
     )
     await response.prepare(asked.http)
+    if asked.http.method == "HEAD":
+        # Bytes after its answer would be taken for the answer to the next request.
+        return response
     writer = _Writer(asked, response)
     with suppress(ConnectionError):
         await writer.write(batch_text(first))
