@@ -3,7 +3,7 @@
     python3 deploy/locked.py [EXTRA...]
 
 pip checks the hashes of the result with `--require-hashes`. A package is needed if Croupier names
-it, or a needed package does; the lock tells which by its `# via` lines.
+it, or a needed package does, which the `# via` lines of the lock show.
 """
 
 from __future__ import annotations

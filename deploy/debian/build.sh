@@ -65,7 +65,7 @@ Recommends: bubblewrap, gcc | tcc, runc | crun, skopeo, umoci
 Description: deals a cluster's resources to many frameworks, fairly
  The master, the agent, the command and the Python SDK of Croupier, with systemd units.
 END
-# Files are root's, whoever builds; directories are not writable by others.
+# Files belong to root, no matter which user builds; directories are not writable by others.
 chmod -R u+rwX,go+rX,go-w "$root"
 chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm"
 mkdir -p "$out"

@@ -57,7 +57,7 @@ class Recorder:
     def committed(self, seconds: float) -> None:
         assert seconds >= 0
 
-    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None: ...
+    def acknowledged(self, framework_id: FrameworkId, task_id: TaskId) -> None: ...
 
     def happened(self, fact: Fact) -> None:
         pass

@@ -206,8 +206,8 @@ class Story(AccessCommands):
 
     def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
         count = int(options["count"]) if "count" in options else None
-        wish = (Demand(Resources.parse(plain[1]), count),) if len(plain) > 1 else ()
-        self._call(plain[0], calls.UpdateDemand(wish))
+        display = (Demand(Resources.parse(plain[1]), count),) if len(plain) > 1 else ()
+        self._call(plain[0], calls.UpdateDemand(display))
 
     def _do_suppress(self, plain: list[str], options: dict[str, str]) -> None:
         self._call(plain[0], calls.Suppress())

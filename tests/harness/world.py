@@ -251,7 +251,7 @@ class World:
     ) -> SessionId:
         """Subscribe a framework and return its session; `roles` and `demands` are for several."""
         session = SessionId(next(self._sessions))
-        wish = (Demand(Resources.parse(demand), count),) if demand else demands
+        display = (Demand(Resources.parse(demand), count),) if demand else demands
         event = Subscribe(
             session,
             FrameworkId(framework_id),
@@ -260,7 +260,7 @@ class World:
             client_id,
             failover_timeout_s,
             offer_lease_s,
-            wish,
+            display,
             suppressed,
             suppressed_roles=tuple(map(Role, suppressed_roles)),
             takes_reconciled=takes_reconciled,

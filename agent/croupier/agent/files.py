@@ -12,7 +12,7 @@ from dataclasses import asdict
 from aiohttp import web
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.output_range import Wanted
+from croupier.agent.output_range import PartRequest
 from croupier.agent.sandbox import STREAMS, Sandboxes
 from croupier.agent.sandbox_files import components_of, list_directory, open_file
 from croupier.agent.served_files import HEADERS, ServedFiles
@@ -32,7 +32,7 @@ class FileRoutes:
     async def _get(self, request: web.Request) -> web.StreamResponse:
         path = request.query.get("path", "")
 
-        async def handle(key: Key, part: Wanted) -> web.StreamResponse:
+        async def handle(key: Key, part: PartRequest) -> web.StreamResponse:
             if request.query.get("list") == "1":
                 return await self._list(key, path)
             fd = await asyncio.to_thread(open_file, self._sandboxes, key, path)

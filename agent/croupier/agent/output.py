@@ -8,7 +8,7 @@ import os
 from aiohttp import web
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.output_range import Wanted
+from croupier.agent.output_range import PartRequest
 from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
 from croupier.agent.served_files import POLL_S, ServedFiles, is_connected
 from croupier.model.errors import NotFound
@@ -27,7 +27,7 @@ class OutputRoutes:
         return [Route(path, self._get, Requirement.OUTPUT_LINK)]
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
-        async def handle(key: Key, part: Wanted) -> web.StreamResponse:
+        async def handle(key: Key, part: PartRequest) -> web.StreamResponse:
             fd = await self._open(request, key, _stream(request), part.follow)
             try:
                 return await self._served.send(request, key, fd, part, is_output=True)

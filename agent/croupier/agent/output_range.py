@@ -1,7 +1,7 @@
 """The part of an output file that a request asks for: by offset, by limit, from the end, by Range.
 
 Offsets count from the first byte that the task wrote, also after the agent has removed the oldest
-output. A request for removed bytes gets what follows them, and `Croupier-Offset` tells from where.
+output. A request for removed bytes gets what follows them; `Croupier-Offset` is its offset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{0,19})|bytes=-(\d{1,19})", re.
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PartRequest:
     """A request for a part of a file.
 
     Attributes:
@@ -49,7 +49,7 @@ class Wanted:
             return last_lines(fd, self.tail_lines, first, size)
         return max(size - self.tail_bytes, first)
 
-    def settled(self, begin: int, size: int) -> tuple[Wanted, dict[str, str]]:
+    def settled(self, begin: int, size: int) -> tuple[PartRequest, dict[str, str]]:
         """Return the request with a limit, if it is a range, and the headers of its answer.
 
         Args:
@@ -67,11 +67,11 @@ class Wanted:
         if self.offset is not None and self.limit is not None:
             end = min(size, self.offset + self.limit)
         limit = max(0, end - begin)
-        told = f"{begin}-{end - 1}" if limit else "*"
-        return replace(self, limit=limit), {**headers, "Content-Range": f"bytes {told}/{size}"}
+        sent = f"{begin}-{end - 1}" if limit else "*"
+        return replace(self, limit=limit), {**headers, "Content-Range": f"bytes {sent}/{size}"}
 
 
-def wanted_part(query: Mapping[str, str], range_header: str | None) -> Wanted:
+def requested_part(query: Mapping[str, str], range_header: str | None) -> PartRequest:
     """Return what a request asks for.
 
     Raises:
@@ -84,12 +84,12 @@ def wanted_part(query: Mapping[str, str], range_header: str | None) -> Wanted:
     if sum(value is not None for value in (offset, lines, size)) > 1:
         raise InvalidRequest("give only one of offset, tail and tail_bytes")
     if lines is not None or size is not None:
-        return Wanted(None, limit, size or 0, lines or 0, follow)
+        return PartRequest(None, limit, size or 0, lines or 0, follow)
     if offset is None and range_header is not None and not follow:
         found = _RANGE.fullmatch(range_header.strip())
         if found is not None:
             return _of_range(found)
-    return Wanted(offset or 0, limit, follow=follow)
+    return PartRequest(offset or 0, limit, follow=follow)
 
 
 def last_lines(fd: int, lines: int, first: int, size: int) -> int:
@@ -113,14 +113,14 @@ def last_lines(fd: int, lines: int, first: int, size: int) -> int:
     return lowest
 
 
-def _of_range(found: re.Match[str]) -> Wanted:
+def _of_range(found: re.Match[str]) -> PartRequest:
     first, last, suffix = found.groups()
     if suffix is not None:
-        return Wanted(None, tail_bytes=min(int(suffix), MAX_OFFSET), is_range=True)
+        return PartRequest(None, tail_bytes=min(int(suffix), MAX_OFFSET), is_range=True)
     begin = int(first)
     if begin > MAX_OFFSET or (last and int(last) < begin):
         raise InvalidRequest("the range ends before it begins, or is out of bounds")
-    return Wanted(begin, int(last) - begin + 1 if last else None, is_range=True)
+    return PartRequest(begin, int(last) - begin + 1 if last else None, is_range=True)
 
 
 def _number(query: Mapping[str, str], name: str, most: int) -> int | None:

@@ -2,7 +2,7 @@
 
 Rule: the bytes of one answer are contiguous, and `Croupier-Offset` is the offset of the first. If
 output that a slow reader has not got yet is removed, the connection is closed before the end of
-the answer; the reader asks again, and the new answer tells where the kept output begins.
+the answer; the reader asks again, and the new answer begins where the kept output does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiohttp import web
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.output_links import OutputLinks
-from croupier.agent.output_range import MAX_OFFSET, Wanted, wanted_part
+from croupier.agent.output_range import MAX_OFFSET, PartRequest, requested_part
 from croupier.agent.output_trim import first_kept
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
@@ -38,7 +38,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-Handle = Callable[[Key, Wanted], Awaitable[web.StreamResponse]]
+Handle = Callable[[Key, PartRequest], Awaitable[web.StreamResponse]]
 
 
 class ServedFiles:
@@ -53,7 +53,7 @@ class ServedFiles:
         """Return what `handle` answers to a request for a part of a task's files."""
         try:
             key = _task_of(request)
-            part = wanted_part(request.query, request.headers.get("Range"))
+            part = requested_part(request.query, request.headers.get("Range"))
             with self._a_reader(request.remote or ""):
                 return await handle(key, part)
         except InvalidRequest as error:
@@ -77,7 +77,7 @@ class ServedFiles:
                 del self._readers[host]
 
     async def send(
-        self, request: web.Request, key: Key, fd: int, part: Wanted, *, is_output: bool
+        self, request: web.Request, key: Key, fd: int, part: PartRequest, *, is_output: bool
     ) -> web.StreamResponse:
         """Send a part of an open file, and what is appended meanwhile to a follower.
 
@@ -114,7 +114,7 @@ class ServedFiles:
         key: Key,
         fd: int,
         offset: int,
-        part: Wanted,
+        part: PartRequest,
         first: Callable[[int], int],
     ) -> bool:
         """Send the part; return whether nothing of it was removed meanwhile."""

@@ -1,6 +1,6 @@
 """Events of the cluster, which a command prints, also over a failover.
 
-Rule: the command tells when events may be missing, and only then.
+Rule: the command says when events may be missing, and only then.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ async def find_agent(master: Master, named: str) -> View:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a list is printed: as JSON, or as a table, of which `wide` cuts nothing."""
+    """How a list is printed: as JSON or as a table; with `wide`, nothing of that is cut."""
 
     as_json: bool = False
     wide: bool = False

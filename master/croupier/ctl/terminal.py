@@ -27,7 +27,7 @@ def print_lines(*lines: str, file: TextIO | None = None) -> None:
 
 
 def wrapped(lines: Iterable[str], width: int | None) -> Iterator[str]:
-    """Yield `lines`, of which those of prose are wrapped at `width` columns; None wraps none.
+    """Yield `lines`, with prose wrapped at `width` columns; None wraps nothing.
 
     Words, such as ids, are never split, and rows of tables stay as they are: they have columns
     two spaces apart.

@@ -61,16 +61,16 @@ class Observer(Protocol):
     def happened(self, fact: Fact) -> None:
         """Note a fact that the core reported."""
 
-    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None:
+    def acknowledged(self, framework_id: FrameworkId, task_id: TaskId) -> None:
         """Note that the terminal status of a task was acknowledged; perhaps several times."""
 
 
-class Recorded:
+class RecordingObserver:
     """An observer that reports facts to a second place too."""
 
     def __init__(self, observer: Observer, record: Callable[[Fact], None]) -> None:
         self.stepped, self.allocated = observer.stepped, observer.allocated
-        self.committed, self.forgotten = observer.committed, observer.forgotten
+        self.committed, self.acknowledged = observer.committed, observer.acknowledged
         self._happened, self._record = observer.happened, record
 
     def happened(self, fact: Fact) -> None:
@@ -248,9 +248,9 @@ class Driver:
             case AccessChanged():
                 self._on_access(effect)
             case Save(ForgetTask(framework_id, task_id)):
-                self._observer.forgotten(framework_id, task_id)
+                self._observer.acknowledged(framework_id, task_id)
             case Save(TaskRecord(is_acknowledged=True) as record):
-                self._observer.forgotten(record.framework_id, record.info.task_id)
+                self._observer.acknowledged(record.framework_id, record.info.task_id)
             case Save() | Deposed():
                 pass
             case _:

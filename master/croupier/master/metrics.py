@@ -202,11 +202,11 @@ class Metrics:
                 victims.labels("asked").inc(len(fact.tasks))
                 victims.labels("rescinded").inc(len(fact.offers))
 
-    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None:
+    def acknowledged(self, framework_id: FrameworkId, task_id: TaskId) -> None:
         """Note that the terminal status of a task was acknowledged."""
-        self._task_times.forgotten(framework_id, task_id, time.monotonic())
+        self._task_times.acknowledged(framework_id, task_id, time.monotonic())
         if self.tracing is not None:
-            self.tracing.forgotten(framework_id, task_id)
+            self.tracing.acknowledged(framework_id, task_id)
 
     def _child(self, name: str, values: tuple[object, ...]) -> Counter:
         """Return the counter for these values of its labels, which are few."""

@@ -58,7 +58,7 @@ class TaskTimes(Collector):
         elif type(fact) is facts.FrameworkLeft and fact.why == "removed":
             self._count -= len(self._tasks.pop(fact.framework_id, ()))
 
-    def forgotten(self, framework_id: FrameworkId, task_id: TaskId, now: float) -> None:
+    def acknowledged(self, framework_id: FrameworkId, task_id: TaskId, now: float) -> None:
         """Note that the end of a task was acknowledged."""
         tasks = self._tasks.get(framework_id)
         known = None if tasks is None else tasks.pop(task_id, None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state_recovery import recover_state
-from croupier.master.driver import Driver, Observer, Recorded
+from croupier.master.driver import Driver, Observer, RecordingObserver
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
@@ -191,7 +191,7 @@ async def begin_term(
         state,
         store,
         sessions,
-        Recorded(observer, journal.happened),
+        RecordingObserver(observer, journal.happened),
         clock,
         recorder,
         leads,

@@ -17,7 +17,7 @@ class AgentRequest(TypedDict, total=False):
     """A change of an agent.
 
     Attributes:
-        dry_run: change nothing; tell what would happen.
+        dry_run: change nothing; return what would happen.
     """
 
     dry_run: bool
@@ -27,7 +27,7 @@ class DrainRequest(AgentRequest, total=False):
     """A drain of an agent.
 
     Attributes:
-        dry_run: change nothing; tell what would happen.
+        dry_run: change nothing; return what would happen.
         grace: the longest time between SIGTERM and SIGKILL, such as `30s`; absent: each task's own.
     """
 
@@ -38,7 +38,7 @@ class KillRequest(DrainRequest, total=False):
     """The kill of a task.
 
     Attributes:
-        dry_run: change nothing; tell what would happen.
+        dry_run: change nothing; return what would happen.
         grace: the time between SIGTERM and SIGKILL, such as `30s`; absent: the task's own.
     """
 
@@ -47,7 +47,7 @@ class TeardownRequest(TypedDict, total=False):
     """The teardown of a framework.
 
     Attributes:
-        dry_run: change nothing; tell what would happen.
+        dry_run: change nothing; return what would happen.
     """
 
     dry_run: bool

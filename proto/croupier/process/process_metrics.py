@@ -17,7 +17,7 @@ _PAGE: Final = resource.getpagesize()
 def open_files() -> float:
     """Return how many files and sockets are open."""
     fds = _PROC / "fd"
-    # Linux 6.2 and later tell the number as the size; a list of 17,000 takes milliseconds.
+    # Linux 6.2 and later report the number as the size; a list of 17,000 takes milliseconds.
     return fds.stat().st_size or sum(1 for _ in os.scandir(fds)) - 1
 
 
@@ -36,7 +36,7 @@ PROCESS: Final[tuple[Family[object], ...]] = (
     Family("process_open_files_limit", "Most files that the process may open.", lambda _: _limit()),
     Family(
         "process_resident_bytes",
-        "Memory of the process that is present.",
+        "Resident memory of the process.",
         lambda _: _resident_bytes(),
     ),
     Family(

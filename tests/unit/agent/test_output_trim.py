@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.output_range import Wanted, last_lines, wanted_part
+from croupier.agent.output_range import PartRequest, last_lines, requested_part
 from croupier.agent.output_trim import OutputTrim, first_kept
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import InvalidRequest
@@ -111,15 +111,15 @@ def test_the_last_lines_are_found_from_the_end(
 
 
 def test_ranges() -> None:
-    assert wanted_part({}, "bytes=5-9") == Wanted(5, 5, is_range=True)
-    assert wanted_part({}, "bytes=5-") == Wanted(5, None, is_range=True)
-    assert wanted_part({}, "bytes=-4") == Wanted(None, tail_bytes=4, is_range=True)
-    assert wanted_part({}, "bytes=0-1,4-5") == wanted_part({}, None) == Wanted()
-    part, headers = Wanted(5, 5, is_range=True).settled(5, 8)
+    assert requested_part({}, "bytes=5-9") == PartRequest(5, 5, is_range=True)
+    assert requested_part({}, "bytes=5-") == PartRequest(5, None, is_range=True)
+    assert requested_part({}, "bytes=-4") == PartRequest(None, tail_bytes=4, is_range=True)
+    assert requested_part({}, "bytes=0-1,4-5") == requested_part({}, None) == PartRequest()
+    part, headers = PartRequest(5, 5, is_range=True).settled(5, 8)
     assert (part.limit, headers["Content-Range"]) == (3, "bytes 5-7/8")
-    part, headers = Wanted(9, None, is_range=True).settled(9, 8)
+    part, headers = PartRequest(9, None, is_range=True).settled(9, 8)
     assert (part.limit, headers["Content-Range"]) == (0, "bytes */8")
     with pytest.raises(InvalidRequest, match="only one"):
-        wanted_part({"tail": "1", "offset": "1"}, None)
+        requested_part({"tail": "1", "offset": "1"}, None)
     with pytest.raises(InvalidRequest, match="number of lines"):
-        wanted_part({"tail": "-1"}, None)
+        requested_part({"tail": "-1"}, None)

@@ -14,7 +14,7 @@ from croupier.api.explanation import explanation_view
 from croupier.api.tasks import task_view
 from croupier.ctl.drawing import text_width
 from croupier.ctl.terminal import wrapped
-from croupier.ctl.top.frame import Terminal, Wish, frame
+from croupier.ctl.top.frame import Display, Terminal, frame
 from croupier.ctl.views import described as pages
 from croupier.ctl.views.described import event_section
 from croupier.ctl.views.task import task_lines
@@ -36,7 +36,7 @@ def described_task(width: int) -> Iterable[str]:
 
 def top(width: int) -> Iterable[str]:
     # As `--once` prints it.
-    return (each.rstrip() for each in frame(recorded.snapshot(), Wish(), Terminal(width)))
+    return (each.rstrip() for each in frame(recorded.snapshot(), Display(), Terminal(width)))
 
 
 COMMANDS: dict[str, Screen] = {

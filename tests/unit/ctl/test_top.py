@@ -14,7 +14,7 @@ import pytest
 from croupier.ctl.drawing import text_width
 from croupier.ctl.flags import Target
 from croupier.ctl.top.command import Top, print_once, run_top
-from croupier.ctl.top.frame import Order, Terminal, Wish, frame
+from croupier.ctl.top.frame import Display, Order, Terminal, frame
 from croupier.ctl.top.keys import MAX_FILTER, pressed
 from croupier.ctl.top.snapshot import Page
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -31,10 +31,10 @@ FOUND = recorded.snapshot()
 @pytest.mark.parametrize("height", [3, 10, 24, 60])
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_a_frame_is_never_larger_than_the_terminal(width: int, height: int) -> None:
-    wish = Wish(problem="reconnecting: " + "x" * 300, filter="e", is_typing=True)
+    display = Display(problem="reconnecting: " + "x" * 300, filter="e", is_typing=True)
     many = replace(FOUND, frameworks=Page([FOUND.frameworks.views[0]] * 500))
     for found in (FOUND, many):
-        lines = frame(found, wish, Terminal(width, height))
+        lines = frame(found, display, Terminal(width, height))
         assert len(lines) <= height
         assert all(text_width(line) <= width for line in lines)
         assert all(char.isprintable() for line in lines for char in line)
@@ -42,8 +42,8 @@ def test_a_frame_is_never_larger_than_the_terminal(width: int, height: int) -> N
 
 
 def test_nothing_is_said_by_colour_alone() -> None:
-    plain = frame(FOUND, Wish(), Terminal(80, 40))
-    coloured = "\n".join(frame(FOUND, Wish(), Terminal(80, 40, has_colours=True)))
+    plain = frame(FOUND, Display(), Terminal(80, 40))
+    coloured = "\n".join(frame(FOUND, Display(), Terminal(80, 40, has_colours=True)))
     assert "\x1b[" in coloured
     for code in ("0", "1", "7", "33", "36", "1;31"):
         coloured = coloured.replace(f"\x1b[{code}m", "")
@@ -51,45 +51,47 @@ def test_nothing_is_said_by_colour_alone() -> None:
 
 
 def test_a_terminal_without_utf_8_gets_other_bars() -> None:
-    lines = frame(FOUND, Wish(), Terminal(80, is_ascii=True))
+    lines = frame(FOUND, Display(), Terminal(80, is_ascii=True))
     assert "#" in lines[2]
     assert "█" not in "".join(lines)
 
 
 def test_frameworks_are_filtered_and_sorted() -> None:
-    def shown(wish: Wish) -> list[str]:
-        lines = frame(FOUND, wish, Terminal(200))
+    def shown(display: Display) -> list[str]:
+        lines = frame(FOUND, display, Terminal(200))
         return [line.split()[0][-3:] for line in lines if line.startswith("0c1945b")]
 
-    assert shown(Wish(Order.SHARE)) == shown(Wish(Order.TASKS)) == ["F12", "-F7"]
-    assert shown(Wish(filter="ADS")) == ["-F7"]
-    assert shown(Wish(filter="nothing")) == []
+    assert shown(Display(Order.SHARE)) == shown(Display(Order.TASKS)) == ["F12", "-F7"]
+    assert shown(Display(filter="ADS")) == ["-F7"]
+    assert shown(Display(filter="nothing")) == []
 
 
 def test_keys() -> None:
-    wish = Wish()
-    assert pressed(wish, "q") is None
-    assert pressed(wish, "x\x1b") == wish
-    assert pressed(wish, "\x1b[A") == wish, "an arrow"
-    assert pressed(wish, "s") == Wish(Order.TASKS)
-    assert pressed(wish, "ssss") == wish
-    typed = pressed(wish, "/ad\x7fbq")
-    assert typed == Wish(filter="abq", is_typing=True)
-    assert pressed(typed, "\r") == Wish(filter="abq")
-    assert pressed(typed, "\x1b") == wish
-    assert pressed(Wish(filter="abq"), "\x1b") == wish
-    assert pressed(typed, "y" * 200) == Wish(filter="abq" + "y" * (MAX_FILTER - 3), is_typing=True)
+    display = Display()
+    assert pressed(display, "q") is None
+    assert pressed(display, "x\x1b") == display
+    assert pressed(display, "\x1b[A") == display, "an arrow"
+    assert pressed(display, "s") == Display(Order.TASKS)
+    assert pressed(display, "ssss") == display
+    typed = pressed(display, "/ad\x7fbq")
+    assert typed == Display(filter="abq", is_typing=True)
+    assert pressed(typed, "\r") == Display(filter="abq")
+    assert pressed(typed, "\x1b") == display
+    assert pressed(Display(filter="abq"), "\x1b") == display
+    assert pressed(typed, "y" * 200) == Display(
+        filter="abq" + "y" * (MAX_FILTER - 3), is_typing=True
+    )
 
 
 class Recorder(Top):
     """Draws into a list."""
 
     def __init__(self, target: Target) -> None:
-        super().__init__(target, Wish())
+        super().__init__(target, Display())
         self.problems: list[str] = []
 
     def draw(self) -> None:
-        self.problems.append(self.wish.problem)
+        self.problems.append(self.display.problem)
 
 
 async def test_it_goes_on_after_a_failover() -> None:
@@ -98,7 +100,7 @@ async def test_it_goes_on_after_a_failover() -> None:
         await election.elect()
         await leads(master, 1)
         top = Recorder(Target((master.address,)))
-        asking = asyncio.create_task(top.ask_on())
+        asking = asyncio.create_task(top.poll())
         try:
 
             async def shows(problem: str, epoch: int) -> None:
@@ -127,9 +129,9 @@ async def test_without_a_master_it_fails_at_once() -> None:
 
 def test_without_a_terminal_it_names_another_way(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidRequest, match="--once"):
-        run_top(Target(), Wish())
+        run_top(Target(), Display())
     with pytest.raises(Unavailable):
-        print_once(Target((Address("127.0.0.1", 1),)), Wish(), as_json=False)
+        print_once(Target((Address("127.0.0.1", 1),)), Display(), as_json=False)
 
 
 async def test_a_real_terminal_is_as_before_at_the_end() -> None:

@@ -20,8 +20,8 @@ from croupier.master.core.step import Event
 from croupier.master.journal import watch
 from croupier.master.journal.entry import Preempting, TermBegan, may_view
 from croupier.master.journal.journal import Journal
-from croupier.master.journal.lines import KINDS, OMITTED, kind_of, kinds_called, line_of
-from croupier.master.journal.watch import Events, Wanted, Watch
+from croupier.master.journal.lines import KINDS, OMITTED, kind_of, line_of, matching_kinds
+from croupier.master.journal.watch import EventQuery, Events, Watch
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import InvalidRequest, NotLeader, Unauthenticated, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -54,15 +54,15 @@ class FakeTerm:
         self.driver = self
         self.journal = Journal(state, self.clock, kept)
 
-    def watch(self, name: str = "", **wanted: Any) -> Watch:
+    def watch(self, name: str = "", **query: Any) -> Watch:
         who = caller(name) if name else ANONYMOUS
-        return Watch(self, Caller(who), Wanted(**wanted), self.clock)  # type: ignore[arg-type]
+        return Watch(self, Caller(who), EventQuery(**query), self.clock)  # type: ignore[arg-type]
 
-    async def read(self, name: str = "", **wanted: Any) -> list[Events]:
-        return [each async for each in self.watch(name, **wanted).batches()]
+    async def read(self, name: str = "", **query: Any) -> list[Events]:
+        return [each async for each in self.watch(name, **query).batches()]
 
-    async def numbers(self, name: str = "", **wanted: Any) -> list[int]:
-        return [e.number for each in await self.read(name, **wanted) for e in each.entries]
+    async def numbers(self, name: str = "", **query: Any) -> list[int]:
+        return [e.number for each in await self.read(name, **query) for e in each.entries]
 
 
 def healthy(agent_id: str) -> facts.AgentDrained:
@@ -177,11 +177,11 @@ async def test_a_revoked_or_expired_credential_ends_the_reader(
     world = SecuredWorld("vera client/vera view *")
     kept = world.add_token(token("abcdef12", "vera"))
     term = FakeTerm(world.state)
-    wanted, kind = Wanted(follow=True), CredentialKind.TOKEN
+    query, kind = EventQuery(follow=True), CredentialKind.TOKEN
 
     def reader(expires_ms: int | None = None) -> AsyncIterator[Events]:
         who = Caller(caller("vera"), kind, kept.token_id, expires_ms)
-        return Watch(term, who, wanted, term.clock).batches()  # type: ignore[arg-type]
+        return Watch(term, who, query, term.clock).batches()  # type: ignore[arg-type]
 
     valid, expiring = reader(), reader(term.clock.wall + 1)
     assert (await anext(valid)).entries
@@ -322,12 +322,12 @@ def test_offers_lapse_in_aggregate() -> None:
 
 
 def test_kinds_are_chosen_by_word_or_first_part() -> None:
-    assert kinds_called([]) is None
-    assert set(kinds_called(["task-failed", "role"]) or ()) == {"task-failed", "role-changed"}
-    assert len(kinds_called(["task"]) or ()) > 8
+    assert matching_kinds([]) is None
+    assert set(matching_kinds(["task-failed", "role"]) or ()) == {"task-failed", "role-changed"}
+    assert len(matching_kinds(["task"]) or ()) > 8
     for wrong in ("", "tas", "\x1b", "task-", "TASK"):
         with pytest.raises(InvalidRequest, match="no kind of event"):
-            kinds_called([wrong])
+            matching_kinds([wrong])
 
 
 def test_the_documentation_names_each_kind() -> None:

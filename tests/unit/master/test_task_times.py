@@ -35,8 +35,8 @@ def test_the_whole_life() -> None:
     states = (TaskState.QUEUED, TaskState.STAGING, TaskState.STARTING, TaskState.RUNNING)
     for now, state in enumerate((*states, TaskState.FINISHED)):
         move(times, state, now * now)
-    times.forgotten(F, T, 20)
-    times.forgotten(F, T, 30)
+    times.acknowledged(F, T, 20)
+    times.acknowledged(F, T, 30)
     assert measured(times) == {"queued": 1, "starting": 8, "running": 7, "acknowledging": 4}
 
 
@@ -44,11 +44,11 @@ def test_steps_that_were_cut_short_or_not_seen_are_not_counted() -> None:
     times = TaskTimes()
     move(times, TaskState.STAGING, 0)
     move(times, TaskState.FAILED, 5)
-    times.forgotten(F, T, 7)
+    times.acknowledged(F, T, 7)
     assert measured(times) == {"acknowledging": 2}
     move(times, TaskState.RUNNING, 8)
     move(times, TaskState.FINISHED, 9)
-    times.forgotten(F, T, 10)
+    times.acknowledged(F, T, 10)
     assert measured(times) == {"acknowledging": 2}
 
 

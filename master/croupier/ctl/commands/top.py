@@ -37,10 +37,10 @@ def top(
         Print one frame as JSON.
     """
     from croupier.ctl.top.command import print_once, run_top
-    from croupier.ctl.top.frame import Order, Wish
+    from croupier.ctl.top.frame import Display, Order
 
-    wish = Wish(Order(sort), text)
+    display = Display(Order(sort), text)
     if once or as_json:
-        print_once(master, wish, as_json=as_json)
+        print_once(master, display, as_json=as_json)
     else:
-        run_top(master, wish)
+        run_top(master, display)

@@ -21,7 +21,7 @@ ANY: Final = "-"
 FILES: Final = "@files"
 FILE_FLAGS: Final = frozenset({"--tls-ca", "--tls-cert", "--tls-key", "--token-file"})
 MAX_HELP: Final = 60
-# Flags that take ids, whatever command they are of.
+# Flags that take ids, for all commands.
 _FLAGS: Final = {"--agent": "agents", "--framework": "frameworks", "--role": "roles"}
 # The help of positional arguments that are ids begins like this.
 _HELPS: Final = {

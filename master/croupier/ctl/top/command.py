@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from croupier.ctl.connection import connected, run
 from croupier.ctl.flags import Target
-from croupier.ctl.top.frame import Wish, frame
+from croupier.ctl.top.frame import Display, frame
 from croupier.ctl.top.keys import pressed
 from croupier.ctl.top.screen import Screen, terminal_now
 from croupier.ctl.top.snapshot import Snapshot, take_snapshot
@@ -25,7 +25,7 @@ REFRESH_S: Final = 1.0
 PAUSE_FACTOR: Final = 9.0
 
 
-def print_once(target: Target, wish: Wish, *, as_json: bool) -> None:
+def print_once(target: Target, display: Display, *, as_json: bool) -> None:
     """Print one frame, or what it shows as JSON.
 
     Raises:
@@ -35,11 +35,11 @@ def print_once(target: Target, wish: Wish, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_json(found), indent=2))
         return
-    for line in frame(found, wish, terminal_now(is_live=False)):
+    for line in frame(found, display, terminal_now(is_live=False)):
         print(line.rstrip())
 
 
-def run_top(target: Target, wish: Wish) -> None:
+def run_top(target: Target, display: Display) -> None:
     """Show frames until the user quits.
 
     Raises:
@@ -48,14 +48,14 @@ def run_top(target: Target, wish: Wish) -> None:
     """
     if not sys.stdout.isatty():
         raise InvalidRequest("stdout is not a terminal; croupier top --once prints one frame")
-    asyncio.run(Top(target, wish).run())
+    asyncio.run(Top(target, display).run())
 
 
 class Top:
     """The cluster on a screen, whichever master leads."""
 
-    def __init__(self, target: Target, wish: Wish) -> None:
-        self.wish = wish
+    def __init__(self, target: Target, display: Display) -> None:
+        self.display = display
         self.found: Snapshot | None = None
         self._target = target
         self._screen: Screen | None = None
@@ -63,7 +63,7 @@ class Top:
 
     async def run(self) -> None:
         """Show frames until the user quits; raises as `run_top`."""
-        asking = asyncio.create_task(self.ask_on())
+        asking = asyncio.create_task(self.poll())
         waiting = asyncio.create_task(self._is_over.wait())
         try:
             await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -76,7 +76,7 @@ class Top:
             if self._screen is not None:
                 self._screen.close()
 
-    async def ask_on(self) -> None:
+    async def poll(self) -> None:
         """Ask whichever master leads, again and again.
 
         Raises:
@@ -88,14 +88,14 @@ class Top:
                     while True:
                         begun = asyncio.get_running_loop().time()
                         self.found = await take_snapshot(master)
-                        self.wish = replace(self.wish, problem="")
+                        self.display = replace(self.display, problem="")
                         self.draw()
                         took_s = asyncio.get_running_loop().time() - begun
                         await asyncio.sleep(max(REFRESH_S - took_s, took_s * PAUSE_FACTOR))
             except Unavailable as error:
                 if self.found is None:
                     raise
-                self.wish = replace(self.wish, problem=f"reconnecting: {error}")
+                self.display = replace(self.display, problem=f"reconnecting: {error}")
                 self.draw()
                 await asyncio.sleep(REFRESH_S)
 
@@ -104,14 +104,14 @@ class Top:
         if self._screen is None:
             self._screen = Screen(self._on_keys, self.draw)
         if self.found is not None:
-            self._screen.draw(frame(self.found, self.wish, terminal_now(is_live=True)))
+            self._screen.draw(frame(self.found, self.display, terminal_now(is_live=True)))
 
     def _on_keys(self, keys: str) -> None:
-        wish = pressed(self.wish, keys)
-        if wish is None:
+        display = pressed(self.display, keys)
+        if display is None:
             self._is_over.set()
             return
-        self.wish = wish
+        self.display = display
         self.draw()
 
 

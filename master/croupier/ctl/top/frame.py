@@ -46,8 +46,8 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the user wants to see.
+class Display:
+    """What a frame shows, as the user chose.
 
     Attributes:
         filter: only roles, frameworks and agents with this text.
@@ -113,23 +113,25 @@ _AGENTS: Final = Table(
 )
 
 
-def frame(found: Snapshot, wish: Wish, terminal: Terminal) -> list[str]:
+def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:
     """Return the lines of a frame; at most `terminal.height`."""
-    head = [*_head_lines(found, wish, terminal), *_bars(found.master, terminal), ""]
+    head = [*_head_lines(found, display, terminal), *_bars(found.master, terminal), ""]
     sections = [
-        _section("roles", _ROLES, found.roles, wish, terminal, _role_texts, None),
+        _section("roles", _ROLES, found.roles, display, terminal, _role_texts, None),
         _section(
-            f"frameworks by {wish.order.value}",
+            f"frameworks by {display.order.value}",
             _FRAMEWORKS,
             found.frameworks,
-            wish,
+            display,
             terminal,
             _framework_texts,
-            _KEYS[wish.order],
+            _KEYS[display.order],
         ),
-        _section("agents with problems", _AGENTS, found.agents, wish, terminal, _agent_texts, None),
+        _section(
+            "agents with problems", _AGENTS, found.agents, display, terminal, _agent_texts, None
+        ),
     ]
-    foot = [] if terminal.height is None else [_foot(wish, terminal)]
+    foot = [] if terminal.height is None else [_foot(display, terminal)]
     if terminal.height is not None:
         left = terminal.height - len(head) - len(foot)
         sections = _fitting(sections, left)
@@ -139,7 +141,7 @@ def frame(found: Snapshot, wish: Wish, terminal: Terminal) -> list[str]:
     return [*lines, *foot]
 
 
-def _head_lines(found: Snapshot, wish: Wish, terminal: Terminal) -> Iterator[str]:
+def _head_lines(found: Snapshot, display: Display, terminal: Terminal) -> Iterator[str]:
     master = found.master
     at = f"{datetime.fromtimestamp(found.now_ms / 1000, UTC):%H:%M:%SZ}" if found.now_ms else ""
     if terminal.width < _NARROW:
@@ -148,8 +150,8 @@ def _head_lines(found: Snapshot, wish: Wish, terminal: Terminal) -> Iterator[str
         version, term = master["version"], master["epoch"]
         title = f"croupier top {at}  master {found.address} (term {term}, {version})"
     yield terminal.style(cut(printable(title), terminal.width), "1")
-    if wish.problem:
-        yield terminal.style(cut(printable(wish.problem), terminal.width), "1;31")
+    if display.problem:
+        yield terminal.style(cut(printable(display.problem), terminal.width), "1;31")
     if master["agents_missing"]:
         missing = master["agents_missing"]
         have = "agent has" if missing == 1 else "agents have"
@@ -190,13 +192,13 @@ def _section(
     title: str,
     table: Table,
     page: Page,
-    wish: Wish,
+    display: Display,
     terminal: Terminal,
     texts: Callable[[View], Sequence[str]],
     key: Callable[[View], tuple[object, ...]] | None,
 ) -> list[str]:
     """Return the lines of a table with its title, and an empty line."""
-    sought = wish.filter.lower()
+    sought = display.filter.lower()
     views = [each for each in page.views if any(sought in one.lower() for one in texts(each))]
     if key is not None:
         views.sort(key=key)
@@ -204,7 +206,7 @@ def _section(
     number_of = f"{len(views)} of {len(page.views)}{more}" if sought else f"{len(page.views)}{more}"
     heading = terminal.style(cut(f"{title}: {number_of}", terminal.width), "1")
     if not views:
-        nothing = table.empty if not page.views else "none has the text of the filter"
+        nothing = table.empty if not page.views else "nothing matches the filter"
         return [heading, cut(nothing, terminal.width), ""]
     shown = views[: terminal.height or MOST_ROWS]
     rows = lines_of(Table(table.columns, ""), shown, terminal.width, notes=False)
@@ -234,12 +236,12 @@ def _shortened(section: list[str], lines: int) -> list[str]:
     return [*section[: lines - 1], ""]
 
 
-def _foot(wish: Wish, terminal: Terminal) -> str:
-    if wish.is_typing:
-        line = f"filter: {printable(wish.filter)}_  (Enter: done, Esc: none)"
+def _foot(display: Display, terminal: Terminal) -> str:
+    if display.is_typing:
+        line = f"filter: {printable(display.filter)}_  (Enter: done, Esc: none)"
     else:
-        filtered = f"  filter: {printable(wish.filter)}" if wish.filter else ""
-        line = f"q quit  s sort: {wish.order.value}  / filter{filtered}"
+        filtered = f"  filter: {printable(display.filter)}" if display.filter else ""
+        line = f"q quit  s sort: {display.order.value}  / filter{filtered}"
     line = cut(line, terminal.width)
     return terminal.style(line + " " * (terminal.width - text_width(line)), "7")
 

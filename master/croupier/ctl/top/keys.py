@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from croupier.ctl.top.frame import Wish
+from croupier.ctl.top.frame import Display
 
 MAX_FILTER = 60
 _ENTER = "\r\n"
@@ -12,32 +12,32 @@ _ESCAPE = "\x1b"
 _RUBOUT = "\x7f\b"
 
 
-def pressed(wish: Wish, text: str) -> Wish | None:
-    """Return the wish after the keys of `text`; None: quit. Keys that mean nothing are ignored."""
+def pressed(display: Display, text: str) -> Display | None:
+    """Return the display after the keys of `text`; None: quit. Other keys are ignored."""
     if text.startswith(_ESCAPE) and len(text) > 1:
         # A key such as an arrow.
-        return wish
+        return display
     for key in text:
-        if wish.is_typing:
-            wish = _typed(wish, key)
+        if display.is_typing:
+            display = _typed(display, key)
         elif key in "qQ\x03\x04":
             return None
         elif key in "sS":
-            wish = replace(wish, order=wish.order.next)
+            display = replace(display, order=display.order.next)
         elif key == "/":
-            wish = replace(wish, is_typing=True)
+            display = replace(display, is_typing=True)
         elif key == _ESCAPE:
-            wish = replace(wish, filter="")
-    return wish
+            display = replace(display, filter="")
+    return display
 
 
-def _typed(wish: Wish, key: str) -> Wish:
+def _typed(display: Display, key: str) -> Display:
     if key in _ENTER:
-        return replace(wish, is_typing=False)
+        return replace(display, is_typing=False)
     if key == _ESCAPE:
-        return replace(wish, is_typing=False, filter="")
+        return replace(display, is_typing=False, filter="")
     if key in _RUBOUT:
-        return replace(wish, filter=wish.filter[:-1])
-    if key.isprintable() and len(wish.filter) < MAX_FILTER:
-        return replace(wish, filter=wish.filter + key)
-    return wish
+        return replace(display, filter=display.filter[:-1])
+    if key.isprintable() and len(display.filter) < MAX_FILTER:
+        return replace(display, filter=display.filter + key)
+    return display

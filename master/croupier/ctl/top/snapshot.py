@@ -1,6 +1,6 @@
 """What `croupier top` asks the master.
 
-Rule: bounded, whatever the size of the cluster: one page of each list, and never tasks.
+Rule: bounded in clusters of any size: one page of each list, and never tasks.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class EtcdRestore:
         await self._election.close()
 
     async def witnesses(self) -> list[Witness]:
-        """Return what the store that is there tells; a damaged one tells nothing."""
+        """Return the position of the existing store; nothing if it is damaged."""
         try:
             snapshot = await etcd_snapshot(self._client, self._keys.prefix)
         except InvalidRequest:

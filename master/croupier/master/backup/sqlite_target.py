@@ -47,7 +47,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def sqlite_witnesses(path: Path) -> list[Witness]:
-    """Return what the database at `path` and its marker tell; a damaged database tells nothing.
+    """Return the positions in the database at `path`, unless it is damaged, and in its marker.
 
     Raises:
         InvalidRequest: if the marker is damaged.

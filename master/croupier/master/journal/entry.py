@@ -16,7 +16,7 @@ _MOST_DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class TermBegan:
-    """The master began to lead. Every caller may view this, so it tells nothing else."""
+    """The master began to lead. Every caller may view this, so it has nothing else."""
 
     master_id: str
 

@@ -1,7 +1,7 @@
 """The ring of events of one term.
 
 Rule: the ring is bounded, and an event costs about a microsecond until a reader asks for it. A
-reader holds only its position, so a slow one costs nothing; what it missed is told to it.
+reader holds only its position, so a slow one costs nothing; it gets a reset for what it missed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Journal:
 
     async def wait(self, number: int, timeout_s: float) -> None:
         """Wait until there is an event after `number`, or the term ends, or the time is over."""
-        self._tell_lapsed()
+        self._record_lapsed()
         if self.last > number or self.ended is not None:
             return
         loop = asyncio.get_running_loop()
@@ -158,9 +158,9 @@ class Journal:
         counts = self._lapsed.setdefault(fact.framework_id, [0, 0])
         counts[fact.outcome == "expired"] += 1
         if now - self._lapsed_at >= LAPSED_S:
-            self._tell_lapsed()
+            self._record_lapsed()
 
-    def _tell_lapsed(self) -> None:
+    def _record_lapsed(self) -> None:
         """Record the offers that lapsed a while ago."""
         if self._lapsed and self._clock.now() - self._lapsed_at >= LAPSED_S:
             lapsed, self._lapsed = self._lapsed, {}

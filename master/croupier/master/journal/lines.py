@@ -117,7 +117,7 @@ def kind_of(what: Happening) -> str:
     return _FIXED[type(what)]
 
 
-def kinds_called(names: Iterable[str]) -> frozenset[str] | None:
+def matching_kinds(names: Iterable[str]) -> frozenset[str] | None:
     """Return the kinds of these names, or with these first parts; None for no names: all.
 
     Raises:

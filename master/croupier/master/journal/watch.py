@@ -1,7 +1,7 @@
 """One reader of the journal: what it asked for, and its position.
 
 Rule: a reader gets only what its caller may view at that moment, and nothing after its credential
-has been revoked or has expired. It is told whenever events may be missing.
+has been revoked or has expired. It gets a reset whenever events may be missing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHECK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventQuery:
     """What a reader asks for.
 
     Attributes:
@@ -111,31 +111,31 @@ class Readers:
 class Watch:
     """A reader of the journal of one term."""
 
-    def __init__(self, term: Term, caller: Caller, wanted: Wanted, clock: Clock) -> None:
-        """Read from where `wanted` says.
+    def __init__(self, term: Term, caller: Caller, query: EventQuery, clock: Clock) -> None:
+        """Read from where `query` says.
 
         Raises:
             InvalidRequest: if `since` is no id of an event.
         """
-        self._term, self._caller, self._wanted, self._clock = term, caller, wanted, clock
+        self._term, self._caller, self._query, self._clock = term, caller, query, clock
         # Later steps may run in tasks of other calls.
         self._call = current_call()
         self._journal = journal = term.journal
         self._reset = ""
         # The number of the last event that was looked at, and of the last one of the past.
         self._at, self._past_end = 0, journal.last
-        is_page = wanted.since and wanted.limit and not wanted.follow
-        self._left = wanted.limit if is_page else None
+        is_page = query.since and query.limit and not query.follow
+        self._left = query.limit if is_page else None
         with self._timed():
-            if wanted.since:
-                self._begin_after(*parse_id(wanted.since))
+            if query.since:
+                self._begin_after(*parse_id(query.since))
             else:
                 self._begin_in_past()
 
     async def batches(self) -> AsyncGenerator[Events, None]:
         """Yield what the reader asked for; with `follow`, until the term ends.
 
-        The first batch comes at once. An empty one is a sign of life, or tells of a reset. The
+        The first batch comes at once. An empty one is a sign of life, or a reset. The
         position of a reader that does not take the next batch does not move.
 
         Raises:
@@ -148,7 +148,7 @@ class Watch:
             check_credential(self._term, self._caller, self._clock)
             with self._timed():
                 found = self._next()
-            is_over = self._left == 0 or (not self._wanted.follow and self._at >= self._past_end)
+            is_over = self._left == 0 or (not self._query.follow and self._at >= self._past_end)
             if found.entries or found.reset or is_over or is_first:
                 yield found
             is_first = False
@@ -184,14 +184,14 @@ class Watch:
 
     def _next(self) -> Events:
         """Return the next events of those that are remembered."""
-        journal, wanted = self._journal, self._wanted
+        journal, query = self._journal, self._query
         if self._at < journal.first - 1:
             self._reset = self._reset or (
                 f"the reader was slower than the events: only the last {journal.kept} are"
                 " remembered"
             )
             self._at = journal.first - 1
-        end = journal.last if wanted.follow else self._past_end
+        end = journal.last if query.follow else self._past_end
         end = min(end, self._at + LOOKED_AT_ONCE)
         is_wanted = self._filter()
         found: list[Entry] = []
@@ -207,7 +207,7 @@ class Watch:
         return Events(tuple(found), self._last_id, reset)
 
     def _filter(self) -> Callable[[Entry], bool]:
-        kinds = self._wanted.kinds
+        kinds = self._query.kinds
         visible = Visibility(self._term.driver.state, self._caller.principal)
         if visible.has_all:
             return lambda entry: kinds is None or kind_of(entry.what) in kinds
@@ -228,14 +228,14 @@ class Watch:
             self._at = journal.first - 1
 
     def _begin_in_past(self) -> None:
-        journal, wanted = self._journal, self._wanted
+        journal, query = self._journal, self._query
         first = journal.first
-        if wanted.within_s is not None:
-            first = journal.first_within(max(0.0, wanted.within_s))
+        if query.within_s is not None:
+            first = journal.first_within(max(0.0, query.within_s))
         self._at = first - 1
-        if not wanted.limit:
+        if not query.limit:
             return
-        is_wanted, left, number = self._filter(), wanted.limit, journal.last
+        is_wanted, left, number = self._filter(), query.limit, journal.last
         while number >= first and left:
             left -= is_wanted(journal.entry(number))
             number -= 1

@@ -19,8 +19,8 @@ from croupier.master.core.framework_commands import TeardownFramework
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
 from croupier.master.core.task_commands import OperatorKill
-from croupier.master.journal.lines import kinds_called, line_of
-from croupier.master.journal.watch import Wanted, Watch
+from croupier.master.journal.lines import line_of, matching_kinds
+from croupier.master.journal.watch import EventQuery, Watch
 from croupier.master.leadership import Leadership
 from croupier.master.overview.surveys import Surveys
 from croupier.master.services import agent_views, lists, views
@@ -260,9 +260,9 @@ class OperatorService(OperatorServiceServicer):
         """
         term, caller = self._leadership.term(), current_caller()
         within_s = request.within_ms / 1000 if request.HasField("within_ms") else None
-        kinds = kinds_called(request.kinds)
-        wanted = Wanted(request.since, within_s, request.follow, request.limit, kinds)
-        watch = Watch(term, caller, wanted, self._clock)
+        kinds = matching_kinds(request.kinds)
+        query = EventQuery(request.since, within_s, request.follow, request.limit, kinds)
+        watch = Watch(term, caller, query, self._clock)
         with term.readers.reading(caller):
             async with aclosing(watch.batches()) as batches:
                 async for found in batches:

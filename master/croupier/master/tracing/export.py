@@ -21,7 +21,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 def otlp_export(endpoint: str, version: str, instance: str) -> Callable[[Sequence[Span]], bool]:
-    """Return a function that sends a batch of spans, and tells whether the collector took it.
+    """Return a function that sends a batch of spans, and returns whether it was accepted.
 
     Arguments:
         endpoint: the URL of the collector, without `/v1/traces`.

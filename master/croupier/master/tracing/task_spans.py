@@ -86,7 +86,7 @@ class TaskSpans:
                 for key in gone:
                     self._end(key, now_ns)
 
-    def forgotten(self, framework_id: FrameworkId, task_id: TaskId, now_ns: int) -> None:
+    def acknowledged(self, framework_id: FrameworkId, task_id: TaskId, now_ns: int) -> None:
         """Note that the end of a task was acknowledged."""
         self._end((framework_id, task_id), now_ns)
 

@@ -39,9 +39,9 @@ class Tracing:
         """Note a fact that the core reported."""
         self.spans.happened(fact, time.time_ns())
 
-    def forgotten(self, framework_id: FrameworkId, task_id: TaskId) -> None:
+    def acknowledged(self, framework_id: FrameworkId, task_id: TaskId) -> None:
         """Note that the end of a task was acknowledged."""
-        self.spans.forgotten(framework_id, task_id, time.time_ns())
+        self.spans.acknowledged(framework_id, task_id, time.time_ns())
 
     def _labels(self, framework_id: FrameworkId, task_id: TaskId) -> Mapping[str, str]:
         state = self._state()

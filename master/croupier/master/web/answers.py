@@ -79,7 +79,7 @@ def has_tag(request: web.Request, tag: str) -> bool:
 
 
 class SharedAnswers:
-    """Answers that were made lately, or are being made."""
+    """Recent answers, and those that are being made."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, asyncio.Task[Body]] = {}

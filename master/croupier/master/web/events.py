@@ -37,7 +37,7 @@ MOST_ENCODED: Final = 2_000
 # Interval between two overviews.
 OVERVIEW_S: Final = 1.0
 _ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
-# An id of which no term knows what came after it.
+# An id of no term: its reader gets a reset.
 _UNKNOWN: Final = "0-0"
 
 

@@ -157,7 +157,7 @@ ROUTES: Final = (
     _list(
         TASKS,
         _tasks,
-        "List tasks, also those that ended lately.",
+        "List tasks, also those that ended recently.",
         TaskPage,
         Parameter("framework", "only tasks of the framework of this id"),
         Parameter("role", "only tasks of this role and those below it"),

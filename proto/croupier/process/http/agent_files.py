@@ -143,11 +143,11 @@ class AgentFiles:
         if answer.status == 200:
             return answer
         try:
-            told = (await answer.content.read(MAX_REASON)).decode(errors="replace").strip()
+            reason = (await answer.content.read(MAX_REASON)).decode(errors="replace").strip()
         except (ClientError, TimeoutError, OSError):
-            told = ""
+            reason = ""
         answer.close()
-        text = told if told.isprintable() and told else f"the agent answers {answer.status}"
+        text = reason if reason.isprintable() and reason else f"the agent answers {answer.status}"
         if answer.status in (401, 403):
             raise LinkRefused(text)
         raise _REFUSALS.get(answer.status, Unavailable)(text)

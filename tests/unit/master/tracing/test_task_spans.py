@@ -38,8 +38,8 @@ def test_a_submitted_task() -> None:
     states = (TaskState.QUEUED, TaskState.STAGING, TaskState.STARTING, TaskState.RUNNING)
     for at, state in enumerate((*states, TaskState.FINISHED), 1):
         traced.move(state, at)
-    traced.spans.forgotten(F, T, 6 * S)
-    traced.spans.forgotten(F, T, 7 * S)
+    traced.spans.acknowledged(F, T, 6 * S)
+    traced.spans.acknowledged(F, T, 7 * S)
     assert traced.times == {
         "queued": (1, 2),
         "placed": (2, 3),
@@ -68,7 +68,7 @@ def test_a_task_on_an_offer_begins_with_the_offer() -> None:
     traced.move(TaskState.RUNNING, 6)
     traced.spans.happened(OfferEnded(OfferId("o2"), F, "accepted", 2.0, ""), 7 * S)
     traced.move(TaskState.FAILED, 8, Reason.COMMAND_EXECUTOR_FAILED)
-    traced.spans.forgotten(F, T, 9 * S)
+    traced.spans.acknowledged(F, T, 9 * S)
     whole = {name: traced.times[name] for name in ("offered", "task")}
     assert whole == {"offered": (3, 5), "task": (3, 9)}
     assert traced.made[-1].attributes["croupier.offer_id"] == "o1"
@@ -92,14 +92,14 @@ def test_a_task_with_a_trace_context_is_a_child_of_it() -> None:
 def test_what_is_not_sampled_or_not_seen_makes_no_span() -> None:
     for traced in (Traced(PARENT[:-1] + "0"), Traced(ratio=0)):
         traced.move(TaskState.QUEUED, 1)
-        traced.spans.forgotten(F, T, S)
+        traced.spans.acknowledged(F, T, S)
         assert traced.made == []
     late = Traced()
     late.move(TaskState.RUNNING, 1)
-    late.spans.forgotten(F, T, S)
+    late.spans.acknowledged(F, T, S)
     late.move(TaskState.QUEUED, 2)
     late.spans.clear()
-    late.spans.forgotten(F, T, S)
+    late.spans.acknowledged(F, T, S)
     assert late.made == []
 
 

@@ -10,7 +10,7 @@ import { count, many } from "./text.js";
 /** @param {(Node | string)[]} lines */
 const list = (lines) => [h("ul", { class: "what" }, lines.map((line) => h("li", null, line)))];
 
-/** What happens to tasks, as a dry run tells. @param {any} affected @param {[string, string]} verb of one, and of several */
+/** What happens to tasks, as a dry run says. @param {any} affected @param {[string, string]} verb of one, and of several */
 function tasksThat(affected, verb) {
   if (!affected?.tasks) return ["no task is affected"];
   const of = affected.frameworks.map((each) => `${count(each.tasks)} of ${each.name || each.framework_id}`);
@@ -84,7 +84,7 @@ export function killButton(task, done) {
       dry: () => send(true),
       effect: (answer) => {
         const now = answer.task;
-        return list([`the task is ${now.state}${now.agent_id ? ` on agent ${now.agent_id}` : ""}; its processes end`, "its framework is told, and may start it again"]);
+        return list([`the task is ${now.state}${now.agent_id ? ` on agent ${now.agent_id}` : ""}; its processes end`, "its framework gets the status, and may start it again"]);
       },
       act: () => send(false),
       done: () => { toast(`Task ${task.task_id} is being killed.`); done(); },

@@ -95,13 +95,13 @@ export async function send(url, options, signal, timeout = TIMEOUT_MS) {
 
 /** @param {Response} response */
 async function failure(response) {
-  let told = {};
+  let answer = {};
   try {
-    told = await response.json();
+    answer = await response.json();
   } catch {
     // Not JSON: the status has to do.
   }
-  const error = told.error ?? {};
+  const error = answer.error ?? {};
   const message = error.message || `The master answered ${response.status}.`;
-  return new ApiError(response.status, error.code ?? "", message, told.leader_http ?? error.leader_http ?? "");
+  return new ApiError(response.status, error.code ?? "", message, answer.leader_http ?? error.leader_http ?? "");
 }

@@ -8,7 +8,7 @@ const FIRST_WAIT_MS = 400;
 const MOST_WAIT_MS = 15_000;
 // The master sends a sign of life every 10 s.
 const SILENCE_MS = 25_000;
-// A page that nobody looks at for this long closes its stream.
+// A page that is hidden for this long closes its stream.
 const HIDDEN_MS = 60_000;
 
 /**
@@ -56,14 +56,14 @@ export class Live {
         throw new ApiError(0, "ended", "The stream of the master ended.");
       } catch (error) {
         if (stopping.signal.aborted) return;
-        if (!this.#tell(error)) return;
+        if (!this.#report(error)) return;
       }
       await this.#pause();
     }
   }
 
-  /** Tell what went wrong; return whether to try again. */
-  #tell(error) {
+  /** Report an error to the listener; return whether to try again. */
+  #report(error) {
     this.failures += 1;
     if (error instanceof ApiError && error.status === 401) {
       this.stop();

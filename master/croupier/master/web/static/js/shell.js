@@ -91,7 +91,7 @@ export class Shell {
   /** @param {string} message */
   #lost(message) {
     if (this.late || !this.banner.hidden) return;
-    // A master that restarts is back before anybody has read a banner.
+    // A master that restarts is often back before a banner can be read.
     this.late = setTimeout(() => this.#show(`${message} What you see may be old. `,
       button("Try now", () => this.what.retry(), { class: "quiet small" })), 1500);
   }

@@ -49,7 +49,7 @@ export class Chart {
     this.series = series;
     if (isSame && this.plot) {
       this.plot.setData(this.#data());
-      this.#tell(null);
+      this.#writeLegend(null);
       return;
     }
     await library();
@@ -73,14 +73,14 @@ export class Chart {
       axes: [{ ...axis, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString("sv-SE").slice(0, 5)) },
         { ...axis, size: 56, values: (_, ticks) => ticks.map(percent) }],
       series: [{}, ...this.series.lines.map((line, index) => ({ label: visible(line.name), width: 1.75, points: { show: false }, ...lineStyle(index, this.isDark) }))],
-      hooks: { setCursor: [(plot) => this.#tell(plot.cursor.idx)] },
+      hooks: { setCursor: [(plot) => this.#writeLegend(plot.cursor.idx)] },
     };
     this.plot = new make(options, this.#data(), this.place);
-    this.#tell(null);
+    this.#writeLegend(null);
   }
 
   /** Write the values at a time, by default the last, into the legend. */
-  #tell(index) {
+  #writeLegend(index) {
     const { times, lines } = this.series;
     const at = index ?? times.length - 1;
     replace(this.legend, lines.map((line, number) => {

@@ -4,19 +4,19 @@ import { button, h, replace } from "../dom.js";
 
 /**
  * @typedef {{ title: string, verb: string, isGrave?: boolean, fields?: HTMLElement[], word?: string,
- *   dry: () => Promise<any>, effect: (answer: any) => (Node | string)[], act: () => Promise<any>, done?: (answer: any) => void }} Deed
+ *   dry: () => Promise<any>, effect: (answer: any) => (Node | string)[], act: () => Promise<any>, done?: (answer: any) => void }} Action
  */
 
-/** Ask about a deed and do it. Focus returns to where it was. @param {Deed} deed */
-export function ask(deed) {
+/** Ask about an action and do it. Focus returns to where it was. @param {Action} action */
+export function ask(action) {
   const effect = h("div", { class: "effect", role: "status" });
-  const go = button(deed.verb, () => act(), { class: deed.isGrave ? "danger" : "primary", disabled: true });
+  const go = button(action.verb, () => act(), { class: action.isGrave ? "danger" : "primary", disabled: true });
   const cancel = button("Cancel", () => dialog.close());
-  const preview = deed.fields?.length ? button("Show what it does", () => tryOut(), { class: "quiet" }) : null;
+  const preview = action.fields?.length ? button("Show what it does", () => tryOut(), { class: "quiet" }) : null;
   const dialog = /** @type {HTMLDialogElement} */ (
-    h("dialog", { "aria-labelledby": "deed-title" },
-      h("h2", { id: "deed-title" }, deed.title),
-      deed.fields ?? [],
+    h("dialog", { "aria-labelledby": "dialog-title" },
+      h("h2", { id: "dialog-title" }, action.title),
+      action.fields ?? [],
       preview,
       effect,
       h("p", { class: "actions" }, cancel, go))
@@ -27,7 +27,7 @@ export function ask(deed) {
     if (before?.isConnected) before.focus();
   });
   // Another value needs another dry run.
-  for (const field of deed.fields ?? []) {
+  for (const field of action.fields ?? []) {
     field.addEventListener("input", () => {
       go.setAttribute("disabled", "");
       replace(effect);
@@ -40,10 +40,10 @@ export function ask(deed) {
   async function tryOut() {
     replace(effect, h("p", { class: "faint" }, "Asking the master what this would do …"));
     try {
-      const answer = await deed.dry();
-      replace(effect, h("h3", null, "What it does"), ...deed.effect(answer));
+      const answer = await action.dry();
+      replace(effect, h("h3", null, "What it does"), ...action.effect(answer));
       go.removeAttribute("disabled");
-      if (!deed.fields?.length) cancel.focus();
+      if (!action.fields?.length) cancel.focus();
     } catch (error) {
       replace(effect, h("p", { class: "error", role: "alert" }, error.message));
     }
@@ -52,9 +52,9 @@ export function ask(deed) {
   async function act() {
     go.setAttribute("disabled", "");
     try {
-      const answer = await deed.act();
+      const answer = await action.act();
       dialog.close();
-      deed.done?.(answer);
+      action.done?.(answer);
     } catch (error) {
       replace(effect, h("p", { class: "error", role: "alert" }, error.message));
     }
@@ -62,7 +62,7 @@ export function ask(deed) {
 
   document.body.append(dialog);
   dialog.showModal();
-  if (deed.fields?.length) /** @type {HTMLElement | null} */ (deed.fields[0].querySelector("input, select"))?.focus();
+  if (action.fields?.length) /** @type {HTMLElement | null} */ (action.fields[0].querySelector("input, select"))?.focus();
   else tryOut();
   return dialog;
 }

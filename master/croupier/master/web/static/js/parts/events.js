@@ -45,7 +45,7 @@ export class EventList {
   constructor(most, label) {
     this.most = most;
     this.root = h("ol", { class: "events", "aria-label": label });
-    this.empty = h("p", { class: "empty" }, "Nothing happened lately.");
+    this.empty = h("p", { class: "empty" }, "No recent events.");
     this.box = h("div", null, this.root, this.empty);
   }
 

@@ -24,14 +24,14 @@ export class Heatmap {
       onclick: (event) => this.#open(this.#indexAt(event)), onkeydown: (event) => this.#key(event),
       onblur: () => this.#point(-1), onfocus: () => this.#point(this.at < 0 ? 0 : this.at),
     }));
-    this.told = h("p", { class: "map-told", role: "status", "aria-live": "polite" });
+    this.summary = h("p", { class: "map-summary", role: "status", "aria-live": "polite" });
     this.text = h("div", { id: "map-text" });
     this.choice = h("select", { "aria-label": "Resource of the map", onchange: () => this.draw() });
     this.order = h("select", { "aria-label": "Order of the map", onchange: () => this.draw() },
       h("option", { value: "id" }, "in the order of ids"), h("option", { value: "load" }, "busiest first"));
     this.scale = h("span", { class: "scale", "aria-hidden": "true" }, "0 %",
       h("span", { class: "ramp" }, Array.from({ length: 12 }, (_, step) => h("i", { style: { background: loadColour(step / 11) } }))), "100 %");
-    this.root = h("div", { class: "map" }, h("div", { class: "filters" }, this.choice, this.order, this.scale), this.canvas, this.told, this.text);
+    this.root = h("div", { class: "map" }, h("div", { class: "filters" }, this.choice, this.order, this.scale), this.canvas, this.summary, this.text);
     this.at = -1;
     /** @type {number[]} */
     this.sorted = [];
@@ -152,13 +152,13 @@ export class Heatmap {
     if (place === this.at) return;
     this.at = place;
     if (place < 0 || !this.sorted.length) {
-      replace(this.told);
+      replace(this.summary);
       return;
     }
     const index = this.sorted[place];
     const { agents, state, used } = this.columns;
     const loads = Object.entries(used).map(([name, column]) => `${name} ${percent((column[index] ?? 0) / 1000)}`);
-    replace(this.told, h("b", null, agents[index]), ` ${visible(state[index])}: ${loads.join(", ")}`);
+    replace(this.summary, h("b", null, agents[index]), ` ${visible(state[index])}: ${loads.join(", ")}`);
   }
 
   #key(event) {

@@ -44,8 +44,8 @@ function view({ title, empty, isShown = () => true }) {
   };
 }
 
-export const events = () => view({ title: "Events", empty: "Nothing matches, or nothing happened lately." });
+export const events = () => view({ title: "Events", empty: "No recent event matches." });
 export const preemptions = () => view({
-  title: "Preemptions", empty: "No task was preempted lately: nothing held more than it was due while another waited.",
+  title: "Preemptions", empty: "No task was preempted recently: nothing held more than it was due while another waited.",
   isShown: (event) => event.kind.includes("preempt"),
 });

@@ -47,7 +47,7 @@ export function overview() {
       events.replace(recent());
       // What is seen first is not kept waiting by the rest.
       const slow = performance.now() - mappedAt > MAP_EVERY_MS ? drawSlow(signal) : null;
-      // Its failure is told below, unless the view is left before.
+      // Its failure is reported below, unless the view is left before.
       slow?.catch(() => {});
       draw(await get(["overview"], {}, signal));
       await slow;

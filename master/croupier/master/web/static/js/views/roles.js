@@ -27,7 +27,7 @@ export function roles() {
       { name: "Frameworks", cell: (role) => link(count(role.frameworks), ["frameworks"], { text: role.role }), class: "number" },
       { name: "Tasks", cell: (role) => link(count(role.tasks), ["tasks"], { role: role.role }), class: "number" },
       { name: "Used", cell: (role) => amount(role.used), class: "amount" },
-      { name: "", cell: (role) => roleActions(role, () => reload()), class: "deeds" },
+      { name: "", cell: (role) => roleActions(role, () => reload()), class: "row-actions" },
     ],
   });
   return {
