@@ -256,7 +256,7 @@ class OperatorServiceServicer(object):
 
     def ReadTaskFile(self, request, context):
         """Reads the output of a task, or a file of its sandbox, from its agent; with `follow`, until the
-        task has ended, also over restarts of the agent. The first message tells where the part begins.
+        task has ended, also over restarts of the agent. The first message says where the part begins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -270,7 +270,7 @@ class OperatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
+        """Returns recent events of the cluster, and with `follow` further ones. The leader keeps
         the events of its term in memory. The stream ends with the term.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -51,12 +51,12 @@ class OperatorServiceStub:
     """
     ReadTaskFile: _aio.UnaryStreamMultiCallable[_operator_pb2.ReadTaskFileRequest, _operator_pb2.ReadTaskFileResponse]
     """Reads the output of a task, or a file of its sandbox, from its agent; with `follow`, until the
-    task has ended, also over restarts of the agent. The first message tells where the part begins.
+    task has ended, also over restarts of the agent. The first message says where the part begins.
     """
     ListTaskFiles: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListTaskFilesRequest, _operator_pb2.ListTaskFilesResponse]
     """Lists a directory of a task's sandbox."""
     WatchEvents: _aio.UnaryStreamMultiCallable[_operator_pb2.WatchEventsRequest, _operator_pb2.WatchEventsResponse]
-    """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
+    """Returns recent events of the cluster, and with `follow` further ones. The leader keeps
     the events of its term in memory. The stream ends with the term.
     """
     GetOverview: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetOverviewRequest, _operator_pb2.GetOverviewResponse]
@@ -186,7 +186,7 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.ReadTaskFileRequest, _abc.AsyncIterator[_operator_pb2.ReadTaskFileResponse]],
     ) -> _abc.AsyncIterator[_operator_pb2.ReadTaskFileResponse]:
         """Reads the output of a task, or a file of its sandbox, from its agent; with `follow`, until the
-        task has ended, also over restarts of the agent. The first message tells where the part begins.
+        task has ended, also over restarts of the agent. The first message says where the part begins.
         """
 
     def ListTaskFiles(
@@ -201,7 +201,7 @@ class OperatorServiceServicer:
         request: _operator_pb2.WatchEventsRequest,
         context: _aio.ServicerContext[_operator_pb2.WatchEventsRequest, _abc.AsyncIterator[_operator_pb2.WatchEventsResponse]],
     ) -> _abc.AsyncIterator[_operator_pb2.WatchEventsResponse]:
-        """Returns what happened in the cluster lately, and with `follow` what happens. The leader keeps
+        """Returns recent events of the cluster, and with `follow` further ones. The leader keeps
         the events of its term in memory. The stream ends with the term.
         """
 
