@@ -9,7 +9,7 @@ from typing import Any
 
 from croupier.agent import served_files
 from croupier.agent.output_links import OutputLinks
-from croupier.agent.output_range import Wanted
+from croupier.agent.output_range import PartRequest
 from croupier.agent.served_files import ServedFiles
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.process.clock import SystemClock
@@ -53,7 +53,7 @@ async def test_a_fast_reader_does_not_hold_the_loop(tmp_path: Path) -> None:
     try:
         served = ServedFiles(lambda _: False, OutputLinks(SystemClock()))
         key = FrameworkId("F1"), TaskId("t1")
-        assert await served._copy(reader, reader, key, fd, 0, Wanted(), lambda _: 0)
+        assert await served._copy(reader, reader, key, fd, 0, PartRequest(), lambda _: 0)
     finally:
         other.cancel()
         os.close(fd)
