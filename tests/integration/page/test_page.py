@@ -229,8 +229,10 @@ def test_the_keyboard_reaches_everything(visitor: Visitor) -> None:
     visitor.sees("3 agents: 1 connected")
     page.keyboard.press("Tab")
     assert visitor.focused() == "Skip to the content"
+    before = page.url
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
+    assert page.url == before, "the place is kept"
 
     visitor.one("canvas").first.focus()
     page.keyboard.press("ArrowRight")

@@ -145,6 +145,11 @@ function onMessage(type, data) {
 
 applyTheme();
 window.addEventListener("hashchange", route);
+// The address of a view is in the hash, so the link must not follow its own.
+document.querySelector("a.skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  shell.main.focus();
+});
 setInterval(() => { if (loadedAt && performance.now() - loadedAt > STALE_MS) reload(); }, 1000);
 begin().catch((error) => {
   // A master that does not answer, or follows, is asked again by the live connection.
