@@ -204,4 +204,5 @@ async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOpe
     done = await croupier("why", "absent", CROUPIER_MASTER=operator.address)
     assert done == Ended(1, "", "croupier: no framework 'absent'; croupier frameworks lists them\n")
     done = await croupier("why", "f1", "--agent", "x", CROUPIER_MASTER=operator.address)
-    assert done == Ended(1, "", "croupier: no agent has the id or hostname 'x'\n")
+    text = "croupier: no agent has the id or hostname 'x'; croupier agents lists them\n"
+    assert done == Ended(1, "", text)

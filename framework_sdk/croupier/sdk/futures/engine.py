@@ -164,6 +164,7 @@ class Engine:
             _LOGGER.exception("the executor failed")
             self._exchange.break_off(ClusterBroken(f"the executor failed: {error!r}"))
         finally:
+            self._loop.run_until_complete(_end_rest())
             # Results are given in its threads, whose callbacks may want the lock.
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             with self._lock:
@@ -283,3 +284,14 @@ class Engine:
             "unreachable": Launch.UNREACHABLE,
         }
         return self._settings.launch.task(task_id, shape, json.dumps(given))
+
+
+async def _end_rest() -> None:
+    """Cancel what is left, such as the handshakes of workers that connect just now."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    # Their transports close their sockets in the next turns of the loop.
+    for _ in range(3):
+        await asyncio.sleep(0)
