@@ -156,7 +156,7 @@ async def test_logs_are_kept_after_a_failure(tmp_path: Path) -> None:
     assert done.code == 1
     (kept,) = tmp_path.iterdir()
     assert f"croupier local: the logs are kept in {kept}\n" in done.err
-    assert "--nosuch" in (kept / "master.log").read_text()
+    assert "--nosuch" in (kept / "master.log").read_text(), done.err
     assert {each.suffix for each in kept.iterdir()} == {".log"}, "no other file is kept"
 
 
