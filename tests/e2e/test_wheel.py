@@ -78,7 +78,7 @@ def test_the_wheel_contains_the_wire_contract_and_py_typed(installed: Run) -> No
 def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
     """Run it verbatim with only the wheel installed, against a cluster of the wheel."""
     text = (REPO / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(from croupier\.sdk import.*?)```", text, re.DOTALL)
+    (code,) = re.findall(r"```python[^\n]*\n(from croupier\.sdk import.*?)```", text, re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 30
     (tmp_path / "hello.py").write_text(code)
     bin_dir = Path(installed("python", "-c", "import sys; print(sys.prefix)").strip()) / "bin"
