@@ -1,8 +1,8 @@
 """Output and files of tasks, which commands read through the master.
 
 Rule: each byte is written once, and exactly, except that a terminal gets no control characters. If
-the master or the agent is lost, the command continues at the same offset with the next one. What
-the agent has removed already is told on stderr.
+the master or the agent is lost, the command continues at the same offset with the next one. A line
+on stderr says how many bytes the agent has removed already.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class _Reader:
         return request
 
     def _note_begin(self, answer: pb.ReadTaskFileResponse) -> None:
-        """Tell what is missing before an answer."""
+        """Print how many bytes are missing before an answer."""
         expected = self._offset
         if expected is None and self._part.tail is None:
             expected = 0

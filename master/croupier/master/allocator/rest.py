@@ -69,8 +69,8 @@ def rough_share(held: Mapping[str, int], totals: Mapping[str, int]) -> float:
 def pending_units(leaf: Leaf) -> int:
     """Return the units that a framework waits for in one role.
 
-    A demand without a count is one unit. Demand that limits block, or that nobody can be offered,
-    is not counted.
+    A demand without a count is one unit. Demand that limits block, or of a framework that can
+    receive no offers, is not counted.
     """
     if not leaf.is_willing or leaf.pending is None:
         return 0
