@@ -103,7 +103,7 @@ async def test_a_framework_is_killed(tmp_path: Path) -> None:
     script.write_text(
         "import sys\n"
         "from tests.harness.steady import Steady\n"
-        "Steady('victim', sys.argv[1], 'cpus:1;mem:256MB', 27182).run_forever()\n"
+        "Steady('victim', sys.argv[1], 'cpus:1;mem:256MB', 27183).run_forever()\n"
     )
     async with real_cluster(tmp_path, HAS, flags=QUICK) as cluster:
         victim = subprocess.Popen(
@@ -120,7 +120,7 @@ async def test_a_framework_is_killed(tmp_path: Path) -> None:
             victim.kill()
             victim.wait()
         states = {view.state for view in (await cluster.frameworks()).values()}
-        await eventually(lambda: len(processes_with("sleep\x0027182")) == 4)
+        await eventually(lambda: len(processes_with("sleep\x0027183")) == 4)
         assert states <= {"connected", "disconnected"}
 
         async def is_gone() -> bool:
@@ -128,7 +128,7 @@ async def test_a_framework_is_killed(tmp_path: Path) -> None:
 
         await eventually(is_gone, 20, what="the framework is removed after its 5 s")
         await eventually(cluster.conserved)
-        assert not processes_with("sleep\x0027182")
+        assert not processes_with("sleep\x0027183")
 
 
 async def test_a_framework_is_stopped_and_does_not_read(tmp_path: Path) -> None:
