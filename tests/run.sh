@@ -64,7 +64,7 @@ done
 
 # Some tests give real processes a deadline, which other programs of the machine can make them miss.
 # A few failures are run once more, one share at a time; they fail for good if they fail again.
-failures="$(cat "$logs"/* | grep -cE '^(FAILED|ERROR) ' || true)"
+failures="$(cat "$logs"/* | grep -cE '^(FAILED|ERROR) tests/' || true)"
 if [ "$failures" -gt "$MOST_AGAIN" ] || [ "$failures" = 0 ]; then
     echo; echo "test: $failures failed"
     exit 1
@@ -81,4 +81,4 @@ for failed in "$logs"/.failed-*; do
     }
 done
 echo; echo "test: these failed once, and passed when they ran again, alone:"
-cat "$logs"/* | grep -E '^(FAILED|ERROR) ' | cut -c1-200
+cat "$logs"/* | grep -E '^(FAILED|ERROR) tests/' | cut -c1-200

@@ -33,7 +33,7 @@ class Clock:
 
 
 class Scene:
-    """Two agents; a framework with three tasks in `ads/prod`, one of which runs."""
+    """Two agents; a framework with three tasks in `ads/prod`; one of them runs."""
 
     def __init__(self) -> None:
         self.world = World()

@@ -31,7 +31,7 @@ TaskTest = Callable[[Task | TaskSnapshot], bool]
 
 @dataclass(frozen=True, slots=True)
 class TextFilter:
-    """Objects of which one of some texts contains `text`."""
+    """Objects with a text that contains `text`, such as an id or a name."""
 
     text: str = ""
 
@@ -110,7 +110,7 @@ class TaskFilter:
     Attributes:
         framework_id: empty: any.
         named: only tasks of this id.
-        states: the numbers of states, one of which the task has; empty: any.
+        states: the numbers of the states that a task may have; empty: any.
         role: the role or one above it; empty: any.
         agent: the id or hostname of its agent; empty: any.
         text: is in the id or the name.
