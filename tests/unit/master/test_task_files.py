@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from croupier.master.caller import UNKNOWN_CALLER
+from croupier.master.allocator import Allocator
+from croupier.master.caller import UNKNOWN_CALLER, Caller
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
 from croupier.master.services import task_files
 from croupier.master.services.task_files import (
     Chunk,
@@ -18,21 +23,27 @@ from croupier.master.services.task_files import (
     listing_to_wire,
 )
 from croupier.master.services.task_places import NamedTask, TaskPlace
-from croupier.model.errors import InvalidRequest, NotFound, Unavailable
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.access import AccessPolicy, Action, Rule
+from croupier.model.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.principal import Principal, PrincipalName
 from croupier.net.credentials import ClientSecurity
 from croupier.process.clock import SystemClock
 from croupier.process.http.agent_files import AgentFiles, Interrupted, LinkRefused, Part
 
 NAMED = NamedTask(TaskId("t1"), FrameworkId("F1"), AgentId("a1"))
+ADS = Role("ads")
 FOLLOW = WantedPart("stdout", follow=True)
 
 
 class Agents:
-    """Agents that answer by a script: an error, or an offset with chunks and perhaps an error."""
+    """Agents that answer by a script: an error, or an offset with chunks and perhaps an error.
 
-    def __init__(self, *answers: Any) -> None:
-        self._answers, self.asked = list(answers), list[str]()
+    With `go_on` an answer has no end.
+    """
+
+    def __init__(self, *answers: Any, go_on: bool = False) -> None:
+        self._answers, self.asked, self.go_on = list(answers), list[str](), go_on
 
     @asynccontextmanager
     async def read(self, _: AgentId, __: str, link: str) -> AsyncIterator[Part]:
@@ -47,12 +58,20 @@ class Agents:
                 if isinstance(each, Exception):
                     raise each
                 yield each
+            if self.go_on:
+                await asyncio.Event().wait()
 
         yield Part(offset, 100, send())
 
 
 @pytest.fixture
-def reading(monkeypatch: pytest.MonkeyPatch) -> Any:
+def state() -> State:
+    """Return the state of a master without authentication."""
+    return State("m-1", Settings(), Allocator())
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
     """Return a function that reads from scripted agents, without pauses."""
 
     async def no_pause(_: object, error: Unavailable) -> None:
@@ -62,9 +81,15 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(task_files._Patience, "wait", no_pause)
     monkeypatch.setattr(task_files, "POLL_S", 0.0)
 
-    def read(agents: Agents, part: WantedPart, *, is_live: bool = True) -> Any:
-        files = TaskFiles(cast("Any", None), SystemClock(), ClientSecurity())
-        place = TaskPlace(NAMED.framework_id, NAMED.task_id, NAMED.agent_id, "h:1", is_live)
+    def read(
+        agents: Agents, part: WantedPart, *, is_live: bool = True, caller: Caller = UNKNOWN_CALLER
+    ) -> Any:
+        term = SimpleNamespace(driver=SimpleNamespace(state=state))
+        leadership = SimpleNamespace(term=lambda: term)
+        files = TaskFiles(cast("Any", leadership), SystemClock(), ClientSecurity())
+        place = TaskPlace(
+            NAMED.framework_id, NAMED.task_id, NAMED.agent_id, "h:1", is_live, (ADS,), "client/f"
+        )
 
         async def find(*_: object) -> TaskPlace:
             return place
@@ -74,7 +99,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Any:
             ("_link", lambda _, path: path),
         ):  # fmt: skip
             monkeypatch.setattr(files, name, value, raising=False)
-        return files.read(NAMED, part, UNKNOWN_CALLER)
+        return files.read(NAMED, part, caller)
 
     return read
 
@@ -111,6 +136,26 @@ async def test_it_gives_up(reading: Any) -> None:
     ):
         with pytest.raises((Unavailable, NotFound), match=error):
             await found(reading(agents, FOLLOW, is_live=is_live))
+
+
+async def test_a_permission_that_is_withdrawn_ends_a_read(
+    reading: Any, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_files, "CHECK_S", 0.01)
+    eve = Caller(Principal(PrincipalName("client/eve")))
+    rule = Rule("r", "client/eve", (Action.READ_OUTPUT,), f"role:{ADS}")
+    state.set_access(AccessPolicy(True, rules={"r": rule}))
+    chunks = reading(Agents((0, b"ab"), go_on=True), FOLLOW, caller=eve)
+    async with aclosing(chunks), asyncio.timeout(10):
+        assert [(await anext(chunks)).data for _ in range(2)] == [b"", b"ab"]
+        waiting = asyncio.ensure_future(anext(chunks))
+        other = Rule("o", "client/eve", (Action.VIEW,), f"role:{ADS}")
+        state.set_access(AccessPolicy(True, rules={"r": rule, "o": other}))
+        # A change that leaves the permission does not end the read.
+        assert await asyncio.wait({waiting}, timeout=0.1) == (set(), {waiting})
+        state.set_access(AccessPolicy(True, rules={"o": other}))
+        with pytest.raises(PermissionDenied, match="client/eve may not read-output role:ads"):
+            await waiting
 
 
 async def test_readers_are_bounded(reading: Any, monkeypatch: pytest.MonkeyPatch) -> None:

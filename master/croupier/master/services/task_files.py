@@ -22,7 +22,7 @@ from croupier.master.journal.watch import CHECK_S, check_credential
 from croupier.master.leadership import Leadership
 from croupier.master.services.output_links import STREAMS
 from croupier.master.services.task_places import NamedTask, TaskPlace, find_place
-from croupier.model.access import Action
+from croupier.model.access import AccessPolicy, Action
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest, NotFound, NotLeader, Unavailable
 from croupier.model.principal import Principal
@@ -121,7 +121,7 @@ class TaskFiles:
 
         Raises:
             NotFound: if the caller may see no such task, or there is no such file.
-            PermissionDenied: if the caller may see the task, but not the file.
+            PermissionDenied: if the caller may see the task, but not the file, or may not any more.
             InvalidRequest: if the agent finds the request malformed.
             Unavailable: if there are too many reads, the agent cannot be reached for long, or the
                 term has ended.
@@ -134,7 +134,8 @@ class TaskFiles:
                 place = await self._find(named, part.action, caller.principal)
                 named = place.named
                 try:
-                    chunks = _guarded(self._once(place, part), lambda: self._check(caller))
+                    check = self._rechecks(place, part.action, caller)
+                    chunks = _guarded(self._once(place, part), check)
                     async with aclosing(chunks):
                         async for chunk in chunks:
                             part = _rest(part, chunk)
@@ -211,6 +212,20 @@ class TaskFiles:
 
     def _check(self, caller: Caller) -> None:
         check_credential(self._leadership.term(), caller, self._clock)
+
+    def _rechecks(self, place: TaskPlace, action: Action, caller: Caller) -> Callable[[], None]:
+        """Return what checks that a read may continue: its permission if the policy has changed."""
+        checked: AccessPolicy | None = None
+
+        def check() -> None:
+            nonlocal checked
+            self._check(caller)
+            state = self._leadership.term().driver.state
+            if state.access is not checked:
+                place.require(action, state.permissions(caller.principal))
+                checked = state.access
+
+        return check
 
     @contextmanager
     def _a_read(self, key: str) -> Iterator[None]:

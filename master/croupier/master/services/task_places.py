@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from croupier.master.core.authorisation import may_on_role
+from croupier.master.core.authorisation import may_on_role, require
 from croupier.master.core.state import State
 from croupier.model.access import Action, Permissions, role_object
-from croupier.model.errors import InvalidRequest, NotFound, PermissionDenied
+from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 
 
@@ -33,6 +33,8 @@ class TaskPlace:
         agent_id: empty while the task is queued.
         http_address: of the agent; empty while it is not registered.
         is_live: whether the task may still write, so far as the master knows.
+        roles: the role of the task; all roles of its framework if the task is forgotten.
+        owner: of its framework.
     """
 
     framework_id: FrameworkId
@@ -40,11 +42,22 @@ class TaskPlace:
     agent_id: AgentId
     http_address: str
     is_live: bool
+    roles: tuple[Role, ...]
+    owner: str
 
     @property
     def named(self) -> NamedTask:
         """The task by all of its ids."""
         return NamedTask(self.task_id, self.framework_id, self.agent_id)
+
+    def require(self, action: Action, permissions: Permissions) -> None:
+        """Check that the principal may do `action` on the task.
+
+        Raises:
+            PermissionDenied: if it may not.
+        """
+        for role in self.roles:
+            require(permissions, action, role_object(role), self.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +103,18 @@ def find_place(
             " its agent"
         )
     known = live[0] if len(live) == 1 else found[0]
-    if not may(known, action):
-        denied = role_object(known.roles[0])
-        raise PermissionDenied(f"{permissions.principal} may not {action.value} {denied}")
     agent = state.agents.get(known.agent_id)
-    address = "" if agent is None else agent.http_address
-    return TaskPlace(known.framework_id, named.task_id, known.agent_id, address, known.is_live)
+    place = TaskPlace(
+        known.framework_id,
+        named.task_id,
+        known.agent_id,
+        "" if agent is None else agent.http_address,
+        known.is_live,
+        known.roles,
+        known.owner,
+    )
+    place.require(action, permissions)
+    return place
 
 
 def _known(state: State, named: NamedTask) -> list[_Known]:
