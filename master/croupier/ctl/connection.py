@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc.aio
 
 from croupier.ctl.flags import Target
+from croupier.ctl.missing_credential import ways_to_give_one
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
@@ -148,8 +149,7 @@ def _advice(error: CroupierError, found: FoundCredentials) -> str:
     if isinstance(error, PermissionDenied):
         return f"you used {found.text}: croupier access whoami shows who you are"
     if found.text == NO_CREDENTIAL:
-        where = "" if found.file is None else f", or write {found.file}"
-        return f"no credential was found: give --token-file or --tls-cert{where} (croupier doctor)"
+        return f"no credential was found: {ways_to_give_one(found)} (croupier doctor)"
     return f"you used {found.text}: croupier doctor checks it"
 
 

@@ -396,6 +396,7 @@ async def test_ctrl_c_works_without_a_master() -> None:
         assert run.stderr is not None
         line = await asyncio.wait_for(run.stderr.readline(), 20)
         assert b"cannot reach a master at 127.0.0.1:9" in line
+        assert b"; no credential was found: if the cluster requires one, give --token-file" in line
         run.send_signal(signal.SIGINT)
         assert (await ended(run, timeout_s=8.0)).code == 130
 

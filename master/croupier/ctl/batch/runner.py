@@ -18,11 +18,11 @@ from croupier.ctl.batch.outcomes import outcome_of, reason_text
 from croupier.ctl.batch.reports import Reports
 from croupier.ctl.batch.state import BatchState
 from croupier.ctl.flags import Target
+from croupier.ctl.framework_credentials import framework_credentials
 from croupier.ctl.run.job import CALL_BYTES
 from croupier.sdk import (
     Conflict,
     Constraint,
-    Credentials,
     CroupierError,
     Framework,
     InvalidRequest,
@@ -78,7 +78,7 @@ class Runner(Framework):
             name=job.name,
             role=job.role,
             master=str(target),
-            credentials=_credentials(target),
+            credentials=framework_credentials(target),
             framework_id=framework_id or None,
             failover_timeout_s=keep_s,
         )
@@ -312,8 +312,3 @@ def _parts(members: list[tuple[Task, SdkTask]]) -> Iterable[list[tuple[Task, Sdk
         size += bytes_
     if part:
         yield part
-
-
-def _credentials(target: Target) -> Credentials:
-    found = target.credentials().security
-    return Credentials(found.ca, found.cert, found.key, found.name, found.token, found.token_file)

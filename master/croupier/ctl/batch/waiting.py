@@ -9,7 +9,7 @@ from typing import Final
 from croupier.ctl.batch.machine import NodeState
 from croupier.ctl.batch.runner import Runner
 from croupier.ctl.flags import Target
-from croupier.ctl.run.waiting import find_wait_reason
+from croupier.ctl.run.waiting import WaitReasons
 
 PATIENCE_S: Final = 3.0
 _LOOK_S: Final = 1.0
@@ -19,7 +19,7 @@ class WaitWatch:
     """Reports why no task runs although some are queued, after 3 s without an update."""
 
     def __init__(self, runner: Runner, target: Target, tell: Callable[[str], None]) -> None:
-        self._runner, self._target, self._tell = runner, target, tell
+        self._runner, self._reasons, self._tell = runner, WaitReasons(target), tell
         self._reported = ""
 
     async def run(self) -> None:
@@ -35,7 +35,7 @@ class WaitWatch:
                 await self._check(queued)
 
     async def _check(self, queued: int) -> None:
-        found = await find_wait_reason(self._target, self._runner.framework_id)
+        found = await self._reasons.find(self._runner.framework_id)
         if not self._runner.running and found.kind != self._reported:
             self._reported = found.kind
             tasks = "1 task" if queued == 1 else f"{queued} tasks"

@@ -16,7 +16,7 @@ from croupier.ctl.cron.framework import CronFramework
 from croupier.ctl.cron.lines import line_of
 from croupier.ctl.cron.state_file import FILE, StateFile, opened
 from croupier.ctl.flags import Target
-from croupier.ctl.run.waiting import find_wait_reason
+from croupier.ctl.run.waiting import WaitReasons
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.state_lock import locked, state_directory
 from croupier.ctl.terminal import print_lines
@@ -129,14 +129,14 @@ async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Ta
 
 async def _watch(framework: CronFramework, target: Target) -> None:
     """Say why tasks wait, once for each reason, and that no master can be reached."""
-    said, before = "", frozenset[str]()
+    reasons, said, before = WaitReasons(target), "", frozenset[str]()
     while True:
         await asyncio.sleep(PATIENCE_S)
         before, now = framework.placing, framework.placing & before
         if framework.framework_id is not None and not now:
             said = ""
             continue
-        found = await find_wait_reason(target, framework.framework_id)
+        found = await reasons.find(framework.framework_id)
         if found.kind not in (said, "none"):
             _print(f"waiting: {found.text}")
         said = found.kind

@@ -20,10 +20,10 @@ from croupier.ctl.cron.cron_file import CronFile
 from croupier.ctl.cron.outcomes import Ended, Unknown, read_update
 from croupier.ctl.cron.state_file import FRAMEWORK_ID, StateFile
 from croupier.ctl.flags import Target
+from croupier.ctl.framework_credentials import framework_credentials
 from croupier.sdk import (
     Conflict,
     Constraint,
-    Credentials,
     CroupierError,
     Framework,
     NotFound,
@@ -52,14 +52,11 @@ class CronFramework(Framework):
         warn: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        found = target.credentials().security
         super().__init__(
             name=file.name,
             role=file.role,
             master=str(target),
-            credentials=Credentials(
-                found.ca, found.cert, found.key, found.name, found.token, found.token_file
-            ),
+            credentials=framework_credentials(target),
             framework_id=state.fact(FRAMEWORK_ID) or None,
             failover_timeout_s=FAILOVER_S,
         )

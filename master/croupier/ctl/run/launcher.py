@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from croupier.ctl.flags import Target
+from croupier.ctl.framework_credentials import framework_credentials
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.progress import Copy, Progress
 from croupier.sdk import (
     Conflict,
-    Credentials,
     CroupierError,
     Framework,
     NotFound,
@@ -52,7 +52,7 @@ class Launcher(Framework):
             name=job.title,
             role=job.role,
             master=str(target),
-            credentials=_credentials(target),
+            credentials=framework_credentials(target),
             failover_timeout_s=FAILOVER_S,
         )
         self._job, self._outputs, self._warn = job, outputs, warn
@@ -161,8 +161,3 @@ class Launcher(Framework):
     def _settle(self) -> None:
         if self.progress.is_over and not self.over.done():
             self.over.set_result(None)
-
-
-def _credentials(target: Target) -> Credentials:
-    found = target.credentials().security
-    return Credentials(found.ca, found.cert, found.key, found.name, found.token, found.token_file)

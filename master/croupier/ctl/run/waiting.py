@@ -9,9 +9,10 @@ from typing import Final
 
 from croupier.ctl.connection import connected
 from croupier.ctl.flags import Target
+from croupier.ctl.missing_credential import MissingCredential
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
-from croupier.model.errors import CroupierError
+from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import operator_pb2 as pb
 
 PATIENCE_S: Final = 2.0
@@ -36,6 +37,7 @@ class Watch:
         self, job: Job, launcher: Launcher, target: Target, tell: Callable[[str], None]
     ) -> None:
         self._job, self._launcher, self._target, self._tell = job, launcher, target, tell
+        self._reasons = WaitReasons(target)
         self._reported = ""
 
     async def run(self) -> None:
@@ -53,7 +55,7 @@ class Watch:
                 await self._check_pending()
 
     async def _check_pending(self) -> None:
-        found = await find_wait_reason(self._target, self._launcher.framework_id)
+        found = await self._reasons.find(self._launcher.framework_id)
         pending = self._launcher.progress.pending
         if pending and found.kind != self._reported:
             self._reported = found.kind
@@ -69,20 +71,32 @@ class Watch:
                 self._tell(f"{error}; waiting for a master; running tasks continue")
 
 
-async def find_wait_reason(target: Target, framework_id: str | None) -> WaitReason:
-    """Return the master's reason why the framework gets no more offers."""
-    try:
-        async with connected(target) as master:
-            cluster = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
-            if not (cluster.total.cpus_milli or cluster.total.mem_milli):
-                return WaitReason("no agents", "no agents are registered")
-            if framework_id is None:
-                return WaitReason("no session", "the master has not admitted this command yet")
-            request = pb.ExplainRequest(framework_id=framework_id)
-            answer = await master.ask(master.service.Explain, request)
-            return wait_reason_of(answer.reasons)
-    except CroupierError as error:
-        return WaitReason(f"error {type(error).__name__}", str(error))
+class WaitReasons:
+    """Finds out why the framework of a command gets no more offers."""
+
+    def __init__(self, target: Target) -> None:
+        self._target, self._missing = target, MissingCredential(target)
+
+    async def find(self, framework_id: str | None) -> WaitReason:
+        """Return the master's reason, or why it cannot be asked."""
+        try:
+            async with connected(self._target) as master:
+                cluster = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
+                if not (cluster.total.cpus_milli or cluster.total.mem_milli):
+                    return WaitReason("no agents", "no agents are registered")
+                if framework_id is None:
+                    return self._not_admitted()
+                request = pb.ExplainRequest(framework_id=framework_id)
+                answer = await master.ask(master.service.Explain, request)
+                return wait_reason_of(answer.reasons)
+        except CroupierError as error:
+            # The text of a refusal has its own advice.
+            advice = self._missing.advice() if isinstance(error, Unavailable) else ""
+            return WaitReason(f"error {type(error).__name__}", f"{error}{advice}")
+
+    def _not_admitted(self) -> WaitReason:
+        text = f"the master has not admitted this command yet{self._missing.advice()}"
+        return WaitReason("no session", text)
 
 
 def wait_reason_of(reasons: Iterable[pb.PassedOver]) -> WaitReason:

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from croupier.ctl.connection import Refused, with_advice
 from croupier.ctl.flags import Target
+from croupier.ctl.framework_credentials import framework_credentials
 from croupier.ctl.job_file import Section
+from croupier.ctl.missing_credential import MissingCredential
 from croupier.ctl.service.control import Answer, ControlServer
 from croupier.ctl.service.controller import Controller
 from croupier.ctl.service.core.rules import Version
@@ -36,7 +38,6 @@ from croupier.model.errors import (
 )
 from croupier.net.task_scope import end
 from croupier.process.daemon import raise_file_limit
-from croupier.sdk import Credentials
 
 # A controller that was killed is still connected for a moment.
 GONE_S: Final = 15.0
@@ -175,7 +176,7 @@ class _Run:
 
     async def _copies(self, name: str, *, waits: bool) -> list[Found]:
         """Ask the master, and wait for one if there is no state to continue."""
-        has_told = False
+        has_told, missing = False, MissingCredential(self._target)
         while True:
             try:
                 return await other_copies(self._target, name)
@@ -183,10 +184,10 @@ class _Run:
                 self._journal.write("may not list frameworks: other copies are not looked for")
                 return []
             except Unavailable as error:
+                if not has_told:
+                    self._journal.write(f"waits for a master: {error}{missing.advice()}")
                 if not waits:
                     return []
-                if not has_told:
-                    self._journal.write(f"waits for a master: {error}")
                 has_told = True
                 await asyncio.sleep(ASK_AGAIN_S)
 
@@ -196,7 +197,7 @@ class _Run:
             self._directory,
             self._journal,
             str(self._target),
-            _credentials(self._target),
+            framework_credentials(self._target),
             adopts=adopts,
         )
         if self._start.file is not None and controller.rejects(self._start.file):
@@ -307,8 +308,3 @@ class _Requests:
                 raise InvalidRequest(f"the controller cannot {other!r}: is it an older release?")
         await controller.turn()
         return {**more, "version": controller.saved.service.target, "last": before}
-
-
-def _credentials(target: Target) -> Credentials:
-    found = target.credentials().security
-    return Credentials(found.ca, found.cert, found.key, found.name, found.token, found.token_file)
