@@ -73,6 +73,10 @@ async def test_objects_by_list_and_alone(api: Api) -> None:
     _, second, _ = await api.get("/api/v1/agents", params={"limit": 1, "page": first["next"]})
     assert [each["agent_id"] for each in second["items"]] == [two]
     assert second["next"] is None
+    status, refused, _ = await api.get(
+        "/api/v1/agents", params={"text": one, "page": first["next"]}
+    )
+    assert (status, "with the same filters" in refused["error"]["message"]) == (400, True)
     _, alone, _ = await api.get(f"/api/v1/agents/{two}")
     assert alone == second["items"][0]
     _, roles, _ = await api.get("/api/v1/roles")
@@ -95,7 +99,7 @@ BAD_REQUESTS = (
     ("/api/v1/agents?limit=x", 400, "whole number"),
     ("/api/v1/agents?limit=1001", 400, "1 to 1000"),
     ("/api/v1/agents?limit=1&limit=2", 400, "2 times"),
-    ("/api/v1/agents?page=nonsense", 400, "page_token"),
+    ("/api/v1/agents?page=nonsense", 400, "page is not of this list: give `next`"),
     ("/api/v1/whoami?x=1", 400, "takes none"),
     ("/api/v1/agents/none", 404, "agent 'none'"),
     ("/api/v1/tasks/a/b", 404, "task 'b' of framework 'a'"),

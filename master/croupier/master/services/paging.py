@@ -80,6 +80,10 @@ class Listed(Generic[ViewT]):
         return f"{self.name} {self.caller}" if self.caller else self.name
 
 
+class WrongPageToken(InvalidRequest):
+    """A token that is none of the list's."""
+
+
 class PageRequest(Protocol):
     """Common fields of the requests for lists."""
 
@@ -116,7 +120,7 @@ class Pages:
         """Return the items of one page, and the token of the next; empty after the last.
 
         Raises:
-            InvalidRequest: if the token is not of this list.
+            WrongPageToken: if the token is not of this list.
             CroupierError: as for `Leadership.read`.
         """
         listing_id, last = _parse_token(listed.title, request.page_token)
@@ -268,7 +272,7 @@ def _parse_token(name: str, token: str) -> tuple[str, str | None]:
     """Return the listing and the last key shown; None before the first page.
 
     Raises:
-        InvalidRequest: if it is not a token of the list `name`.
+        WrongPageToken: if it is not a token of the list `name`.
     """
     if not token:
         return "", None
@@ -280,7 +284,7 @@ def _parse_token(name: str, token: str) -> tuple[str, str | None]:
         if list_name != name:
             raise ValueError
     except ValueError:
-        raise InvalidRequest(
+        raise WrongPageToken(
             "page_token is not one of this list: give next_page_token of the page before, as it"
             " is, in the same request"
         ) from None

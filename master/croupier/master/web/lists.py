@@ -15,9 +15,11 @@ from croupier.api.pages import AgentPage, FrameworkPage, OfferPage, RolePage, Ta
 from croupier.api.roles import role_view
 from croupier.api.tasks import offer_view, task_view
 from croupier.master.services.filters import AGENT_WORDS
+from croupier.master.services.paging import WrongPageToken
 from croupier.master.web.answers import encoded
 from croupier.master.web.parameters import Parameter, duration, flag, integer, words
 from croupier.master.web.table import ApiHandler, ApiRoute, Asked
+from croupier.model.errors import InvalidRequest
 from croupier.model.task import TaskState
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb
@@ -65,9 +67,15 @@ class Kind:
     async def listed(self, asked: Asked, **fields: Any) -> bytes:
         """Return the page that a request asks for, as JSON; raises as `Calls.ask`."""
         query = asked.query
-        found, token = await self.page(
-            asked, page_size=query["limit"], page_token=query["page"], **fields
-        )
+        try:
+            found, token = await self.page(
+                asked, page_size=query["limit"], page_token=query["page"], **fields
+            )
+        except WrongPageToken:
+            raise InvalidRequest(
+                "page is not of this list: give `next` of the page before, as it is, with the same"
+                " filters"
+            ) from None
         items = await made(map(self.view, found))
         return b'{"items":[%b],"next":%b}' % (b",".join(items), encoded(token or None))
 
