@@ -18,10 +18,12 @@ class Error(_Error, total=False):
         message: for people.
         leader: of `not-leader`: HOST:PORT of the gRPC of the master that leads; None: unknown.
         leader_http: of `not-leader`: the URL of its page and HTTP API; None: unknown.
+        request_id: of `internal`: the line of the master's log with the reason has it, too.
     """
 
     leader: str | None
     leader_http: str | None
+    request_id: str
 
 
 class ErrorAnswer(TypedDict):

@@ -12,11 +12,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from structlog.testing import capture_logs
 
 from croupier.master.app import Master
 from croupier.master.core.access_records import TokenKind
 from croupier.master.web.errors import error_answer
 from croupier.master.web.leader import MOST_ASKED, LeaderPage
+from croupier.master.web.lists import Kind
 from croupier.model.errors import NotLeader
 from croupier.net.credentials import ClientSecurity
 from croupier.process.clock import SystemClock
@@ -115,6 +117,29 @@ async def test_bad_requests(api: Api) -> None:
         assert found == status, path
         assert message in answer["error"]["message"]
         assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_failure_of_the_master_is_told_without_internals(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> bytes:
+        raise RuntimeError("internals")
+
+    monkeypatch.setattr(Kind, "listed", fail)
+    for path in ("/api/v1/agents", "/api/v1/agents?text=x"):
+        with capture_logs() as logs:
+            status, answer, headers = await api.get(path, headers={"Accept": "text/html"})
+        (line,) = (line for line in logs if line["event"] == "api_request_failed")
+        error = answer["error"]
+        assert (status, error["code"], error["request_id"]) == (500, "internal", line["request_id"])
+        assert line["request_id"] in error["message"]
+        assert "internals" not in json.dumps(answer)
+        assert (line["route"], line["kind"]) == (path.partition("?")[0], "RuntimeError")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        # The traceback of the same failure is not written each time.
+        assert bool(line["exc_info"]) == (path == "/api/v1/agents")
+    status, answer, _ = await api.get("/api/v2/agents")
+    assert (status, answer["error"]["code"]) == (404, "not-found")
 
 
 async def test_filters(api: Api) -> None:

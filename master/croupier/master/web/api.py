@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -12,7 +12,8 @@ from croupier.master.services.checks import Checks
 from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
 from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls
-from croupier.master.web.errors import error_answer, plain_error
+from croupier.master.web.errors import error_answer, is_answered, plain_error
+from croupier.master.web.failures import Failures
 from croupier.master.web.parameters import read_query
 from croupier.master.web.routes import ROUTES
 from croupier.master.web.static_files import PAGE_HEADERS, StaticFiles
@@ -20,6 +21,8 @@ from croupier.master.web.table import PREFIX, ApiRoute, Asked
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.process.http.routes import Guard, Handler, Requirement, Route
 
+# Paths of every version of the API, also of those to come.
+_API: Final = "/api/"
 # Returns the URL of the page of the master at HOST:PORT, for the sender of a request.
 FindLeader = Callable[[web.Request, str], Awaitable[str]]
 
@@ -46,7 +49,7 @@ class HttpApi:
         self._gate = HttpGate(checks, handlers)
         self._find_leader = find_leader
         self._shared = SharedAnswers()
-        self._files = StaticFiles()
+        self._files, self._failures = StaticFiles(), Failures()
 
     @property
     def guards(self) -> dict[Requirement, Guard]:
@@ -64,13 +67,13 @@ class HttpApi:
     @web.middleware
     async def outer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer errors of the API in JSON, and add headers."""
-        is_api = request.path.startswith(f"{PREFIX}/")
+        is_api = f"{request.path}/".startswith(_API)
         try:
             found = await handler(request)
-        except (CroupierError, _RefusedError) as error:
-            found = await self._refusal(
-                request, error.error if isinstance(error, _RefusedError) else error
-            )
+        except _RefusedError as error:
+            found = await self._refusal(request, error.error)
+        except CroupierError as error:
+            found = await self._refusal(request, error)
         except web.HTTPException as error:
             if not is_api:
                 error.headers.update(PAGE_HEADERS)
@@ -78,6 +81,11 @@ class HttpApi:
             found = plain_error(error.status, error.reason)
             if "Allow" in error.headers:
                 found.headers["Allow"] = error.headers["Allow"]
+        except Exception as error:
+            # An answer that has begun, or that the caller does not wait for, cannot be replaced.
+            if not is_api or request.writer.output_size or isinstance(error, ConnectionError):
+                raise
+            found = self._failures.answer(request, error)
         if is_api and not found.prepared:
             if found.status >= 400 and isinstance(found, web.Response):
                 found = _in_json(found)
@@ -86,6 +94,8 @@ class HttpApi:
         return found
 
     async def _refusal(self, request: web.Request, error: CroupierError) -> web.Response:
+        if not is_answered(error):
+            return self._failures.answer(request, error)
         leader_http = ""
         if isinstance(error, NotLeader):
             leader_http = await self._find_leader(request, error.leader)

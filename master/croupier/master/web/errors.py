@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
@@ -62,13 +63,19 @@ _CODES: Final = {
     500: "internal",
     503: "unavailable",
 }
-STATUSES: Final = (400, 401, 403, 404, 409, 413, 429, 503)
+
+
+def is_answered(error: CroupierError) -> bool:
+    """Return whether `error` is one that callers may get; others are failures of the master."""
+    return any(isinstance(error, kind) for kind, _, _ in _KINDS)
 
 
 def error_answer(error: CroupierError, leader_http: str = "") -> web.Response:
-    """Return the answer to a request that fails with `error`; `leader_http` is the leader's URL."""
-    kinds = ((status, code) for kind, status, code in _KINDS if isinstance(error, kind))
-    status, code = next(kinds, (500, "internal"))
+    """Return the answer to a request that fails with `error`, for which `is_answered` is true.
+
+    `leader_http` is the leader's URL.
+    """
+    status, code = next((status, code) for kind, status, code in _KINDS if isinstance(error, kind))
     more: dict[str, str | None] = {}
     if isinstance(error, NotLeader):
         more = {"leader": error.leader or None, "leader_http": leader_http or None}
@@ -76,12 +83,12 @@ def error_answer(error: CroupierError, leader_http: str = "") -> web.Response:
     return _answer(status, code, str(shortened(error)), more)
 
 
-def plain_error(status: int, message: str) -> web.Response:
-    """Return the answer with a status and a message."""
-    return _answer(status, _CODES.get(status, "error"), message, {})
+def plain_error(status: int, message: str, **more: str) -> web.Response:
+    """Return the answer with a status, a message and further keys."""
+    return _answer(status, _CODES.get(status, "error"), message, more)
 
 
-def _answer(status: int, code: str, message: str, more: dict[str, str | None]) -> web.Response:
+def _answer(status: int, code: str, message: str, more: Mapping[str, str | None]) -> web.Response:
     headers: dict[str, str] = {}
     if status in (401, 403):
         headers["WWW-Authenticate"] = Requirement.API.challenge

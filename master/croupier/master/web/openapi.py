@@ -17,7 +17,7 @@ from croupier.net.version import croupier_version
 
 _PART: Final = re.compile(r"\{(\w+)(:[^}]*)?\}")
 # Errors by status. Each operation has the first of these; the rest depends on its method.
-_ALWAYS: Final = (400, 401, 403, 404, 429, 503)
+_ALWAYS: Final = (400, 401, 403, 404, 429, 500, 503)
 _OF_POST: Final = (409, 413)
 _REASONS: Final = {
     400: "The request is malformed.",
@@ -27,6 +27,7 @@ _REASONS: Final = {
     409: "The state of the object does not permit this.",
     413: "The body is too large.",
     429: "The caller makes too many requests.",
+    500: "The master failed: its log has the reason, with `request_id`.",
     503: "This master does not lead (`not-leader`), or cannot answer now.",
 }
 _DESCRIPTION: Final = (
