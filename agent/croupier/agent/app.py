@@ -20,6 +20,8 @@ from croupier.agent.core.recovery import forget_masters, identify, incomplete, r
 from croupier.agent.core.state import AgentState
 from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
+from croupier.agent.exec.entry import Entries
+from croupier.agent.exec.task_execs import TaskExecs, end_commands
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
@@ -47,6 +49,7 @@ from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.supervisor import Supervisor
+from croupier.agent.task_environment import TaskEnvironment
 from croupier.agent.task_usage import TaskUsage
 from croupier.agent.wire import Identity
 from croupier.agent.work_dir import WorkDir
@@ -88,6 +91,7 @@ class Agent:
         http_address: address of metrics and output, once started.
         state: the state of the core; only the driver changes it.
         link: the session with the master.
+        execs: the commands that run beside tasks.
     """
 
     state: AgentState
@@ -95,6 +99,7 @@ class Agent:
     _driver: Driver
     _http: LateHttpServer
     _supervisor: Supervisor
+    execs: TaskExecs
 
     def __init__(
         self,
@@ -178,6 +183,9 @@ class Agent:
         failed = metrics.launch_failed
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
+        entries = Entries(self.state, sandboxes, users, secret_files, TaskEnvironment())
+        self.execs = TaskExecs(work_dir.execs, shim, supervisor, isolation, entries)
+        self._opened.push_async_callback(self.execs.close)
         machine = LocalMachine(
             sandboxes,
             supervisor,
@@ -303,6 +311,7 @@ class Agent:
                 isolation,
             )
             self._opened.callback(self._supervisor.close)
+            await asyncio.to_thread(end_commands, work_dir.execs)
             known = self.state.known_runs()
             orphans = await asyncio.to_thread(end_orphans, work_dir.runs, known)
         except OSError as error:

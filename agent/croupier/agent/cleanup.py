@@ -8,6 +8,7 @@ from pathlib import Path
 
 from croupier.agent.checkpoint import clear
 from croupier.agent.core.records import Record, TaskRecord
+from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.cgroup.build import remove_groups
 from croupier.agent.isolation.user_setup import release_own_uids
 from croupier.agent.own_token import remove_own_token
@@ -58,6 +59,7 @@ async def clean_up(directory: Path) -> None:
     work_dir = await WorkDir.open(directory)
     try:
         ended = 0
+        await asyncio.to_thread(end_commands, work_dir.execs)
         if work_dir.runs.is_dir():
             ended = await asyncio.to_thread(end_orphans, work_dir.runs, ())
         await asyncio.to_thread(remove_groups, work_dir.path)

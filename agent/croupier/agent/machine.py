@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain, islice
 from signal import SIGKILL, SIGTERM
 
 from croupier.agent.core.effects import CheckHealth, Force, Spawn
@@ -20,22 +18,19 @@ from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.janitor import Janitor
 from croupier.agent.output_trim import OutputTrim
-from croupier.agent.sandbox import Sandbox, Sandboxes
+from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
 from croupier.agent.shim.launch_errors import cannot_start
 from croupier.agent.supervisor import Supervisor
+from croupier.agent.task_environment import TaskEnvironment
 from croupier.agent.unix_user import UnixUser
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.ids import AgentId
 from croupier.model.secrets import DIRECTORY_VARIABLE
-from croupier.model.task import Command, TaskInfo
+from croupier.model.task import Command
 
-MAX_PORT_VARIABLES = 100
-_KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
 # Errors of a sandbox that another task has replaced.
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SIGNALS = {Force.TERMINATE: SIGTERM, Force.KILL: SIGKILL}
 
 
@@ -64,7 +59,7 @@ class LocalMachine:
         self._isolation, self._users, self._pulls = isolation, users, pulls
         self._secret_files = secret_files
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
-        self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
+        self._environment = TaskEnvironment()
         self._janitor, self._health_check = janitor, health_check
 
     def has_sandbox(self, order: LaunchTask) -> bool:
@@ -96,7 +91,7 @@ class LocalMachine:
         try:
             with self._sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
-                environment = self._environment(state.agent_id, key, info, sandbox, user)
+                environment = self._environment.of(state.agent_id, key, info, sandbox.path, user)
                 environment |= self._secrets(spawn, info.command, user)
                 launch = Launch(
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
@@ -184,31 +179,9 @@ class LocalMachine:
         directory = self._secret_files.write(spawn.run, spawn.secrets, user)
         return {DIRECTORY_VARIABLE: str(directory)}
 
-    def _environment(
-        self, agent_id: AgentId, key: Key, task: TaskInfo, sandbox: Sandbox, user: UnixUser | None
-    ) -> dict[str, str]:
-        """Return the variables of every task, overridden by its own."""
-        return {
-            **self._kept,
-            "HOME": sandbox.path,
-            "CROUPIER_AGENT_ID": agent_id,
-            "CROUPIER_FRAMEWORK_ID": key[0],
-            "CROUPIER_TASK_ID": key[1],
-            "CROUPIER_SANDBOX": sandbox.path,
-            **_ports(task),
-            **({} if user is None else {"USER": user.name, "LOGNAME": user.name}),
-            **task.command.environment,
-        }
-
 
 def _argv(command: Command) -> tuple[str, ...]:
     return ("/bin/sh", "-c", command.shell) if command.shell else command.argv
-
-
-def _ports(task: TaskInfo) -> dict[str, str]:
-    ranges = task.resources.ranges.get("ports", ())
-    numbers = chain.from_iterable(range(begin, end + 1) for begin, end in ranges)
-    return {f"PORT{n}": str(p) for n, p in enumerate(islice(numbers, MAX_PORT_VARIABLES))}
 
 
 def _text(error: OSError) -> str:

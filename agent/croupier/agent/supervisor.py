@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
+from typing import Protocol
 
 from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
@@ -55,8 +57,19 @@ _CHECKS_OF_ALL = 10
 _REPORT_BYTES = 65536
 
 
+class Companions(Protocol):
+    """Processes that run beside tasks, and end with them."""
+
+    def end_with(self, key: Key, then: Callable[[], None]) -> bool:
+        """Kill those of a task that ends; call `then` later. Return False if there are none."""
+
+
 class Supervisor:
-    """Watches every shim that was started or adopted and has not ended."""
+    """Watches every shim that was started or adopted and has not ended.
+
+    Attributes:
+        companions: end before the end of their task is told.
+    """
 
     def __init__(
         self,
@@ -79,6 +92,7 @@ class Supervisor:
         runs.mkdir(mode=0o700, exist_ok=True)
         self._runs, self._sandboxes, self._shim = runs.absolute(), sandboxes, shim
         self._report, self._failed, self._isolation = report, failed, isolation
+        self.companions: Companions | None = None
         self._running: dict[Key, ShimProcess] = {}
         self._keys: dict[int, Key] = {}
         self._rest = b""
@@ -112,7 +126,7 @@ class Supervisor:
             OSError: if the run file or the shim cannot be created.
             ValueError: if no process can be given one of the arguments or variables.
         """
-        path = self._path(launch.run)
+        path = self.path_of(launch.run)
         user = () if launch.user is None else (f"user={launch.user}",)
         words = [sandbox.path, f"{OPTION}{path}", *launch.options, *user, "--", *launch.argv]
         channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._pipe_end)
@@ -138,7 +152,7 @@ class Supervisor:
             OSError: if the run file cannot be read, there are no descriptors left, or the shim
                 can be neither watched nor ended.
         """
-        path = self._path(run)
+        path = self.path_of(run)
         try:
             fd = open_beneath(path, os.O_RDWR)
         except FileNotFoundError:
@@ -172,6 +186,20 @@ class Supervisor:
             return Vanished(key, "its shim was killed", ending=self._ending_of(run))
         return Vanished(key, f"its run file {path} is damaged", ending=self._ending_of(run))
 
+    def running(self, key: Key) -> ShimProcess | None:
+        """Return the shim of a task, whose processes live; None if there is none."""
+        return self._running.get(key)
+
+    def path_of(self, run: str) -> Path:
+        """Return the path of a run file, which marks the processes of the run.
+
+        Raises:
+            InvalidRequest: if it is not the name of a run.
+        """
+        if not run or "/" in run or run.startswith("."):
+            raise InvalidRequest(f"{run!r} is not the name of a run")
+        return self._runs / run
+
     def signal(self, key: Key, number: Signals) -> None:
         """Send SIGTERM to the task's process group, or SIGKILL to all that descends from it.
 
@@ -192,7 +220,7 @@ class Supervisor:
         Raises:
             OSError: if it cannot be removed.
         """
-        unlink_beneath(self._path(run))
+        unlink_beneath(self.path_of(run))
 
     async def end(self, timeout_s: float) -> int:
         """Kill all tasks, and wait for the end of their shims; return how many are left."""
@@ -215,13 +243,8 @@ class Supervisor:
             os.close(fd)
         self._sweeper.shutdown(wait=False, cancel_futures=True)
 
-    def _path(self, run: str) -> Path:
-        if not run or "/" in run or run.startswith("."):
-            raise InvalidRequest(f"{run!r} is not the name of a run")
-        return self._runs / run
-
     def _marks(self, key: Key, run: str, *sessions: int) -> RunMarks:
-        return RunMarks([str(self._path(run))], [self._sandboxes.path_of(key)], sessions)
+        return RunMarks([str(self.path_of(run))], [self._sandboxes.path_of(key)], sessions)
 
     def _hold(self, key: Key, run: str, fd: int) -> RunRecord:
         """Watch the shim that holds the run file's lock, if one does; return the file's content."""
@@ -358,7 +381,7 @@ class Supervisor:
         """Report the end that the shim has written; retry if the file cannot be read."""
         self._retries.pop(running.run, None)
         try:
-            record = run_file.read_path(self._path(running.run))
+            record = run_file.read_path(self.path_of(running.run))
         except OSError as error:
             _log.error("run_file_unreadable", run=running.run, error=str(error))
             if self._loop.time() < until and not isinstance(error, FileNotFoundError):
@@ -370,6 +393,11 @@ class Supervisor:
 
     def _decide_end(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
         """Report the end that a record tells, once nothing is left of the run."""
+        decide = partial(self._decide_alone, key, running, record)
+        if self.companions is None or not self.companions.end_with(key, decide):
+            decide()
+
+    def _decide_alone(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
         if not (running.pid or running.failed) and record.task is not None:
             # The shim was killed before it could report the start over the pipe.
             running.pid = record.task.pid

@@ -17,7 +17,7 @@ _LOCK_POLL_S = 0.05
 # Permission of all users to pass through a directory.
 _PASS = 0o011
 # Directories in which the agent makes and removes files.
-PARTS = ("sandboxes", "runs", "removed")
+PARTS = ("sandboxes", "runs", "execs", "removed")
 # A file that exists from an agent's first start on.
 LOCK = "lock"
 # Advice to the operator of an agent whose work dir was removed.
@@ -62,6 +62,11 @@ class WorkDir:
     def runs(self) -> Path:
         """The directory of the run files, in which shims record starts and ends."""
         return self.path / "runs"
+
+    @property
+    def execs(self) -> Path:
+        """The directory of the run files of commands beside tasks."""
+        return self.path / "execs"
 
     def is_in_place(self) -> bool:
         """Return whether the lock is still where it was opened.

@@ -41,6 +41,9 @@ class MemoryGroups:
         self.bounds[run] = bounds
         if is_fixed:
             self.fixed.add(run)
+        return self.entry(run)
+
+    def entry(self, run: str) -> tuple[str, ...]:
         return (f"group=/g/{run}/tasks",)
 
     def has(self, run: str) -> bool:

@@ -37,6 +37,9 @@ class Recorder:
     def prepare(self, launch: Launch) -> Launch:
         return replace(launch, options=(*launch.options, self.name))
 
+    def join(self, launch: Launch) -> Launch:
+        return replace(launch, options=(*launch.options, f"in {self.name}"))
+
     def usage(self, run: str) -> Usage | None:
         return None
 

@@ -33,7 +33,7 @@ from croupier.agent.isolation.image_name import parse_image
 from croupier.agent.isolation.image_store import Image, ImageStore
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.shim.orphan_sweep import VARIABLE
-from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.isolation import Feature, Features, Usage
 from croupier.model.secrets import DIRECTORY_VARIABLE
 
@@ -90,6 +90,12 @@ class Container:
             user=None,
             options=tuple(each for each in launch.options if each.startswith(_KEPT)),
         )
+
+    def join(self, launch: Launch) -> Launch:
+        """Refuse tasks with an image."""
+        if launch.info.isolation.image:
+            raise Unavailable("this agent starts no commands in the container of a task")
+        return launch
 
     def usage(self, run: str) -> Usage | None:
         """Return None: a container is in the control groups of its task."""

@@ -77,6 +77,10 @@ class DiskIsolator:
                     self._quotas.limit(sandbox, limit)
         return launch
 
+    def join(self, launch: Launch) -> Launch:
+        """Change nothing: the limit is that of the sandbox."""
+        return launch
+
     def usage(self, run: str) -> Usage | None:
         """Return the size at the last measurement."""
         watched = self._watch.get(run)

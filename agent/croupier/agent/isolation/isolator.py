@@ -34,6 +34,16 @@ class Isolator(Protocol):
             OSError: if the machine refuses. What was made is removed by `forget`.
         """
 
+    def join(self, launch: Launch) -> Launch:
+        """Return the launch of a command beside a live run, isolated as the run is.
+
+        It uses what `prepare` has made and makes nothing, so there is nothing to forget.
+
+        Raises:
+            Unavailable: if no command can be started beside such a run here, with the reason.
+            OSError: if the machine refuses.
+        """
+
     def usage(self, run: str) -> Usage | None:
         """Return what a run has used until now; None if this isolator does not measure it."""
 

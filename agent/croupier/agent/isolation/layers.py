@@ -68,6 +68,17 @@ class Layers:
             raise
         return launch
 
+    def join(self, launch: Launch) -> Launch:
+        """Return the launch of a command beside a live run, isolated as the run is.
+
+        Raises:
+            Unavailable: if no command can be started beside such a run here, with the reason.
+            OSError: if the machine refuses.
+        """
+        for isolator in self._isolators:
+            launch = isolator.join(launch)
+        return launch
+
     def usage(self, run: str) -> Usage | None:
         """Return what a run has used until now; None if that is unknown."""
         return joined(*(each.usage(run) for each in self._isolators))

@@ -70,7 +70,7 @@ class Namespaces:
     def prepare(self, launch: Launch) -> Launch:
         """Put bubblewrap before the task's command, and the options where they belong."""
         wanted = launch.info.isolation
-        if wanted.image or not (self._are_all or wanted.namespaces or wanted.no_network):
+        if not self._is_boxed(launch):
             return launch
         pids = limits_of(launch.info, self._defaults).pids
         if 0 < pids < LEAST_PIDS:
@@ -99,6 +99,12 @@ class Namespaces:
             options=(*outside, "boxed"),
         )
 
+    def join(self, launch: Launch) -> Launch:
+        """Refuse tasks in boxes."""
+        if self._is_boxed(launch):
+            raise Unavailable("this agent starts no commands in the namespaces of a task")
+        return launch
+
     def usage(self, run: str) -> Usage | None:
         """Return None: a box is in the control groups of its task."""
 
@@ -118,6 +124,11 @@ class Namespaces:
 
     def clean(self, known: Collection[str]) -> None:
         """Do nothing, for the same reason."""
+
+    def _is_boxed(self, launch: Launch) -> bool:
+        wanted = launch.info.isolation
+        is_wanted = self._are_all or wanted.namespaces or wanted.no_network
+        return is_wanted and not wanted.image
 
     def _inside(self, launch: Launch) -> Iterator[str]:
         """Return the options for the shim inside."""

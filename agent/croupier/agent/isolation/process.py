@@ -100,6 +100,10 @@ class ProcessIsolator:
             options += self._restrictions(launch)
         return launch.with_options((*launch.options, *options))
 
+    def join(self, launch: Launch) -> Launch:
+        """Add the same options."""
+        return self.prepare(launch)
+
     def usage(self, run: str) -> Usage | None:
         """Return None: the shim measures at the end."""
 

@@ -17,6 +17,7 @@ from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.unix_user import UnixUser, own_user
 from croupier.model.access import AGENT_USER, OWN_USER
+from croupier.model.errors import Unavailable
 from croupier.model.isolation import NO_FEATURES, Feature, Features
 from croupier.process.logging import get_logger
 
@@ -60,6 +61,19 @@ class TaskUsers:
             return self._rule.find(name)
         if run not in self._own:
             self._own[run] = (key, self._claims.take(run))
+        return own_user(self._own[run][1])
+
+    def of(self, run: str, name: str) -> UnixUser | None:
+        """Return the user of a live run; None for the agent's own account.
+
+        Raises:
+            InvalidRequest: if the task names an account that it may not run as.
+            Unavailable: if the run has a uid of its own that this agent does not know.
+        """
+        if name or self._claims is None:
+            return self._rule.find(name)
+        if run not in self._own:
+            raise Unavailable("an earlier life of the agent gave the task another user")
         return own_user(self._own[run][1])
 
     def release(self, run: str) -> None:

@@ -134,6 +134,10 @@ def become(
 ) -> Failed:
     """Become the task, or bubblewrap; return why that failed (in the child)."""
     os.setsid()
+    if options.has_terminal:
+        failed = take_terminal()
+        if failed is not None:
+            return failed
     try:
         os.chdir(directory)
     except OSError as error:
@@ -153,6 +157,32 @@ def become(
         return Failed(STEP, execute(argv, {PREFIX + n: v for n, v in environment.items()}))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return Failed("exec", execute(argv, environment))
+
+
+def take_terminal() -> Failed | None:
+    """Make the input the controlling terminal; return why that failed (in the child)."""
+    import fcntl
+    import termios
+
+    try:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    except OSError as error:
+        return Failed("isolation:terminal", error.errno or errno.EINVAL)
+    return None
+
+
+def attach() -> None:
+    """End what is started now with the agent."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
+    if is_agent_gone():
+        # It ended before. The signal waits until there is something to kill.
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def release_streams(null: int) -> None:
+    """Leave the streams to the program: they end with the last process that has them."""
+    for fd in range(3):
+        os.dup2(null, fd)
 
 
 def start(directory: str, options: Options, words: list[str], channel: int = -1) -> int:
@@ -339,7 +369,10 @@ def main() -> int:
 
 def supervise(directory: str, options: Options, words: list[str]) -> None:
     """Start the task, and record how it ends."""
-    channel = -1
+    channel = null = -1
+    if options.is_attached:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        attach()
     try:
         if options.is_boxed:
             task, channel = start_box(directory, options, words)
@@ -350,6 +383,8 @@ def supervise(directory: str, options: Options, words: list[str]) -> None:
         write_line(TASK_LINE, line)
         report(line)
         return
+    if options.is_attached:
+        release_streams(null)
     line = f"task {task} {stat_field(task, 22)}\n"
     write_line(TASK_LINE, line)
     report(line)

@@ -30,6 +30,8 @@ from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim.run_file import Process
 
 VARIABLE = "CROUPIER_TASK_RUN"
+# The same of a command beside a task: it has the mark of the task, too, and ends with it.
+EXEC_VARIABLE = "CROUPIER_EXEC_RUN"
 # Variables with this prefix carry a task's environment to its shim, without effect on the shim.
 PREFIX = "T."
 
@@ -93,9 +95,10 @@ def kill_given(shim: Process) -> None:
 def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
     """Return the processes to kill, and add the sessions of the marked ones to `found`."""
     variables = {
-        f"{prefix}{VARIABLE}={path}".encode(errors="surrogateescape")
+        f"{prefix}{variable}={path}".encode(errors="surrogateescape")
         for path in marks.run_files
         for prefix in ("", PREFIX)
+        for variable in (VARIABLE, EXEC_VARIABLE)
     }
     options = {f"{OPTION}{path}".encode(errors="surrogateescape") for path in marks.run_files}
     output = {f"{path}/{stream}" for path in marks.sandboxes for stream in STREAMS}

@@ -62,7 +62,7 @@ static struct {
     struct {
         unsigned short first, last;
     } ports[MAX_PORT_RANGES];
-    int has_umask, has_bounding, has_landlock, no_new_privs, is_boxed;
+    int has_umask, has_bounding, has_landlock, no_new_privs, is_boxed, is_attached, has_terminal;
     mode_t umask;
     unsigned long long capabilities;
     struct landlock_rights landlock;
@@ -181,6 +181,12 @@ static int read_option(const char *word) {
     }
     if (strcmp(word, "boxed") == 0) {
         return !restrictions.is_boxed++;
+    }
+    if (strcmp(word, "attached") == 0) {
+        return !restrictions.is_attached++;
+    }
+    if (strcmp(word, "terminal") == 0) {
+        return !restrictions.has_terminal++;
     }
     if (text++ == NULL) {
         return 0;

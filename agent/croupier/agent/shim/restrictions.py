@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SINGLE = ("run", "umask", "bounding", "user", "no-new-privs", "landlock", "seccomp", "boxed")
-FLAGS = ("no-new-privs", "boxed")
+FLAGS = ("no-new-privs", "boxed", "attached", "terminal")
+SINGLE = ("run", "umask", "bounding", "user", "landlock", "seccomp", *FLAGS)
 SEVERAL = ("group", "kill", "limit")
 PATHS = ("run", "group", "kill", "seccomp")
 MOST_FILES, MOST_LIMITS, MOST_RANGES = 32, 16, 1024
@@ -78,6 +78,8 @@ class Options:
         self.user = [_user(text) for text in found["user"]]
         self.no_new_privs = bool(found["no-new-privs"])
         self.is_boxed = bool(found["boxed"])
+        self.is_attached = bool(found["attached"])
+        self.has_terminal = bool(found["terminal"])
         self.seccomp = found["seccomp"]
         self.landlock: list[int] = []
         self.ports: list[range] = []

@@ -20,6 +20,9 @@
      seccomp=PATH          a file with the instructions of a filter of system calls
      kill=PATH             several: the shim writes "1" to it when it kills what is left
      boxed                 PROGRAM is bubblewrap, which starts the task by this program; see box.h
+     attached              everything ends when the agent has ended; 0 to 2 are closed after the
+                           start. For commands beside a task
+     terminal              descriptor 0 becomes the controlling terminal
 
    The agent passes these descriptors:
      0, 1, 2  the task's input and output, and the only descriptors that the task gets,
@@ -56,6 +59,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -77,6 +81,8 @@ extern char **environ;
 #include "run_file.h"
 #include "task.h"
 #include "ending.h"
+
+static int null = -1;
 
 /* Reads the options; returns the task's words after them, NULL if one is wrong. */
 static char **read_options(char **word) {
@@ -109,6 +115,22 @@ static void block_signals(void) {
 static void protect(void) {
     open_oom_score();
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+/* Ends what is started now with the agent. */
+static void attach(void) {
+    prctl(PR_SET_PDEATHSIG, SIGUSR1, 0, 0, 0);
+    if (is_agent_gone()) {
+        /* It ended before. The signal waits until there is something to kill. */
+        kill(getpid(), SIGUSR1);
+    }
+}
+
+/* Leaves the streams to the program: they end with the last process that has them. */
+static void release_streams(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        dup2(null, fd);
+    }
 }
 
 /* Ends as bubblewrap should: with the task's exit code, or 128 and the number of its signal. */
@@ -195,9 +217,16 @@ int main(int argc, char **argv) {
     for (char **entry = environ; *entry != NULL && !restrictions.is_boxed; entry++) {
         *entry += PREFIX_LENGTH;
     }
+    if (restrictions.is_attached) {
+        null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        attach();
+    }
     struct process self = find_process(getpid());
     write_process(SHIM_LINE, "shim", &self, text);
     pid_t task = begin(self.pid, argv[1], words, text);
+    if (restrictions.is_attached) {
+        release_streams();
+    }
     if (task > 0) {
         report(text);
         finish(task, text);

@@ -41,6 +41,7 @@ def start_shim(
     words: Sequence[str],
     environment: Mapping[str, str],
     channels: Channels,
+    mark: str = VARIABLE,
 ) -> tuple[int, int]:
     """Start a shim on a new run file; return its pid and a pidfd.
 
@@ -50,6 +51,7 @@ def start_shim(
         words: the sandbox, options, "--", and the task's arguments.
         environment: the task's variables.
         channels: the descriptors of both.
+        mark: the variable that names the run file, and marks the processes of the run.
 
     Raises:
         OSError: if the run file or the process cannot be created; no file is left then.
@@ -58,7 +60,7 @@ def start_shim(
     fd = create_locked(path)
     try:
         given = {PREFIX + name: value for name, value in environment.items()}
-        given[f"{PREFIX}{VARIABLE}"] = str(path)
+        given[PREFIX + mark] = str(path)
         pid = os.posix_spawn(
             shim.argv[0],
             [*shim.argv, *words],

@@ -53,6 +53,9 @@ static void execute(char **argv) {
 static void become(pid_t shim, const char *directory, char **argv) {
     sigset_t none;
     setsid();
+    if (restrictions.has_terminal && ioctl(0, TIOCSCTTY, 0) != 0) {
+        fail("isolation:terminal");
+    }
     if (chdir(directory) != 0) {
         fail("sandbox");
     }

@@ -21,6 +21,9 @@ class Groups(Protocol):
         `is_fixed`: the task cannot change the group, so that a later run may use it again.
         """
 
+    def entry(self, run: str) -> tuple[str, ...]:
+        """Return the options for the shim by which a process enters the group of a run."""
+
     def has(self, run: str) -> bool:
         """Return whether the run has a group."""
 

@@ -80,6 +80,13 @@ class CgroupIsolator:
             self._groups.close()
             self._groups = self._open()
             options = self._groups.make(launch.run, bounds, is_fixed=is_fixed)
+        return self._entered(launch, options)
+
+    def join(self, launch: Launch) -> Launch:
+        """Enter the group of the run; all of it is bounded and measured together."""
+        return self._entered(launch, self._of(launch.run).entry(launch.run))
+
+    def _entered(self, launch: Launch, options: tuple[str, ...]) -> Launch:
         kept = launch.options
         if Feature.PIDS in self.features:
             # A limit by user would be met first, and could not be told.

@@ -83,6 +83,10 @@ class V1Groups:
             self._bind_pids(run, bounds)
         if is_fixed:
             self._fixed[run] = bounds
+        return self.entry(run)
+
+    def entry(self, run: str) -> tuple[str, ...]:
+        """Return the options by which a process enters the groups of a run."""
         return tuple(f"group={directory.path}/{run}/tasks" for directory in self._all)
 
     def has(self, run: str) -> bool:

@@ -57,9 +57,12 @@ class V2Groups:
         self._bind(run, bounds)
         if _AS_ONE in self._has:
             self._directory.write(run, _AS_ONE, 1)
-        path = f"{self._directory.path}/{run}"
-        kill = (f"kill={path}/{_KILL}",) if _KILL in self._has else ()
-        return (f"group={path}/{PROCS}", *kill)
+        kill = (f"kill={self._directory.path}/{run}/{_KILL}",) if _KILL in self._has else ()
+        return (*self.entry(run), *kill)
+
+    def entry(self, run: str) -> tuple[str, ...]:
+        """Return the option by which a process enters the group of a run."""
+        return (f"group={self._directory.path}/{run}/{PROCS}",)
 
     def has(self, run: str) -> bool:
         """Return whether the run has a group."""

@@ -1,0 +1,225 @@
+"""Input and output of a command: pipes, or a terminal.
+
+Rule: nothing is buffered here. Output is read when the caller asks for more, and input is written
+as the program reads it. The descriptors of the agent never block; those of the program do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final
+
+from croupier.agent.exec.command import ExecCommand, Stream, Window
+from croupier.agent.shim.start import move_up
+from croupier.agent.unix_user import UnixUser
+
+CHUNK: Final = 64 * 1024
+# Errors of a terminal or pipe whose other end is closed.
+_CLOSED: Final = (errno.EIO, errno.EPIPE)
+# The character that ends the input of a terminal, usually typed as Ctrl-D.
+_END_OF_INPUT: Final = b"\x04"
+
+
+class Streams:
+    """The streams of one command.
+
+    Attributes:
+        given: descriptors for the program's input, output and errors, until `release`.
+    """
+
+    def __init__(self, command: ExecCommand, null: int, owner: UnixUser | None) -> None:
+        """Open what the command needs; `owner` may open its streams again by their names.
+
+        Raises:
+            OSError: if descriptors are short.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._outputs: dict[int, Stream] = {}
+        self._input = -1
+        self._opened: list[int] = []
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._is_over = False
+        self.has_terminal = command.window is not None
+        self.given = (null, null, null)
+        try:
+            if command.window is not None:
+                self._open_terminal(command.window, has_input=command.has_input)
+            else:
+                self._open_pipes(null, has_input=command.has_input)
+            if owner is not None:
+                for fd in self._opened:
+                    os.fchown(fd, owner.uid, owner.gid)
+        except BaseException:
+            self.release()
+            self.close()
+            raise
+
+    def release(self) -> None:
+        """Close the descriptors of the program, which has its own by now."""
+        for fd in self._opened:
+            os.close(fd)
+        self._opened.clear()
+
+    async def read(self) -> tuple[Stream, bytes] | None:
+        """Return the next output, 64 KiB at most; None once all of it was read."""
+        while self._outputs:
+            for fd, stream in list(self._outputs.items()):
+                data = self._read(fd)
+                if data:
+                    # The other stream is looked at first then.
+                    del self._outputs[fd]
+                    self._outputs[fd] = stream
+                    return stream, data
+                if data is not None:
+                    self._close_output(fd)
+            if self._outputs and not self._is_over:
+                await self._ready(self._outputs, self._loop.add_reader, self._loop.remove_reader)
+            elif self._is_over:
+                # All processes have ended. One that could not be killed may hold the others.
+                for fd in list(self._outputs):
+                    self._close_output(fd)
+        return None
+
+    async def write(self, data: bytes) -> None:
+        """Write input as the program reads it; drop it once the program has closed its input."""
+        left = memoryview(data)
+        while left and self._input >= 0:
+            try:
+                left = left[os.write(self._input, left[:CHUNK]) :]
+            except BlockingIOError:
+                await self._ready([self._input], self._loop.add_writer, self._loop.remove_writer)
+            except OSError as error:
+                if error.errno not in _CLOSED:
+                    raise
+                self._close_input()
+
+    def end_input(self) -> None:
+        """Close the input of the program; to a terminal, send what ends input there."""
+        if self._input < 0:
+            return
+        if self.has_terminal:
+            with suppress(OSError):
+                os.write(self._input, _END_OF_INPUT)
+        self._close_input()
+
+    def resize(self, window: Window) -> None:
+        """Set the size of the terminal, if there is one; the kernel tells the program.
+
+        Raises:
+            InvalidRequest: if no terminal can have that size.
+        """
+        window.check()
+        for fd in self._outputs if self.has_terminal else ():
+            _set_size(fd, window)
+
+    def end(self) -> None:
+        """Note that no process is left to write; what is written already can still be read."""
+        self._is_over = True
+        self._close_input()
+        self._wake()
+
+    def close(self) -> None:
+        """Close everything; a terminal hangs up."""
+        self._is_over = True
+        self._close_input()
+        for fd in list(self._outputs):
+            self._close_output(fd)
+        self._wake()
+
+    def _open_pipes(self, null: int, *, has_input: bool) -> None:
+        stdin = null
+        if has_input:
+            stdin, self._input = _pipe(self._opened, is_input=True)
+        stdout, reading = _pipe(self._opened)
+        self._outputs[reading] = Stream.OUTPUT
+        stderr, reading = _pipe(self._opened)
+        self._outputs[reading] = Stream.ERRORS
+        self.given = (stdin, stdout, stderr)
+
+    def _open_terminal(self, window: Window, *, has_input: bool) -> None:
+        master, slave = os.openpty()
+        self._outputs[master] = Stream.OUTPUT
+        self._opened.append(move_up(slave))
+        os.set_blocking(master, False)
+        if has_input:
+            self._input = fcntl.fcntl(master, fcntl.F_DUPFD_CLOEXEC, 0)
+        _set_size(master, window)
+        self.given = (self._opened[0],) * 3
+
+    def _read(self, fd: int) -> bytes | None:
+        """Return what is there; empty at the end, None if nothing has come yet."""
+        try:
+            return os.read(fd, CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in _CLOSED:
+                raise
+            return b""
+
+    async def _ready(
+        self,
+        fds: Collection[int],
+        add: Callable[..., None],
+        remove: Callable[[int], object],
+    ) -> None:
+        """Wait until one of the descriptors can be used, or the streams are over."""
+        ready = self._loop.create_future()
+        watched = list(fds)
+        for fd in watched:
+            add(fd, _set, ready)
+        self._waiting.add(ready)
+        try:
+            await ready
+        finally:
+            self._waiting.discard(ready)
+            for fd in watched:
+                # Not one that was closed meanwhile: another file may have its number.
+                if fd in self._outputs or fd == self._input:
+                    remove(fd)
+
+    def _close_input(self) -> None:
+        if self._input >= 0:
+            self._loop.remove_writer(self._input)
+            os.close(self._input)
+            self._input = -1
+        self._wake()
+
+    def _close_output(self, fd: int) -> None:
+        del self._outputs[fd]
+        self._loop.remove_reader(fd)
+        os.close(fd)
+
+    def _wake(self) -> None:
+        for ready in self._waiting:
+            _set(ready)
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _pipe(opened: list[int], *, is_input: bool = False) -> tuple[int, int]:
+    """Open a pipe; return the end of the program, which is added to `opened`, and the other."""
+    reading, writing = os.pipe()
+    its, own = (reading, writing) if is_input else (writing, reading)
+    try:
+        its = move_up(its)
+    except BaseException:
+        os.close(own)
+        raise
+    opened.append(its)
+    os.set_blocking(own, False)
+    return its, own
+
+
+def _set_size(fd: int, window: Window) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", window.rows, window.columns, 0, 0))

@@ -1,0 +1,193 @@
+"""A command that runs beside a task, under a shim of its own.
+
+Rule: everything of it ends when its program ends, with `close`, with its task, and with the agent.
+The shim sees to that: it is a subreaper, and is told of the agent's end by the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGUSR1, Signals, pidfd_send_signal
+from typing import Final
+
+from croupier.agent.directories import unlink_beneath
+from croupier.agent.exec.command import ExecEnd, Stream, Window
+from croupier.agent.exec.streams import Streams
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.shim import run_file
+from croupier.agent.shim.launch_errors import describe, exit_code_of
+from croupier.agent.shim.orphan_sweep import RunMarks, sweep
+from croupier.agent.shim.shim_process import KILL_S
+from croupier.model.errors import Unavailable
+from croupier.process.logging import get_logger
+
+_log = get_logger("croupier.agent")
+
+# A shim that is stopped or starved does not report a start within this time.
+START_S: Final = 10.0
+_REPORT_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The shim of a command.
+
+    Attributes:
+        path: of its run file.
+        pipe: the reading end of its reports.
+    """
+
+    path: Path
+    shim: int
+    pidfd: int
+    pipe: int
+
+
+class TaskExec:
+    """A command beside a task; `close` it in any case."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        started: Started,
+        streams: Streams,
+        closed: Callable[[TaskExec], None],
+    ) -> None:
+        """Watch a shim that was started; `closed` is called once nothing is left."""
+        self.key, self.run = launch.key, launch.run
+        self._launch, self._shim, self._streams, self._closed = launch, started, streams, closed
+        self._loop = asyncio.get_running_loop()
+        self._start: asyncio.Future[run_file.StartError | None] = self._loop.create_future()
+        self._end: asyncio.Future[ExecEnd] = self._loop.create_future()
+        self._why = ""
+        self._kill: asyncio.TimerHandle | None = None
+        self._told = b""
+        os.set_blocking(started.pipe, False)
+        self._loop.add_reader(started.pipe, self._on_report)
+        self._loop.add_reader(started.pidfd, self._on_shim_ended)
+
+    async def started(self) -> None:
+        """Wait until the program runs, or has turned out not to be executable.
+
+        Raises:
+            Unavailable: if the machine cannot start it.
+        """
+        try:
+            async with asyncio.timeout(START_S):
+                error = await asyncio.shield(self._start)
+        except TimeoutError:
+            raise Unavailable(f"the command did not start within {START_S:g} s") from None
+        if error is not None and error.step != "exec":
+            raise Unavailable(describe("", error).replace("the task", "the command"))
+
+    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """Yield output, 64 KiB at a time, until all processes have closed both streams."""
+        while (found := await self._streams.read()) is not None:
+            yield found
+            # A consumer that never waits must not hold the loop.
+            await asyncio.sleep(0)
+
+    async def write(self, data: bytes) -> None:
+        """Write input, as fast as the program reads it; drop it once it has closed its input."""
+        await self._streams.write(data)
+
+    def end_input(self) -> None:
+        """End the input of the program."""
+        self._streams.end_input()
+
+    def resize(self, window: Window) -> None:
+        """Set the size of the terminal, if there is one.
+
+        Raises:
+            InvalidRequest: if no terminal can have that size.
+        """
+        self._streams.resize(window)
+
+    async def wait(self) -> ExecEnd:
+        """Wait until the program and all that it has started have ended."""
+        return await asyncio.shield(self._end)
+
+    async def close(self) -> None:
+        """Kill what is left, wait for its end, 30 s at most, and close the streams."""
+        self.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * KILL_S):
+                await self.wait()
+        self._streams.close()
+        self._closed(self)
+
+    def kill(self, why: str = "") -> None:
+        """Begin to kill everything of the command; `why` becomes the message of its end."""
+        if self._end.done() or self._kill is not None:
+            return
+        self._why = why
+        self._send(SIGUSR1)
+        self._kill = self._loop.call_later(KILL_S, self._kill_shim)
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call back once the command has ended."""
+        self._end.add_done_callback(lambda _: call())
+
+    def _send(self, number: Signals) -> None:
+        with suppress(ProcessLookupError):
+            pidfd_send_signal(self._shim.pidfd, number)
+            pidfd_send_signal(self._shim.pidfd, SIGCONT)
+
+    def _kill_shim(self) -> None:
+        _log.error("shim_does_not_end", run=self._shim.path.name, shim=self._shim.shim)
+        self._send(SIGKILL)
+
+    def _on_report(self) -> None:
+        """Read what the shim reports: whether the program has started."""
+        with suppress(BlockingIOError):
+            chunk = os.read(self._shim.pipe, _REPORT_BYTES)
+            if not chunk:
+                self._loop.remove_reader(self._shim.pipe)
+            self._told += chunk
+        line, newline, _ = self._told.partition(b"\n")
+        if newline and not self._start.done():
+            start = run_file.parse_start(line.partition(b" ")[2] + b"\n")
+            self._start.set_result(start if isinstance(start, run_file.StartError) else None)
+
+    def _on_shim_ended(self) -> None:
+        # Its report comes first.
+        self._on_report()
+        self._loop.remove_reader(self._shim.pidfd)
+        self._loop.remove_reader(self._shim.pipe)
+        os.close(self._shim.pidfd)
+        os.close(self._shim.pipe)
+        if self._kill is not None:
+            self._kill.cancel()
+        with suppress(ChildProcessError):
+            os.waitpid(self._shim.shim, 0)
+        try:
+            record = run_file.read_path(self._shim.path)
+        except OSError as error:
+            _log.error("run_file_unreadable", run=self._shim.path.name, error=str(error))
+            record = run_file.RunRecord()
+        if record.end is not None:
+            self._finish(ExecEnd(record.end.exit_code, record.end.signal, self._why))
+        elif record.error is not None:
+            message = describe(self._launch.program, record.error)
+            self._finish(ExecEnd(exit_code_of(record.error), None, message))
+        else:
+            sessions = [] if record.task is None else [record.task.pid]
+            marks = RunMarks([str(self._shim.path)], (), sessions)
+            swept = self._loop.run_in_executor(None, sweep, marks)
+            swept.add_done_callback(
+                lambda _: self._finish(ExecEnd(None, SIGKILL, self._why or "its shim was killed"))
+            )
+
+    def _finish(self, end: ExecEnd) -> None:
+        with suppress(OSError):
+            # What is left is removed by the next agent.
+            unlink_beneath(self._shim.path)
+        if not self._start.done():
+            self._start.set_result(None)
+        self._streams.end()
+        self._end.set_result(end)

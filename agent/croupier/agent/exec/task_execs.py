@@ -1,0 +1,201 @@
+"""Starts commands beside live tasks, and ends them with their tasks and with the agent.
+
+Rule: the end of a task is told once its commands have ended, since they are in its control group
+and have its user. They are killed for that, so it takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from croupier.agent.core.tasks import Key
+from croupier.agent.exec.command import ExecCommand
+from croupier.agent.exec.streams import Streams
+from croupier.agent.exec.task_exec import Started, TaskExec
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.layers import Layers
+from croupier.agent.shim.build import Shim
+from croupier.agent.shim.orphan_runs import end_orphans
+from croupier.agent.shim.orphan_sweep import EXEC_VARIABLE, OPTION, VARIABLE
+from croupier.agent.shim.start import Channels, move_up, start_shim
+from croupier.agent.supervisor import Supervisor
+from croupier.model.errors import InvalidRequest, NotFound, Unavailable
+
+MOST: Final = 64
+MOST_OF_TASK: Final = 16
+# The end of a task waits so long for its commands; what is left then is killed with the task.
+END_S: Final = 2.0
+_TASK_ENDED: Final = "its task has ended"
+
+
+class LaunchesCommands(Protocol):
+    """Makes the launches of commands; `Entries`."""
+
+    def launch(self, key: Key, command: ExecCommand, pid: int) -> Launch:
+        """Return the launch of a command beside a live task."""
+
+
+class TaskExecs:
+    """The commands that run beside the tasks of one agent."""
+
+    def __init__(
+        self,
+        directory: Path,
+        shim: Shim,
+        supervisor: Supervisor,
+        isolation: Layers,
+        entries: LaunchesCommands,
+    ) -> None:
+        """Keep run files in `directory`.
+
+        Raises:
+            OSError: if it cannot be made.
+        """
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory, self._shim = directory.absolute(), shim
+        self._supervisor, self._isolation, self._entries = supervisor, isolation, entries
+        self._running: set[TaskExec] = set()
+        self._is_closed = False
+        self._null = move_up(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        supervisor.companions = self
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def start(self, key: Key, command: ExecCommand) -> TaskExec:
+        """Start a command beside a task; returns once its program runs.
+
+        If the program cannot be executed, that is the end of the command.
+
+        Raises:
+            InvalidRequest: if no agent can run the command.
+            NotFound: if no such task lives here.
+            Unavailable: if there are too many commands, or this machine cannot start it.
+        """
+        command.check()
+        self._check_bounds(key)
+        try:
+            started = self._start(key, command)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Unavailable(f"cannot start the command: {why}") from error
+        except ValueError as error:
+            raise InvalidRequest(f"cannot run {command.argv[0]!r}: {error}") from error
+        try:
+            await started.started()
+        except BaseException:
+            await started.close()
+            raise
+        return started
+
+    def end_with(self, key: Key, then: Callable[[], None]) -> bool:
+        """Kill the commands of a task that ends; call `then` once they have ended, or after 2 s.
+
+        Return False, and call nothing, if there are none.
+        """
+        left = {each for each in self._running if each.key == key}
+        if not left:
+            return False
+        timer = asyncio.get_running_loop().call_later(END_S, self._give_up, left, then)
+
+        def ended(one: TaskExec) -> None:
+            if one in left:
+                left.remove(one)
+                if not left:
+                    timer.cancel()
+                    then()
+
+        for each in list(left):
+            each.on_end(partial(ended, each))
+            each.kill(_TASK_ENDED)
+        return True
+
+    async def close(self) -> None:
+        """End all commands."""
+        self._is_closed = True
+        await asyncio.gather(*(each.close() for each in list(self._running)))
+        self._supervisor.companions = None
+        os.close(self._null)
+
+    def _check_bounds(self, key: Key) -> None:
+        if self._is_closed:
+            raise Unavailable("the agent stops")
+        if len(self._running) >= MOST:
+            raise Unavailable(f"{MOST} commands run on this agent, the most that it allows")
+        if sum(each.key == key for each in self._running) >= MOST_OF_TASK:
+            raise Unavailable(
+                f"{MOST_OF_TASK} commands run beside task {key[1]}, the most that the agent allows"
+            )
+
+    def _start(self, key: Key, command: ExecCommand) -> TaskExec:
+        running = self._supervisor.running(key)
+        if running is None or not running.pid:
+            # The entries tell why.
+            self._entries.launch(key, command, 0)
+            raise NotFound(f"task {key[1]} has ended")
+        launch = self._isolation.join(self._entries.launch(key, command, running.pid))
+        streams = Streams(command, self._null, launch.user)
+        try:
+            started = self._spawn(launch, streams)
+        except BaseException:
+            streams.close()
+            raise
+        finally:
+            streams.release()
+        one = TaskExec(launch, started, streams, self._running.discard)
+        self._running.add(one)
+        return one
+
+    def _spawn(self, launch: Launch, streams: Streams) -> Started:
+        path = self._directory / secrets.token_hex(8)
+        user = () if launch.user is None else (f"user={launch.user}",)
+        options = (*launch.options, *user, "attached")
+        terminal = ("terminal",) if streams.has_terminal else ()
+        words = [
+            launch.sandbox,
+            f"{OPTION}{path}",
+            *options,
+            *terminal,
+            "--",
+            *launch.argv,
+        ]
+        # It ends with the task, even if no agent is left to see to that.
+        mark = {VARIABLE: str(self._supervisor.path_of(launch.run))}
+        reading, writing = os.pipe()
+        try:
+            pipe = move_up(writing)
+        except OSError:
+            os.close(reading)
+            raise
+        try:
+            channels = Channels(*streams.given, pipe)
+            environment = {**launch.environment, **mark}
+            shim, pidfd = start_shim(self._shim, path, words, environment, channels, EXEC_VARIABLE)
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(pipe)
+        return Started(path, shim, pidfd, reading)
+
+    def _give_up(self, left: set[TaskExec], then: Callable[[], None]) -> None:
+        left.clear()
+        then()
+
+
+def end_commands(directory: Path) -> int:
+    """End the commands of an agent that was killed; return how many lived. Blocks, 20 s at most.
+
+    Raises:
+        OSError: if the directory cannot be read or written to.
+    """
+    with suppress(FileNotFoundError):
+        return end_orphans(directory, ())
+    return 0

@@ -1,0 +1,223 @@
+"""Commands beside tasks: their streams, their ends, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.core.events import Exited
+from croupier.agent.exec import task_execs
+from croupier.agent.exec.command import ExecCommand, Stream, Window
+from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.model.errors import InvalidRequest, NotFound, Unavailable
+from tests.harness.eventually import eventually
+from tests.harness.exec_fixture import Execs, collect
+from tests.harness.processes import is_running, read_pid
+from tests.harness.supervisor_fixture import TaskRunner, key, launch_of
+
+STUBBORN = (
+    "trap '' TERM HUP INT;"
+    " (setsid sh -c 'trap \"\" TERM HUP INT; echo $$ >daemon; sleep 60; sleep 60' &) ;"
+    " echo $$ >main; sleep 60; sleep 60"
+)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+    return prepare_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(params=["c", "python"])
+def shim(request: pytest.FixtureRequest, compiled: Shim) -> Shim:
+    return compiled if request.param == "c" else interpreted_shim()
+
+
+@pytest.fixture
+async def execs(tmp_path: Path, shim: Shim) -> AsyncIterator[Execs]:
+    execs = Execs(TaskRunner(tmp_path, shim))
+    execs.task(launch_of("t1", "/bin/sh", "-c", "sleep 60; exit 3"))
+    await execs.runner.started("t1")
+    yield execs
+    await execs.close()
+
+
+async def stubborn(execs: Execs) -> tuple[int, int]:
+    """Start a command that ignores signals, and has a daemon; return the pids of both."""
+    await execs.start("t1", "/bin/sh", "-c", STUBBORN)
+    home = execs.runner.home("t1")
+    await eventually(lambda: read_pid(home / "main") and read_pid(home / "daemon"))
+    main, daemon = read_pid(home / "main"), read_pid(home / "daemon")
+    assert main
+    assert daemon
+    return main, daemon
+
+
+async def test_streams_and_exit_codes_are_those_of_the_program(execs: Execs) -> None:
+    line = "cat; echo problem >&2; echo again >/dev/stdout; exit 9"
+    end, output, errors = await execs.run("t1", "/bin/sh", "-c", line, data=b"given\n")
+    assert (output, errors) == ("given\nagain\n", "problem\n")
+    assert (end.exit_code, end.signal, end.message) == (9, None, "")
+    end, _, _ = await execs.run("t1", "/bin/sh", "-c", "kill -SEGV $$")
+    assert (end.exit_code, end.signal) == (None, signal.SIGSEGV)
+    end, output, _ = await execs.run("t1", "cat")
+    assert (end.exit_code, output) == (0, ""), "its input is empty"
+
+
+async def test_programs_that_cannot_run(execs: Execs) -> None:
+    end, _, _ = await execs.run("t1", "no-such-program")
+    assert end.exit_code == 127
+    assert end.message == (
+        "cannot run 'no-such-program': no such program, or its interpreter is missing"
+    )
+    end, _, _ = await execs.run("t1", "/etc/passwd")
+    assert end.exit_code == 126
+    assert end.message == "cannot run '/etc/passwd': permission denied: it is not executable"
+
+
+async def test_a_command_has_the_directory_the_variables_and_no_further_descriptor(
+    execs: Execs,
+) -> None:
+    home = str(execs.runner.home("t1"))
+    assert await execs.shell("t1", "pwd; ls /proc/self/fd | tr '\\n' ' '") == f"{home}\n0 1 2 3 "
+    variables = (await execs.shell("t1", "env")).splitlines()
+    assert f"CROUPIER_TASK_RUN={execs.runner.runs / 't1'}" in variables
+    assert "PATH=/usr/local/bin:/usr/bin:/bin" in variables
+    assert not [each for each in variables if each.startswith("T.")]
+
+
+async def test_output_waits_for_its_reader_and_input_for_the_program(execs: Execs) -> None:
+    one = await execs.start("t1", "/bin/sh", "-c", "head -c 9000000 /dev/zero; echo >done")
+    chunk = await anext(one.output())
+    assert chunk[0] is Stream.OUTPUT
+    assert 0 < len(chunk[1]) <= 65536
+    assert not (execs.runner.home("t1") / "done").exists()
+    output, _ = await collect(one)
+    assert len(output) + len(chunk[1]) == 9_000_000
+    await one.close()
+
+    two = await execs.start("t1", "sleep", "60", has_input=True)
+    writing = asyncio.create_task(two.write(b"x" * 1_000_000))
+    await asyncio.wait([writing], timeout=0.2)
+    assert not writing.done()
+    await two.close()
+    await writing
+
+
+async def test_input_is_dropped_once_the_program_has_closed_it(execs: Execs) -> None:
+    one = await execs.start(
+        "t1", "/bin/sh", "-c", "exec <&-; echo closed; sleep 60", has_input=True
+    )
+    assert (await anext(one.output()))[1] == b"closed\n"
+    async with asyncio.timeout(10):
+        await one.write(b"x" * 1_000_000)
+        await one.write(b"x")
+    one.end_input()
+    await one.close()
+
+
+async def test_a_terminal_is_the_controlling_one_and_hangs_up(execs: Execs) -> None:
+    line = "trap 'stty size; exit 4' WINCH; stty size; tty >/dev/null && echo t >/dev/tty; read x"
+    one = await execs.start("t1", "/bin/sh", "-c", line, has_input=True, window=Window(24, 80))
+    seen = b""
+    async for stream, data in one.output():
+        assert stream is Stream.OUTPUT
+        seen += data
+        if seen.endswith(b"t\r\n"):
+            one.resize(Window(50, 132))
+            await one.write(b"\n")
+    assert seen.replace(b"\r\n\r\n", b"\r\n") == b"24 80\r\nt\r\n50 132\r\n"
+    assert (await one.wait()).exit_code == 4
+    await one.close()
+
+    end, output, _ = await execs.run("t1", "cat", data=b"typed\n", window=Window(24, 80))
+    assert (end.exit_code, output) == (0, "typed\r\ntyped\r\n")
+
+
+async def test_ctrl_c_in_a_terminal_reaches_the_program(execs: Execs) -> None:
+    one = await execs.start(
+        "t1", "/bin/sh", "-c", "echo on; exec sleep 60", has_input=True, window=Window(24, 80)
+    )
+    assert (await anext(one.output()))[1] == b"on\r\n"
+    await one.write(b"\x03")
+    assert (await one.wait()).signal == signal.SIGINT
+    await one.close()
+
+
+async def test_a_command_that_ignores_signals_ends_with_close(execs: Execs) -> None:
+    pids = await stubborn(execs)
+    (one,) = execs.execs._running
+    await one.close()
+    assert not any(map(is_running, pids))
+    assert (await one.wait()).signal == signal.SIGKILL
+    assert len(execs.execs) == 0
+    await one.close()
+
+
+async def test_daemons_of_a_command_end_with_its_program(execs: Execs) -> None:
+    end, output, _ = await execs.run(
+        "t1", "/bin/sh", "-c", "setsid sleep 60 & echo $!; sleep 0.1; exit 5"
+    )
+    assert end.exit_code == 5
+    assert not is_running(int(output))
+
+
+async def test_a_command_ends_with_its_task_which_is_told_at_once(execs: Execs) -> None:
+    pids = await stubborn(execs)
+    (one,) = execs.execs._running
+    execs.runner.supervisor.signal(key("t1"), signal.SIGKILL)
+    end = await execs.runner.ended("t1")
+    assert isinstance(end, Exited)
+    assert end.signal == signal.SIGKILL
+    assert not any(map(is_running, pids))
+    assert (await one.wait()).message == "its task has ended"
+    with pytest.raises(NotFound, match="task t1 has ended"):
+        await execs.start("t1", "true")
+
+
+async def test_a_shim_that_is_killed_leaves_nothing(execs: Execs) -> None:
+    pids = await stubborn(execs)
+    (one,) = execs.execs._running
+    os.kill(one._shim.shim, signal.SIGKILL)
+    end = await one.wait()
+    assert (end.signal, end.message) == (signal.SIGKILL, "its shim was killed")
+    assert not any(map(is_running, pids))
+    assert not execs.runner._of("t1", Exited)
+
+
+async def test_commands_are_bounded(execs: Execs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_execs, "MOST_OF_TASK", 2)
+    both = [await execs.start("t1", "sleep", "60") for _ in range(2)]
+    with pytest.raises(Unavailable, match="2 commands run beside task t1"):
+        await execs.start("t1", "true")
+    monkeypatch.setattr(task_execs, "MOST", 2)
+    with pytest.raises(Unavailable, match="2 commands run on this agent"):
+        await execs.start("t2", "true")
+    await both[0].close()
+    await execs.shell("t1", "true")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ExecCommand(()),
+        ExecCommand(("",)),
+        ExecCommand(("a\0b",)),
+        ExecCommand(("x",) * 5000),
+        ExecCommand(("x" * 200_000,)),
+        ExecCommand(("x",), window=Window(-1, 80)),
+        ExecCommand(("x",), window=Window(24, 70_000)),
+    ],
+)
+async def test_commands_that_no_agent_can_run(tmp_path: Path, command: ExecCommand) -> None:
+    with pytest.raises(InvalidRequest):
+        command.check()
+
+
+async def test_only_live_tasks_have_commands(execs: Execs) -> None:
+    with pytest.raises(NotFound, match="task t9 does not run on this agent"):
+        await execs.start("t9", "true")
