@@ -42,11 +42,10 @@ class Streams:
         """
         self._loop = asyncio.get_running_loop()
         self._outputs: dict[int, Stream] = {}
-        self._input = -1
+        self._input = self._master = -1
         self._opened: list[int] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_over = False
-        self.has_terminal = command.window is not None
         self.given = (null, null, null)
         try:
             if command.window is not None:
@@ -60,6 +59,11 @@ class Streams:
             self.release()
             self.close()
             raise
+
+    @property
+    def has_terminal(self) -> bool:
+        """Whether the program has a terminal."""
+        return self._master >= 0
 
     def release(self) -> None:
         """Close the descriptors of the program, which has its own by now."""
@@ -116,8 +120,8 @@ class Streams:
             InvalidRequest: if no terminal can have that size.
         """
         window.check()
-        for fd in self._outputs if self.has_terminal else ():
-            _set_size(fd, window)
+        if self.has_terminal:
+            _set_size(self._master, window)
 
     def end(self) -> None:
         """Note that no process is left to write; what is written already can still be read."""
@@ -131,6 +135,9 @@ class Streams:
         self._close_input()
         for fd in list(self._outputs):
             self._close_output(fd)
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
         self._wake()
 
     def _open_pipes(self, null: int, *, has_input: bool) -> None:
@@ -144,13 +151,15 @@ class Streams:
         self.given = (stdin, stdout, stderr)
 
     def _open_terminal(self, window: Window, *, has_input: bool) -> None:
-        master, slave = os.openpty()
-        self._outputs[master] = Stream.OUTPUT
+        # It stays open until all has ended: a program that closes its streams and goes on would be
+        # hung up, and most programs do so before they exit.
+        self._master, slave = os.openpty()
         self._opened.append(move_up(slave))
-        os.set_blocking(master, False)
+        os.set_blocking(self._master, False)
+        self._outputs[_copy(self._master)] = Stream.OUTPUT
         if has_input:
-            self._input = fcntl.fcntl(master, fcntl.F_DUPFD_CLOEXEC, 0)
-        _set_size(master, window)
+            self._input = _copy(self._master)
+        _set_size(self._master, window)
         self.given = (self._opened[0],) * 3
 
     def _read(self, fd: int) -> bytes | None:
@@ -219,6 +228,10 @@ def _pipe(opened: list[int], *, is_input: bool = False) -> tuple[int, int]:
     opened.append(its)
     os.set_blocking(own, False)
     return its, own
+
+
+def _copy(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
 
 
 def _set_size(fd: int, window: Window) -> None:
