@@ -167,7 +167,15 @@ async def check_commands(master: Master, tmp_path: Path) -> None:
     assert (missing.code, "croupier tasks lists the tasks" in missing.err) == (1, True)
     missing = await croupier("cp", "t1:nosuch", str(tmp_path), at)
     assert (missing.code, "croupier files t1 lists the files" in missing.err) == (1, True)
+    refused = await croupier("cp", "t1:d", str(tmp_path), at)
+    assert (refused.code, "croupier cp -r copies it" in refused.err) == (1, True)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a b", "work"]
+    for source, local in (("t1:d", tmp_path), ("t1:", tmp_path / "all"), ("t1:d/a b", tmp_path)):
+        assert (await croupier("cp", "-r", source, str(local), at)).code == 0, source
+    for copy in ("d/a b", "all/d/a b", "a b"):
+        assert (tmp_path / copy).read_text() == "0123456789"
+    assert (await croupier("cp", "-r", "t1:none", str(tmp_path), at)).code == 1
+    assert (await croupier("cp", "-r", "t1:d", "-", at)).code == 2
 
 
 def test_a_terminal_gets_no_control_characters() -> None:

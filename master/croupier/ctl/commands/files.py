@@ -10,6 +10,19 @@ from croupier.ctl.app import app
 from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag
 
 TaskArgument = Annotated[str, Parameter(help="Task id, as `croupier tasks` shows it.")]
+FrameworkFlag = Annotated[
+    str,
+    Parameter(
+        help="Id of the task's framework; needed if several frameworks have a task of that id,"
+        " unless only one of these still runs."
+    ),
+]
+AgentFlag = Annotated[
+    str,
+    Parameter(
+        help="Id of the agent that ran the task; needed if the master has forgotten the task."
+    ),
+]
 
 
 @app.command
@@ -21,8 +34,8 @@ def logs(
     stderr: Annotated[bool, Parameter(negative="")] = False,
     tail: Annotated[int | None, Parameter(name=("--tail", "-n"))] = None,
     raw: Annotated[bool, Parameter(negative="")] = False,
-    framework: str = "",
-    agent: str = "",
+    framework: FrameworkFlag = "",
+    agent: AgentFlag = "",
     master: MasterFlag = LOCAL,
 ) -> None:
     """Print the output of a task, as long as its agent keeps it, also after its end.
@@ -41,13 +54,9 @@ def logs(
         Only this number of last lines.
     raw
         Print control characters to a terminal as they are: the task may then control it.
-    framework
-        Id of the task's framework; needed if several frameworks have a task of that id, unless
-        only one of these still runs.
-    agent
-        Id of the agent that ran the task; needed if the master has forgotten the task.
     """
-    from croupier.ctl.task_files import Part, TaskName, print_output
+    from croupier.ctl.task_files import print_output
+    from croupier.ctl.task_reader import Part, TaskName
 
     part = Part("stderr" if stderr else "stdout", follow, tail)
     print_output(master, TaskName(task_id, framework, agent), part, raw=raw)
@@ -59,23 +68,16 @@ def files(
     path: Annotated[str, Parameter(help="A directory below the sandbox.")] = "",
     /,
     *,
-    framework: str = "",
-    agent: str = "",
+    framework: FrameworkFlag = "",
+    agent: AgentFlag = "",
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the files in the sandbox of a task. `croupier cp` copies one.
-
-    Parameters
-    ----------
-    framework
-        Id of the task's framework, as for `croupier logs`.
-    agent
-        Id of the agent that ran the task, as for `croupier logs`.
-    """
+    """List the files in the sandbox of a task. `croupier cp` copies them."""
     import json
 
-    from croupier.ctl.task_files import TaskName, list_files
+    from croupier.ctl.task_files import list_files
+    from croupier.ctl.task_reader import TaskName
     from croupier.ctl.terminal import print_lines
     from croupier.ctl.views.file import file_lines
 
@@ -95,20 +97,26 @@ def cp(
     ],
     /,
     *,
-    framework: str = "",
-    agent: str = "",
+    recursive: Annotated[bool, Parameter(name=("--recursive", "-r"), negative="")] = False,
+    framework: FrameworkFlag = "",
+    agent: AgentFlag = "",
     master: MasterFlag = LOCAL,
-) -> None:
-    """Copy a file from the sandbox of a task.
+) -> int:
+    """Copy a file or a directory from the sandbox of a task.
+
+    Files that exist here are replaced, each once its copy is complete.
+
+    Exit codes: 1 if something could not be copied.
 
     Parameters
     ----------
-    framework
-        Id of the task's framework, as for `croupier logs`.
-    agent
-        Id of the agent that ran the task, as for `croupier logs`.
+    recursive
+        Copy the directory PATH with all that is below it, but no links and no special files; TASK:
+        is the whole sandbox. If the directory exists here, the copy goes into it.
     """
-    from croupier.ctl.task_files import Part, TaskName, copy_file, print_output
+    from croupier.ctl.task_copies import copy_directory, copy_file
+    from croupier.ctl.task_files import print_output
+    from croupier.ctl.task_reader import Part, TaskName
     from croupier.ctl.terminal import print_lines
     from croupier.model.errors import InvalidRequest
 
@@ -116,11 +124,15 @@ def cp(
     if not colon:
         raise InvalidRequest(f"{source[:80]!r} is not TASK:PATH, such as 7f3c:logs/server.log")
     task = TaskName(task_id, framework, agent)
+    if local == "-" and recursive:
+        raise InvalidRequest("standard output takes one file: name a directory, or omit -r")
     if local == "-":
         print_output(master, task, Part(path), raw=False)
-        return
+        return 0
     try:
-        written = copy_file(master, task, path, local)
+        if recursive:
+            return copy_directory(master, task, path, local)
+        print_lines(f"wrote {copy_file(master, task, path, local)}")
     except OSError as error:
         raise InvalidRequest(f"cannot write {local}: {error.strerror}") from None
-    print_lines(f"wrote {written}")
+    return 0

@@ -1,0 +1,164 @@
+"""Parts of files of tasks, read through the master.
+
+Rule: each byte is read once. If the master or the agent is lost, the reader continues at the same
+offset with the next one. A line on stderr says how many bytes the agent has removed already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from croupier.ctl.connection import Master
+from croupier.ctl.terminal import print_lines
+from croupier.model.errors import NotFound, Unavailable
+from croupier.model.ids import check_id
+from croupier.net.backoff import Backoff
+from croupier.v1 import operator_pb2 as pb
+
+RETRY_S: Final = 0.2
+RETRY_CAP_S: Final = 5.0
+# Seconds for which a command that does not follow looks for a lost master or agent.
+PATIENCE_S: Final = 30.0
+Connect = Callable[[], AbstractAsyncContextManager[Master]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskName:
+    """A task on the command line.
+
+    Attributes:
+        framework_id: empty if no other framework has a task of this id.
+        agent_id: of a task that the master has forgotten, or empty.
+    """
+
+    task_id: str
+    framework_id: str = ""
+    agent_id: str = ""
+
+    def check(self) -> None:
+        """Check the form of the ids.
+
+        Raises:
+            InvalidRequest: if one is malformed.
+        """
+        check_id("task", self.task_id)
+        for kind, given in (("framework", self.framework_id), ("agent", self.agent_id)):
+            if given:
+                check_id(kind, given)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a file to read; `tail` is a number of lines, None: from the beginning."""
+
+    path: str
+    follow: bool = False
+    tail: int | None = None
+
+
+class Reader:
+    """Reads a part of a file, through whichever master leads.
+
+    Attributes:
+        offset: of the next byte; None before the first answer.
+        size: of the file when it was opened first.
+    """
+
+    def __init__(self, connect: Connect, task: TaskName, part: Part) -> None:
+        """Read over connections that `connect` opens."""
+        self._connect, self._task, self._part = connect, task, part
+        self.offset: int | None = None
+        self.size = 0
+        self._is_lost = False
+
+    async def read(self) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes.
+
+        Raises:
+            CroupierError: if no master can be reached, or the master refuses.
+        """
+        backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE_S
+        while True:
+            try:
+                async with self._connect() as master:
+                    request = self._request()
+                    answers = master.watch(master.service.ReadTaskFile, request)
+                    async with aclosing(answers):
+                        async for answer in answers:
+                            if request.HasField("limit"):
+                                self.offset = answer.size
+                                break
+                            self._note_begin(answer)
+                            if answer.data:
+                                yield answer.data
+                            backoff.reset()
+                            until = loop.time() + PATIENCE_S
+                if not request.HasField("limit") or not self._part.follow:
+                    return
+            except NotFound as error:
+                raise advised(error, self._task) from None
+            except Unavailable as error:
+                is_over = not self._part.follow and loop.time() >= until
+                if self.offset is None or is_over:
+                    raise
+                if not self._is_lost:
+                    _note(f"the connection was lost ({error}); trying again")
+                self._is_lost = True
+                await asyncio.sleep(backoff.next_s())
+
+    def _request(self) -> pb.ReadTaskFileRequest:
+        task, part = self._task, self._part
+        request = pb.ReadTaskFileRequest(
+            framework_id=task.framework_id,
+            task_id=task.task_id,
+            agent_id=task.agent_id,
+            path=part.path,
+            follow=part.follow,
+        )
+        if self.offset is not None:
+            request.offset = self.offset
+        elif part.tail:
+            request.tail_lines = part.tail
+        elif part.tail == 0:
+            # Only the size is asked for; what comes after it is read next.
+            request.limit, request.follow = 0, False
+        return request
+
+    def _note_begin(self, answer: pb.ReadTaskFileResponse) -> None:
+        """Print how many bytes are missing before an answer."""
+        expected = self.offset
+        if expected is None:
+            self.size = answer.size
+        if expected is None and self._part.tail is None:
+            expected = 0
+        if expected is not None and answer.offset > expected:
+            _note(
+                f"{answer.offset - expected} bytes are missing here: the agent keeps only the last"
+                " output of a task (--output-size, --output-files)"
+            )
+        if self._is_lost:
+            self._is_lost = False
+            _note("connected again")
+        self.offset = answer.offset + len(answer.data)
+
+
+def advised(error: NotFound, task: TaskName) -> NotFound:
+    """Return the error with the next step."""
+    text = str(error)
+    if text.startswith("no file"):
+        return NotFound(f"{text}; croupier files {task.task_id} lists the files")
+    if text.startswith("no task"):
+        return NotFound(f"{text}; croupier tasks lists the tasks")
+    return error
+
+
+def _note(text: str) -> None:
+    print_lines(text, file=sys.stderr)
