@@ -19,6 +19,7 @@ from croupier.master.metrics_readers import MetricsReaders
 from croupier.master.security import SECURITY, Security
 from croupier.master.services.access import AccessService
 from croupier.master.services.agent import AgentService
+from croupier.master.services.execs import EXECS, Execs
 from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
 from croupier.master.services.task_files import TaskFiles
@@ -121,7 +122,9 @@ class Master:
         await self._trace(known_at)
         framework = FrameworkService(leadership, security.guards)
         add_FrameworkServiceServicer_to_server(framework, server)
-        agent = AgentService(leadership, self._clock, security.guards)
+        execs = Execs(leadership, self._clock, security.audit)
+        self._registry.register(FamilyCollector(EXECS, lambda: execs))
+        agent = AgentService(leadership, self._clock, security.guards, execs)
         add_AgentServiceServicer_to_server(agent, server)
         access = AccessService(leadership, self._clock, is_auth_on=self._config.requires_auth)
         add_AccessServiceServicer_to_server(access, server)
@@ -132,6 +135,7 @@ class Master:
             croupier_version(),
             lambda: self._http_url(known_at),
             self._files,
+            execs,
         )
         add_OperatorServiceServicer_to_server(operator, server)
         most = self._config.series

@@ -21,6 +21,7 @@ from croupier.process.logging import get_logger
 
 VERSION: Final = 1
 MAX_OBJECT: Final = 512
+MAX_DETAIL: Final = 4096
 # Lines of refused calls of one address without a credential, so that they cannot displace others.
 REFUSALS_PER_S, REFUSALS_BURST = 5.0, 50.0
 MOST_ADDRESSES: Final = 1_000
@@ -53,6 +54,7 @@ class AuditLine:
         result: `OK`, or the name of the gRPC status or error.
         size: bytes of the request.
         is_routine: whether it is one of many in normal operation: only an own file has it.
+        detail: of a command beside a task: what was run, or how it ended; else empty.
     """
 
     time_ms: int
@@ -67,11 +69,12 @@ class AuditLine:
     result: str
     size: int
     is_routine: bool = False
+    detail: str = ""
 
     def fields(self) -> dict[str, str | int]:
         """Return the fields of the line."""
         at = datetime.fromtimestamp(self.time_ms / 1000, UTC)
-        return {
+        fields: dict[str, str | int] = {
             "version": VERSION,
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "principal": self.principal,
@@ -85,6 +88,9 @@ class AuditLine:
             "result": self.result,
             "bytes": self.size,
         }
+        if self.detail:
+            fields["detail"] = self.detail[:MAX_DETAIL]
+        return fields
 
     def encoded(self) -> bytes:
         """Return the line as JSON in ASCII, with its line break."""

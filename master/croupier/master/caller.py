@@ -74,6 +74,7 @@ class Call:
         method: its full name, such as `/croupier.v1.OperatorService/KillTask`.
         size: bytes of the request.
         object: what the call is about, for the audit log.
+        detail: more about it, for the audit log.
         rule: the rule that allowed it; empty if none was needed or none allows it.
         read_s: seconds for which it has read the state so far, while everything else waited.
     """
@@ -82,6 +83,7 @@ class Call:
     caller: Caller = field(default_factory=Caller)
     size: int = 0
     object: str = ""
+    detail: str = ""
     rule: str = ""
     read_s: float = 0.0
 

@@ -163,6 +163,11 @@ class AgentSession(Session[ToAgent]):
         self.links: LinkKeys | None = None
         super().__init__(session_id, caller, budget, self._to_wire, agent_pb2.Order)
 
+    def open_exec(self, exec_id: str) -> bool:
+        """Order the agent to open a stream for a command; False if there is no room."""
+        order = agent_pb2.Order(exec=agent_pb2.OpenExec(exec_id=exec_id))
+        return self.outbox.put(_encoded(order))
+
     def _to_wire(self, message: ToAgent) -> agent_pb2.Order:
         """Encode a message; secrets are in plain text from here to the agent.
 

@@ -161,6 +161,11 @@ class Sessions:
         elif self._budget.is_over:
             self._cut_off_largest()
 
+    def open_exec(self, session_id: SessionId, exec_id: str) -> bool:
+        """Order an agent to open a stream for a command; False if its session has no room."""
+        session = self._sessions.get(session_id)
+        return isinstance(session, AgentSession) and session.open_exec(exec_id)
+
     def close(self, effect: Close) -> None:
         """Write what is queued and the error, and end the session."""
         session = self._sessions.get(effect.session)

@@ -22,7 +22,7 @@ from croupier.model.tags import recorded
     "Action",
     "REGISTER=register RUN_AS=run-as VIEW=view READ_OUTPUT=read-output KILL=kill TEARDOWN=teardown"
     " OPERATE_AGENTS=operate-agents CHANGE_ROLES=change-roles READ_METRICS=read-metrics"
-    " ADMINISTER=administer LAUNCH_IMAGE=launch-image READ_FILES=read-files",
+    " ADMINISTER=administer LAUNCH_IMAGE=launch-image READ_FILES=read-files EXEC=exec",
 )
 class Action(Enum):
     """What a principal does.
@@ -40,6 +40,7 @@ class Action(Enum):
         ADMINISTER: change groups, rules and tokens.
         LAUNCH_IMAGE: launch tasks in a container image or root directory.
         READ_FILES: list and read the files in the sandboxes of a role's tasks.
+        EXEC: run commands beside a role's tasks, with all that these may do and see.
     """
 
     REGISTER = "register"
@@ -54,6 +55,7 @@ class Action(Enum):
     ADMINISTER = "administer"
     LAUNCH_IMAGE = "launch-image"
     READ_FILES = "read-files"
+    EXEC = "exec"
 
 
 class ObjectKind(Enum):
@@ -89,6 +91,7 @@ TAKES: Final[Mapping[Action, frozenset[ObjectKind]]] = {
     Action.ADMINISTER: frozenset({ObjectKind.CLUSTER}),
     Action.LAUNCH_IMAGE: frozenset({ObjectKind.IMAGE}),
     Action.READ_FILES: frozenset({ObjectKind.ROLE}),
+    Action.EXEC: frozenset({ObjectKind.ROLE}),
 }
 
 
@@ -191,6 +194,7 @@ OWNER: Final = Decision(True, "owner")
 ADMIN: Final = "admin"
 OPERATOR: Final = "operator"
 VIEWER: Final = "viewer"
+# Without EXEC, which shows the secrets of tasks.
 _OPERATOR_ACTIONS: Final = (
     Action.VIEW,
     Action.READ_OUTPUT,

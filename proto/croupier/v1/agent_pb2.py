@@ -22,58 +22,65 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from croupier.v1 import exec_pb2 as croupier_dot_v1_dot_exec__pb2
 from croupier.v1 import framework_pb2 as croupier_dot_v1_dot_framework__pb2
 from croupier.v1 import resources_pb2 as croupier_dot_v1_dot_resources__pb2
 from croupier.v1 import task_pb2 as croupier_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63roupier/v1/agent.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/framework.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"q\n\x0bJoinRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12\x12\n\ntoken_hash\x18\x03 \x01(\x0c\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\"\x0e\n\x0cJoinResponse\"B\n\x1a\x41gentServiceConnectRequest\x12$\n\x07reports\x18\x01 \x03(\x0b\x32\x13.croupier.v1.Report\"\xac\x01\n\x1b\x41gentServiceConnectResponse\x12\"\n\x06orders\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Order\x12\x14\n\x0cmaster_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12,\n\x08position\x18\x04 \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x14\n\x0c\x66irst_commit\x18\x05 \x01(\x04\"_\n\rStorePosition\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\x04\x12\r\n\x05proof\x18\x05 \x01(\x0c\"\xa2\x02\n\x06Report\x12)\n\x08register\x18\x01 \x01(\x0b\x32\x15.croupier.v1.RegisterH\x00\x12-\n\x07updates\x18\x02 \x01(\x0b\x32\x1a.croupier.v1.StatusUpdatesH\x00\x12+\n\theartbeat\x18\x03 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12\'\n\x07goodbye\x18\x04 \x01(\x0b\x32\x14.croupier.v1.GoodbyeH\x00\x12\x32\n\rregister_page\x18\x05 \x01(\x0b\x32\x19.croupier.v1.RegisterPageH\x00\x12*\n\x06health\x18\x07 \x01(\x0b\x32\x18.croupier.v1.AgentHealthH\x00\x42\x08\n\x06report\"5\n\x0cRegisterPage\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.croupier.v1.AgentTask\"\xca\x03\n\x08Register\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12)\n\tresources\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\x12\x14\n\x0chttp_address\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12%\n\x05tasks\x18\x08 \x03(\x0b\x32\x16.croupier.v1.AgentTask\x12\x14\n\x0cmaster_epoch\x18\t \x01(\x04\x12\x12\n\nincomplete\x18\n \x01(\x08\x12\x0f\n\x07\x63luster\x18\x0b \x01(\t\x12\r\n\x05pages\x18\x0f \x01(\r\x12,\n\x08problems\x18\x12 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12,\n\x08position\x18\x0c \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x15\n\rtakes_secrets\x18\x14 \x01(\x08\x12\x11\n\tisolation\x18\x15 \x03(\t\x12\x14\n\x0c\x64\x65\x66\x61ult_user\x18\x16 \x01(\t\"\xae\x01\n\tAgentTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\'\n\x06latest\x18\x03 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12/\n\x0eunacknowledged\x18\x04 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\x12\x0c\n\x04role\x18\x05 \x01(\t\":\n\rStatusUpdates\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\"h\n\x0b\x41gentHealth\x12,\n\x08problems\x18\x01 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12+\n\x07refused\x18\x02 \x03(\x0b\x32\x1a.croupier.v1.RefusedLaunch\".\n\rHealthProblem\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"G\n\rRefusedLaunch\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x1a\n\x07Goodbye\x12\x0f\n\x07message\x18\x01 \x01(\t\"\xc8\x02\n\x05Order\x12-\n\nregistered\x18\x01 \x01(\x0b\x32\x17.croupier.v1.RegisteredH\x00\x12)\n\x06launch\x18\x02 \x01(\x0b\x32\x17.croupier.v1.LaunchTaskH\x00\x12%\n\x04kill\x18\x03 \x01(\x0b\x32\x15.croupier.v1.KillTaskH\x00\x12\x35\n\x0b\x61\x63knowledge\x18\x04 \x01(\x0b\x32\x1e.croupier.v1.AcknowledgeUpdateH\x00\x12,\n\x06resend\x18\x05 \x01(\x0b\x32\x1a.croupier.v1.ResendUpdatesH\x00\x12#\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x12.croupier.v1.ErrorH\x00\x12+\n\theartbeat\x18\x07 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x42\x07\n\x05order\"\x87\x01\n\nRegistered\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x11\n\tmaster_id\x18\x02 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x03 \x01(\x04\x12\x14\n\x0ctakes_health\x18\x0b \x01(\x08\x12\x10\n\x08link_key\x18\x0c \x01(\x0c\x12\x16\n\x0erequires_links\x18\r \x01(\x08\"n\n\nLaunchTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x17\n\x0f\x66ramework_epoch\x18\x04 \x01(\x04\"\x9d\x01\n\x08KillTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12,\n\x0bkill_policy\x18\x03 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\x12#\n\x06reason\x18\x04 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x17\n\x0f\x66ramework_epoch\x18\x05 \x01(\x04\"L\n\x11\x41\x63knowledgeUpdate\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"%\n\rResendUpdates\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t2\xad\x01\n\x0c\x41gentService\x12`\n\x07\x43onnect\x12\'.croupier.v1.AgentServiceConnectRequest\x1a(.croupier.v1.AgentServiceConnectResponse(\x01\x30\x01\x12;\n\x04Join\x12\x18.croupier.v1.JoinRequest\x1a\x19.croupier.v1.JoinResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63roupier/v1/agent.proto\x12\x0b\x63roupier.v1\x1a\x16\x63roupier/v1/exec.proto\x1a\x1b\x63roupier/v1/framework.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"\xeb\x01\n\x17\x41gentServiceExecRequest\x12\x11\n\x07\x65xec_id\x18\x01 \x01(\tH\x00\x12%\n\x07refused\x18\x02 \x01(\x0b\x32\x12.croupier.v1.ErrorH\x00\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x18.croupier.v1.ExecStartedH\x00\x12\x10\n\x06output\x18\x04 \x01(\x0cH\x00\x12\x10\n\x06\x65rrors\x18\x05 \x01(\x0cH\x00\x12\x15\n\x0binput_taken\x18\x06 \x01(\rH\x00\x12#\n\x03\x65nd\x18\x07 \x01(\x0b\x32\x14.croupier.v1.ExecEndH\x00\x42\t\n\x07request\"\xbb\x01\n\x18\x41gentServiceExecResponse\x12\'\n\x05start\x18\x01 \x01(\x0b\x32\x16.croupier.v1.ExecStartH\x00\x12\x0f\n\x05input\x18\x02 \x01(\x0cH\x00\x12.\n\tinput_end\x18\x03 \x01(\x0b\x32\x19.croupier.v1.ExecInputEndH\x00\x12)\n\x06window\x18\x04 \x01(\x0b\x32\x17.croupier.v1.WindowSizeH\x00\x42\n\n\x08response\"q\n\x0bJoinRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\x12\x12\n\ntoken_hash\x18\x03 \x01(\x0c\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\"\x0e\n\x0cJoinResponse\"B\n\x1a\x41gentServiceConnectRequest\x12$\n\x07reports\x18\x01 \x03(\x0b\x32\x13.croupier.v1.Report\"\xac\x01\n\x1b\x41gentServiceConnectResponse\x12\"\n\x06orders\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Order\x12\x14\n\x0cmaster_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12,\n\x08position\x18\x04 \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x14\n\x0c\x66irst_commit\x18\x05 \x01(\x04\"_\n\rStorePosition\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\x04\x12\r\n\x05proof\x18\x05 \x01(\x0c\"\xa2\x02\n\x06Report\x12)\n\x08register\x18\x01 \x01(\x0b\x32\x15.croupier.v1.RegisterH\x00\x12-\n\x07updates\x18\x02 \x01(\x0b\x32\x1a.croupier.v1.StatusUpdatesH\x00\x12+\n\theartbeat\x18\x03 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12\'\n\x07goodbye\x18\x04 \x01(\x0b\x32\x14.croupier.v1.GoodbyeH\x00\x12\x32\n\rregister_page\x18\x05 \x01(\x0b\x32\x19.croupier.v1.RegisterPageH\x00\x12*\n\x06health\x18\x07 \x01(\x0b\x32\x18.croupier.v1.AgentHealthH\x00\x42\x08\n\x06report\"5\n\x0cRegisterPage\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.croupier.v1.AgentTask\"\xde\x03\n\x08Register\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12)\n\tresources\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12*\n\nattributes\x18\x04 \x03(\x0b\x32\x16.croupier.v1.Attribute\x12\x14\n\x0chttp_address\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12%\n\x05tasks\x18\x08 \x03(\x0b\x32\x16.croupier.v1.AgentTask\x12\x14\n\x0cmaster_epoch\x18\t \x01(\x04\x12\x12\n\nincomplete\x18\n \x01(\x08\x12\x0f\n\x07\x63luster\x18\x0b \x01(\t\x12\r\n\x05pages\x18\x0f \x01(\r\x12,\n\x08problems\x18\x12 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12,\n\x08position\x18\x0c \x01(\x0b\x32\x1a.croupier.v1.StorePosition\x12\x15\n\rtakes_secrets\x18\x14 \x01(\x08\x12\x11\n\tisolation\x18\x15 \x03(\t\x12\x14\n\x0c\x64\x65\x66\x61ult_user\x18\x16 \x01(\t\x12\x12\n\ntakes_exec\x18\x17 \x01(\x08\"\xae\x01\n\tAgentTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\'\n\x06latest\x18\x03 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12/\n\x0eunacknowledged\x18\x04 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\x12\x0c\n\x04role\x18\x05 \x01(\t\":\n\rStatusUpdates\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\"h\n\x0b\x41gentHealth\x12,\n\x08problems\x18\x01 \x03(\x0b\x32\x1a.croupier.v1.HealthProblem\x12+\n\x07refused\x18\x02 \x03(\x0b\x32\x1a.croupier.v1.RefusedLaunch\".\n\rHealthProblem\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"G\n\rRefusedLaunch\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x1a\n\x07Goodbye\x12\x0f\n\x07message\x18\x01 \x01(\t\"\xef\x02\n\x05Order\x12-\n\nregistered\x18\x01 \x01(\x0b\x32\x17.croupier.v1.RegisteredH\x00\x12)\n\x06launch\x18\x02 \x01(\x0b\x32\x17.croupier.v1.LaunchTaskH\x00\x12%\n\x04kill\x18\x03 \x01(\x0b\x32\x15.croupier.v1.KillTaskH\x00\x12\x35\n\x0b\x61\x63knowledge\x18\x04 \x01(\x0b\x32\x1e.croupier.v1.AcknowledgeUpdateH\x00\x12,\n\x06resend\x18\x05 \x01(\x0b\x32\x1a.croupier.v1.ResendUpdatesH\x00\x12#\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x12.croupier.v1.ErrorH\x00\x12+\n\theartbeat\x18\x07 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12%\n\x04\x65xec\x18\x08 \x01(\x0b\x32\x15.croupier.v1.OpenExecH\x00\x42\x07\n\x05order\"\x1b\n\x08OpenExec\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x87\x01\n\nRegistered\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x11\n\tmaster_id\x18\x02 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x03 \x01(\x04\x12\x14\n\x0ctakes_health\x18\x0b \x01(\x08\x12\x10\n\x08link_key\x18\x0c \x01(\x0c\x12\x16\n\x0erequires_links\x18\r \x01(\x08\"n\n\nLaunchTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12#\n\x04task\x18\x02 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x17\n\x0f\x66ramework_epoch\x18\x04 \x01(\x04\"\x9d\x01\n\x08KillTask\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12,\n\x0bkill_policy\x18\x03 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\x12#\n\x06reason\x18\x04 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x17\n\x0f\x66ramework_epoch\x18\x05 \x01(\x04\"L\n\x11\x41\x63knowledgeUpdate\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"%\n\rResendUpdates\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t2\x86\x02\n\x0c\x41gentService\x12`\n\x07\x43onnect\x12\'.croupier.v1.AgentServiceConnectRequest\x1a(.croupier.v1.AgentServiceConnectResponse(\x01\x30\x01\x12;\n\x04Join\x12\x18.croupier.v1.JoinRequest\x1a\x19.croupier.v1.JoinResponse\x12W\n\x04\x45xec\x12$.croupier.v1.AgentServiceExecRequest\x1a%.croupier.v1.AgentServiceExecResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'croupier.v1.agent_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOINREQUEST']._serialized_start=122
-  _globals['_JOINREQUEST']._serialized_end=235
-  _globals['_JOINRESPONSE']._serialized_start=237
-  _globals['_JOINRESPONSE']._serialized_end=251
-  _globals['_AGENTSERVICECONNECTREQUEST']._serialized_start=253
-  _globals['_AGENTSERVICECONNECTREQUEST']._serialized_end=319
-  _globals['_AGENTSERVICECONNECTRESPONSE']._serialized_start=322
-  _globals['_AGENTSERVICECONNECTRESPONSE']._serialized_end=494
-  _globals['_STOREPOSITION']._serialized_start=496
-  _globals['_STOREPOSITION']._serialized_end=591
-  _globals['_REPORT']._serialized_start=594
-  _globals['_REPORT']._serialized_end=884
-  _globals['_REGISTERPAGE']._serialized_start=886
-  _globals['_REGISTERPAGE']._serialized_end=939
-  _globals['_REGISTER']._serialized_start=942
-  _globals['_REGISTER']._serialized_end=1400
-  _globals['_AGENTTASK']._serialized_start=1403
-  _globals['_AGENTTASK']._serialized_end=1577
-  _globals['_STATUSUPDATES']._serialized_start=1579
-  _globals['_STATUSUPDATES']._serialized_end=1637
-  _globals['_AGENTHEALTH']._serialized_start=1639
-  _globals['_AGENTHEALTH']._serialized_end=1743
-  _globals['_HEALTHPROBLEM']._serialized_start=1745
-  _globals['_HEALTHPROBLEM']._serialized_end=1791
-  _globals['_REFUSEDLAUNCH']._serialized_start=1793
-  _globals['_REFUSEDLAUNCH']._serialized_end=1864
-  _globals['_GOODBYE']._serialized_start=1866
-  _globals['_GOODBYE']._serialized_end=1892
-  _globals['_ORDER']._serialized_start=1895
-  _globals['_ORDER']._serialized_end=2223
-  _globals['_REGISTERED']._serialized_start=2226
-  _globals['_REGISTERED']._serialized_end=2361
-  _globals['_LAUNCHTASK']._serialized_start=2363
-  _globals['_LAUNCHTASK']._serialized_end=2473
-  _globals['_KILLTASK']._serialized_start=2476
-  _globals['_KILLTASK']._serialized_end=2633
-  _globals['_ACKNOWLEDGEUPDATE']._serialized_start=2635
-  _globals['_ACKNOWLEDGEUPDATE']._serialized_end=2711
-  _globals['_RESENDUPDATES']._serialized_start=2713
-  _globals['_RESENDUPDATES']._serialized_end=2750
-  _globals['_AGENTSERVICE']._serialized_start=2753
-  _globals['_AGENTSERVICE']._serialized_end=2926
+  _globals['_AGENTSERVICEEXECREQUEST']._serialized_start=147
+  _globals['_AGENTSERVICEEXECREQUEST']._serialized_end=382
+  _globals['_AGENTSERVICEEXECRESPONSE']._serialized_start=385
+  _globals['_AGENTSERVICEEXECRESPONSE']._serialized_end=572
+  _globals['_JOINREQUEST']._serialized_start=574
+  _globals['_JOINREQUEST']._serialized_end=687
+  _globals['_JOINRESPONSE']._serialized_start=689
+  _globals['_JOINRESPONSE']._serialized_end=703
+  _globals['_AGENTSERVICECONNECTREQUEST']._serialized_start=705
+  _globals['_AGENTSERVICECONNECTREQUEST']._serialized_end=771
+  _globals['_AGENTSERVICECONNECTRESPONSE']._serialized_start=774
+  _globals['_AGENTSERVICECONNECTRESPONSE']._serialized_end=946
+  _globals['_STOREPOSITION']._serialized_start=948
+  _globals['_STOREPOSITION']._serialized_end=1043
+  _globals['_REPORT']._serialized_start=1046
+  _globals['_REPORT']._serialized_end=1336
+  _globals['_REGISTERPAGE']._serialized_start=1338
+  _globals['_REGISTERPAGE']._serialized_end=1391
+  _globals['_REGISTER']._serialized_start=1394
+  _globals['_REGISTER']._serialized_end=1872
+  _globals['_AGENTTASK']._serialized_start=1875
+  _globals['_AGENTTASK']._serialized_end=2049
+  _globals['_STATUSUPDATES']._serialized_start=2051
+  _globals['_STATUSUPDATES']._serialized_end=2109
+  _globals['_AGENTHEALTH']._serialized_start=2111
+  _globals['_AGENTHEALTH']._serialized_end=2215
+  _globals['_HEALTHPROBLEM']._serialized_start=2217
+  _globals['_HEALTHPROBLEM']._serialized_end=2263
+  _globals['_REFUSEDLAUNCH']._serialized_start=2265
+  _globals['_REFUSEDLAUNCH']._serialized_end=2336
+  _globals['_GOODBYE']._serialized_start=2338
+  _globals['_GOODBYE']._serialized_end=2364
+  _globals['_ORDER']._serialized_start=2367
+  _globals['_ORDER']._serialized_end=2734
+  _globals['_OPENEXEC']._serialized_start=2736
+  _globals['_OPENEXEC']._serialized_end=2763
+  _globals['_REGISTERED']._serialized_start=2766
+  _globals['_REGISTERED']._serialized_end=2901
+  _globals['_LAUNCHTASK']._serialized_start=2903
+  _globals['_LAUNCHTASK']._serialized_end=3013
+  _globals['_KILLTASK']._serialized_start=3016
+  _globals['_KILLTASK']._serialized_end=3173
+  _globals['_ACKNOWLEDGEUPDATE']._serialized_start=3175
+  _globals['_ACKNOWLEDGEUPDATE']._serialized_end=3251
+  _globals['_RESENDUPDATES']._serialized_start=3253
+  _globals['_RESENDUPDATES']._serialized_end=3290
+  _globals['_AGENTSERVICE']._serialized_start=3293
+  _globals['_AGENTSERVICE']._serialized_end=3555
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ every task with its state, and every unacknowledged update.
 """
 
 from collections import abc as _abc
+from croupier.v1 import exec_pb2 as _exec_pb2
 from croupier.v1 import framework_pb2 as _framework_pb2
 from croupier.v1 import resources_pb2 as _resources_pb2
 from croupier.v1 import task_pb2 as _task_pb2
@@ -24,6 +25,93 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class AgentServiceExecRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXEC_ID_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    INPUT_TAKEN_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    exec_id: _builtins.str
+    """The first message. The answer is `start`."""
+    output: _builtins.bytes
+    """At most 64 KiB each; `errors` is its standard error, unless it has a terminal."""
+    errors: _builtins.bytes
+    input_taken: _builtins.int
+    """Bytes of input that the command has taken since the last such message. The master sends at
+    most 256 KiB that were not taken.
+    """
+    @_builtins.property
+    def refused(self) -> _framework_pb2.Error:
+        """The last message, in place of `started`, if the agent does not run the command."""
+
+    @_builtins.property
+    def started(self) -> _exec_pb2.ExecStarted: ...
+    @_builtins.property
+    def end(self) -> _exec_pb2.ExecEnd:
+        """The last message."""
+
+    def __init__(
+        self,
+        *,
+        exec_id: _builtins.str = ...,
+        refused: _framework_pb2.Error | None = ...,
+        started: _exec_pb2.ExecStarted | None = ...,
+        output: _builtins.bytes = ...,
+        errors: _builtins.bytes = ...,
+        input_taken: _builtins.int = ...,
+        end: _exec_pb2.ExecEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "errors", b"errors", "exec_id", b"exec_id", "input_taken", b"input_taken", "output", b"output", "refused", b"refused", "request", b"request", "started", b"started"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "errors", b"errors", "exec_id", b"exec_id", "input_taken", b"input_taken", "output", b"output", "refused", b"refused", "request", b"request", "started", b"started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["exec_id", "refused", "started", "output", "errors", "input_taken", "end"]  # noqa: Y015
+    _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
+
+Global___AgentServiceExecRequest: _TypeAlias = AgentServiceExecRequest  # noqa: Y015
+
+@_typing.final
+class AgentServiceExecResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    INPUT_END_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    input: _builtins.bytes
+    """At most 64 KiB."""
+    @_builtins.property
+    def start(self) -> _exec_pb2.ExecStart:
+        """The first message."""
+
+    @_builtins.property
+    def input_end(self) -> _exec_pb2.ExecInputEnd: ...
+    @_builtins.property
+    def window(self) -> _exec_pb2.WindowSize: ...
+    def __init__(
+        self,
+        *,
+        start: _exec_pb2.ExecStart | None = ...,
+        input: _builtins.bytes = ...,
+        input_end: _exec_pb2.ExecInputEnd | None = ...,
+        window: _exec_pb2.WindowSize | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "input_end", b"input_end", "response", b"response", "start", b"start", "window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "input_end", b"input_end", "response", b"response", "start", b"start", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["start", "input", "input_end", "window"]  # noqa: Y015
+    _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
+
+Global___AgentServiceExecResponse: _TypeAlias = AgentServiceExecResponse  # noqa: Y015
 
 @_typing.final
 class JoinRequest(_message.Message):
@@ -262,6 +350,7 @@ class Register(_message.Message):
     TAKES_SECRETS_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     DEFAULT_USER_FIELD_NUMBER: _builtins.int
+    TAKES_EXEC_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty in the first registration of an agent."""
     hostname: _builtins.str
@@ -285,6 +374,8 @@ class Register(_message.Message):
     """The account of tasks that name no user: "(own)", a uid of its own for each task; a name; or
     "(agent)", the agent's own account. Empty is "(agent)".
     """
+    takes_exec: _builtins.bool
+    """The agent runs commands beside tasks; see Exec."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -323,10 +414,11 @@ class Register(_message.Message):
         takes_secrets: _builtins.bool = ...,
         isolation: _abc.Iterable[_builtins.str] | None = ...,
         default_user: _builtins.str = ...,
+        takes_exec: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -507,6 +599,7 @@ class Order(_message.Message):
     RESEND_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    EXEC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def registered(self) -> Global___Registered: ...
     @_builtins.property
@@ -521,6 +614,8 @@ class Order(_message.Message):
     def error(self) -> _framework_pb2.Error: ...
     @_builtins.property
     def heartbeat(self) -> _framework_pb2.Heartbeat: ...
+    @_builtins.property
+    def exec(self) -> Global___OpenExec: ...
     def __init__(
         self,
         *,
@@ -531,16 +626,38 @@ class Order(_message.Message):
         resend: Global___ResendUpdates | None = ...,
         error: _framework_pb2.Error | None = ...,
         heartbeat: _framework_pb2.Heartbeat | None = ...,
+        exec: Global___OpenExec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
 Global___Order: _TypeAlias = Order  # noqa: Y015
+
+@_typing.final
+class OpenExec(_message.Message):
+    """Open AgentService.Exec with this id. Only for agents that set `takes_exec` in REGISTER."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXEC_ID_FIELD_NUMBER: _builtins.int
+    exec_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        exec_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exec_id", b"exec_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenExec: _TypeAlias = OpenExec  # noqa: Y015
 
 @_typing.final
 class Registered(_message.Message):

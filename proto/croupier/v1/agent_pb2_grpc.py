@@ -44,6 +44,11 @@ class AgentServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_agent__pb2.JoinRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_agent__pb2.JoinResponse.FromString,
                 _registered_method=True)
+        self.Exec = channel.stream_stream(
+                '/croupier.v1.AgentService/Exec',
+                request_serializer=croupier_dot_v1_dot_agent__pb2.AgentServiceExecRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_agent__pb2.AgentServiceExecResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServiceServicer(object):
@@ -63,6 +68,14 @@ class AgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Exec(self, request_iterator, context):
+        """Run a command beside a task, as the order with this id asks. An id is valid once, for 10 s, and
+        for the agent that got the order. The command ends with the stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +88,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.Join,
                     request_deserializer=croupier_dot_v1_dot_agent__pb2.JoinRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_agent__pb2.JoinResponse.SerializeToString,
+            ),
+            'Exec': grpc.stream_stream_rpc_method_handler(
+                    servicer.Exec,
+                    request_deserializer=croupier_dot_v1_dot_agent__pb2.AgentServiceExecRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_agent__pb2.AgentServiceExecResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +149,33 @@ class AgentService(object):
             '/croupier.v1.AgentService/Join',
             croupier_dot_v1_dot_agent__pb2.JoinRequest.SerializeToString,
             croupier_dot_v1_dot_agent__pb2.JoinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Exec(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/croupier.v1.AgentService/Exec',
+            croupier_dot_v1_dot_agent__pb2.AgentServiceExecRequest.SerializeToString,
+            croupier_dot_v1_dot_agent__pb2.AgentServiceExecResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,10 @@ class AgentServiceStub:
     """Give an agent a token of its own. The caller authenticates with a join token. Calling again
     with the same token_hash changes nothing; another hash for a known agent_id is a conflict.
     """
+    Exec: _aio.StreamStreamMultiCallable[_agent_pb2.AgentServiceExecRequest, _agent_pb2.AgentServiceExecResponse]
+    """Run a command beside a task, as the order with this id asks. An id is valid once, for 10 s, and
+    for the agent that got the order. The command ends with the stream.
+    """
 
 class AgentServiceServicer:
     def Connect(
@@ -37,6 +41,15 @@ class AgentServiceServicer:
     ) -> _abc.Awaitable[_agent_pb2.JoinResponse]:
         """Give an agent a token of its own. The caller authenticates with a join token. Calling again
         with the same token_hash changes nothing; another hash for a known agent_id is a conflict.
+        """
+
+    def Exec(
+        self,
+        request_iterator: _abc.AsyncIterator[_agent_pb2.AgentServiceExecRequest],
+        context: _aio.ServicerContext[_abc.AsyncIterator[_agent_pb2.AgentServiceExecRequest], _abc.AsyncIterator[_agent_pb2.AgentServiceExecResponse]],
+    ) -> _abc.AsyncIterator[_agent_pb2.AgentServiceExecResponse]:
+        """Run a command beside a task, as the order with this id asks. An id is valid once, for 10 s, and
+        for the agent that got the order. The command ends with the stream.
         """
 
 def add_AgentServiceServicer_to_server(servicer: AgentServiceServicer, server: _aio.Server) -> None: ...

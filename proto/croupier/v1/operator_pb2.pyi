@@ -5,6 +5,7 @@ Calls of operators and their tools to the master."""
 
 from collections import abc as _abc
 from croupier.v1 import agent_pb2 as _agent_pb2
+from croupier.v1 import exec_pb2 as _exec_pb2
 from croupier.v1 import framework_pb2 as _framework_pb2
 from croupier.v1 import resources_pb2 as _resources_pb2
 from croupier.v1 import task_pb2 as _task_pb2
@@ -1758,6 +1759,81 @@ class TaskFile(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskFile: _TypeAlias = TaskFile  # noqa: Y015
+
+@_typing.final
+class ExecTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    INPUT_END_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    input: _builtins.bytes
+    """At most 64 KiB."""
+    @_builtins.property
+    def start(self) -> _exec_pb2.ExecStart:
+        """The first message, within 10 s."""
+
+    @_builtins.property
+    def input_end(self) -> _exec_pb2.ExecInputEnd: ...
+    @_builtins.property
+    def window(self) -> _exec_pb2.WindowSize:
+        """Only of a command with a terminal."""
+
+    def __init__(
+        self,
+        *,
+        start: _exec_pb2.ExecStart | None = ...,
+        input: _builtins.bytes = ...,
+        input_end: _exec_pb2.ExecInputEnd | None = ...,
+        window: _exec_pb2.WindowSize | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "input_end", b"input_end", "request", b"request", "start", b"start", "window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "input_end", b"input_end", "request", b"request", "start", b"start", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["start", "input", "input_end", "window"]  # noqa: Y015
+    _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
+
+Global___ExecTaskRequest: _TypeAlias = ExecTaskRequest  # noqa: Y015
+
+@_typing.final
+class ExecTaskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    output: _builtins.bytes
+    errors: _builtins.bytes
+    """Standard error, unless the command has a terminal."""
+    @_builtins.property
+    def started(self) -> _exec_pb2.ExecStarted:
+        """The first message."""
+
+    @_builtins.property
+    def end(self) -> _exec_pb2.ExecEnd:
+        """The last message. A stream that ends without it has an error status."""
+
+    def __init__(
+        self,
+        *,
+        started: _exec_pb2.ExecStarted | None = ...,
+        output: _builtins.bytes = ...,
+        errors: _builtins.bytes = ...,
+        end: _exec_pb2.ExecEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "errors", b"errors", "output", b"output", "response", b"response", "started", b"started"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "errors", b"errors", "output", b"output", "response", b"response", "started", b"started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["started", "output", "errors", "end"]  # noqa: Y015
+    _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
+
+Global___ExecTaskResponse: _TypeAlias = ExecTaskResponse  # noqa: Y015
 
 @_typing.final
 class GetOverviewRequest(_message.Message):

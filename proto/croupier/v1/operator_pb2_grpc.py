@@ -123,6 +123,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.FromString,
                 _registered_method=True)
+        self.ExecTask = channel.stream_stream(
+                '/croupier.v1.OperatorService/ExecTask',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ExecTaskRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ExecTaskResponse.FromString,
+                _registered_method=True)
         self.WatchEvents = channel.unary_stream(
                 '/croupier.v1.OperatorService/WatchEvents',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.WatchEventsRequest.SerializeToString,
@@ -269,6 +274,14 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExecTask(self, request_iterator, context):
+        """Runs a command beside a live task, with the task's sandbox and restrictions. It ends with the
+        task, with this stream, with the master's term, and with the agent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchEvents(self, request, context):
         """Returns recent events of the cluster, and with `follow` further ones. The leader keeps
         the events of its term in memory. The stream ends with the term.
@@ -386,6 +399,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.ListTaskFiles,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.SerializeToString,
+            ),
+            'ExecTask': grpc.stream_stream_rpc_method_handler(
+                    servicer.ExecTask,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ExecTaskRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ExecTaskResponse.SerializeToString,
             ),
             'WatchEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchEvents,
@@ -871,6 +889,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/ListTaskFiles',
             croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExecTask(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/croupier.v1.OperatorService/ExecTask',
+            croupier_dot_v1_dot_operator__pb2.ExecTaskRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ExecTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,10 @@ class OperatorServiceStub:
     """
     ListTaskFiles: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListTaskFilesRequest, _operator_pb2.ListTaskFilesResponse]
     """Lists a directory of a task's sandbox."""
+    ExecTask: _aio.StreamStreamMultiCallable[_operator_pb2.ExecTaskRequest, _operator_pb2.ExecTaskResponse]
+    """Runs a command beside a live task, with the task's sandbox and restrictions. It ends with the
+    task, with this stream, with the master's term, and with the agent.
+    """
     WatchEvents: _aio.UnaryStreamMultiCallable[_operator_pb2.WatchEventsRequest, _operator_pb2.WatchEventsResponse]
     """Returns recent events of the cluster, and with `follow` further ones. The leader keeps
     the events of its term in memory. The stream ends with the term.
@@ -195,6 +199,15 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.ListTaskFilesRequest, _abc.Awaitable[_operator_pb2.ListTaskFilesResponse]],
     ) -> _abc.Awaitable[_operator_pb2.ListTaskFilesResponse]:
         """Lists a directory of a task's sandbox."""
+
+    def ExecTask(
+        self,
+        request_iterator: _abc.AsyncIterator[_operator_pb2.ExecTaskRequest],
+        context: _aio.ServicerContext[_abc.AsyncIterator[_operator_pb2.ExecTaskRequest], _abc.AsyncIterator[_operator_pb2.ExecTaskResponse]],
+    ) -> _abc.AsyncIterator[_operator_pb2.ExecTaskResponse]:
+        """Runs a command beside a live task, with the task's sandbox and restrictions. It ends with the
+        task, with this stream, with the master's term, and with the agent.
+        """
 
     def WatchEvents(
         self,

@@ -28,6 +28,7 @@ from croupier.process.tls.flags import TlsFlags
 from croupier.v1 import (
     access_pb2,
     agent_pb2,
+    exec_pb2,
     framework_pb2,
     operator_pb2,
     resources_pb2,
@@ -41,7 +42,8 @@ from tests.unit.master.test_requirements import all_methods
 # Callers with a valid credential. `plain` has no rule, and `other` owns another framework.
 CALLERS = ["admin", "operator", "viewer", "plain", "agent", "owner", "other", "join"]
 # O: OK. D: PERMISSION_DENIED. N: NOT_FOUND. I: INVALID_ARGUMENT. X: allowed, and UNAVAILABLE since
-# the agent serves nothing. A number: OK with so many items.
+# the agent serves nothing. C: allowed, and FAILED_PRECONDITION since the agent runs no commands. A
+# number: OK with so many items.
 TABLE = """
                                    admin operator viewer plain agent owner other join
 FrameworkService/Connect             O      D       D     D     D     O     O    D
@@ -56,6 +58,7 @@ OperatorService/Explain              O      O       O     N     N     O     N   
 OperatorService/GetOutputLinks       1      1       0     0     0     1     0    D
 OperatorService/ListTaskFiles        X      X       D     N     N     X     N    D
 OperatorService/ReadTaskFile         X      X       D     N     N     X     N    D
+OperatorService/ExecTask             C      D       D     N     N     C     N    D
 OperatorService/WatchEvents          O      O       O     O     O     O     O    D
 OperatorService/GetOverview          O      O       O     O     O     O     O    D
 OperatorService/GetHeatmap           O      O       O     O     O     O     O    D
@@ -75,6 +78,7 @@ AccessService/ListTokens             O      D       D     D     D     D     D   
 AccessService/CreateToken            O      D       D     D     D     D     D    D
 AccessService/RevokeToken            O      D       D     D     D     D     D    D
 AgentService/Connect                 D      D       D     D     O     D     D    D
+AgentService/Exec                    D      D       D     D     N     D     D    D
 """
 ROWS = {row.split()[0]: row.split()[1:] for row in TABLE.strip().splitlines()[1:]}
 assert TABLE.split()[: len(CALLERS)] == CALLERS
@@ -86,11 +90,13 @@ _LETTERS = {
     grpc.StatusCode.INVALID_ARGUMENT: "I",
     grpc.StatusCode.UNAUTHENTICATED: "U",
     grpc.StatusCode.UNAVAILABLE: "X",
+    grpc.StatusCode.FAILED_PRECONDITION: "C",
 }
 _NAMING_A_FRAMEWORK = (
     "TaskFile",
     "TaskFiles",
     "/Explain",
+    "/ExecTask",
     "/KillTask",
     "/TeardownFramework",
     "Agent",
@@ -218,8 +224,8 @@ async def result_of(scene: Scene, channel: grpc.aio.Channel, method: str) -> str
 async def _result_of(scene: Scene, channel: grpc.aio.Channel, method: str) -> str:
     try:
         async with asyncio.timeout(5):
-            if method.endswith("/Connect"):
-                return await _stream_result(channel, method)
+            if method.endswith(("/Connect", "/Exec", "/ExecTask")):
+                return await _stream_result(scene, channel, method)
             answer = stub_of(channel, method)(await scene.request(method))
             answer = await (answer.read() if hasattr(answer, "read") else answer)
     except grpc.aio.AioRpcError as error:
@@ -232,13 +238,20 @@ async def _result_of(scene: Scene, channel: grpc.aio.Channel, method: str) -> st
     return "O"
 
 
-async def _stream_result(channel: grpc.aio.Channel, method: str) -> str:
+async def _stream_result(scene: Scene, channel: grpc.aio.Channel, method: str) -> str:
     """Introduce a peer, and return O once the master accepts it."""
     stream = stub_of(channel, method)()
-    if method.startswith("Agent"):
+    request: Any
+    if method.endswith("/Exec"):
+        request = agent_pb2.AgentServiceExecRequest(exec_id="x")
+    elif method.endswith("/ExecTask"):
+        command = exec_pb2.ExecCommand(argv=["true"])
+        start = exec_pb2.ExecStart(framework_id=scene.framework, task_id="t1", command=command)
+        request = operator_pb2.ExecTaskRequest(start=start)
+    elif method.startswith("Agent"):
         resources = resources_pb2.Resources(cpus_milli=1000, mem_milli=1_000_000)
         register = agent_pb2.Register(agent_id="a2", hostname="a2", resources=resources)
-        request: Any = agent_pb2.AgentServiceConnectRequest(
+        request = agent_pb2.AgentServiceConnectRequest(
             reports=[agent_pb2.Report(register=register)]
         )
     else:

@@ -17,6 +17,7 @@ from croupier.master.metrics import FACT_COUNTERS, Metrics
 from croupier.master.security import SECURITY
 from croupier.master.series.frameworks import FRAMEWORKS
 from croupier.master.series.roles import ROLES
+from croupier.master.services.execs import EXECS
 from croupier.master.tracing.tracing import TRACING
 from croupier.process.metric_families import Family
 from croupier.process.process_metrics import PROCESS
@@ -35,6 +36,7 @@ FAMILIES: list[Family[Any]] = [
     *EVENT_LOG,
     *ETCD,
     *SECURITY,
+    *EXECS,
     *TLS,
 ]
 

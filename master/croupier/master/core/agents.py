@@ -102,6 +102,7 @@ class Agent:
         takes_secrets: whether tasks with secrets can be sent on its session.
         features: what it can enforce or measure.
         default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
+        takes_exec: whether it runs commands beside tasks.
     """
 
     agent_id: AgentId
@@ -118,6 +119,7 @@ class Agent:
     takes_secrets: bool = False
     features: Features = NO_FEATURES
     default_user: str = AGENT_USER
+    takes_exec: bool = False
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None

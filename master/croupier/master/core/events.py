@@ -129,6 +129,7 @@ class Register:
             connection is encrypted or local.
         features: what it can enforce or measure.
         default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
+        takes_exec: whether it runs commands beside tasks.
     """
 
     session: SessionId
@@ -148,6 +149,7 @@ class Register:
     takes_secrets: bool = False
     features: Features = NO_FEATURES
     default_user: str = AGENT_USER
+    takes_exec: bool = False
 
 
 @dataclass(frozen=True, slots=True)

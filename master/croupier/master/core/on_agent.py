@@ -320,6 +320,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     agent.last_received = agent.connected_at = now
     agent.takes_secrets = event.takes_secrets
     agent.default_user = event.default_user
+    agent.takes_exec = event.takes_exec
     agent.is_authenticated |= state.access.is_on
     agent.move(Connected(event.session, event.problems))
     state.unreachable.pop(agent.agent_id, None)

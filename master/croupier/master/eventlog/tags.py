@@ -99,7 +99,7 @@ _KINDS: Final = (
         events.Register,
         "session agent_id hostname total attributes http_address tasks master_epoch "
         "incomplete cluster problems claim objection principal takes_secrets features "
-        "default_user",
+        "default_user takes_exec",
     ),
     Kind("AgentTask", events.AgentTask, "framework_id task latest unacknowledged role"),
     Kind("Claim", events.Claim, "KNOWN SILENT GIVEN_UP NEWER UNPROVEN FOREIGN"),

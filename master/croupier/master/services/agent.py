@@ -10,6 +10,7 @@ from croupier.master.core.access_records import TokenId
 from croupier.master.core.events import Register
 from croupier.master.core.token_commands import JoinAgent
 from croupier.master.leadership import Leadership
+from croupier.master.services.execs import Execs
 from croupier.master.services.privacy import is_private
 from croupier.master.services.redirection import as_redirected
 from croupier.master.services.registration import Registration
@@ -34,9 +35,12 @@ from croupier.wire.resources import attributes_from_wire
 class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
-    def __init__(self, leadership: Leadership, clock: Clock, guards: StreamGuards) -> None:
+    def __init__(
+        self, leadership: Leadership, clock: Clock, guards: StreamGuards, execs: Execs
+    ) -> None:
         """Serve the term of `leadership`; `guards` limit and audit the calls."""
         self._leadership, self._clock, self._guards = leadership, clock, guards
+        self._execs = execs
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
     async def Connect(  # type: ignore[override]
@@ -58,6 +62,16 @@ class AgentService(AgentServiceServicer):
             await _serve(term, session, request_iterator, context, guard)
         finally:
             term.sessions.forget(session.session_id)
+
+    async def Exec(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[pb.AgentServiceExecRequest], context: Context
+    ) -> None:
+        """Serve the agent's side of a command beside a task.
+
+        Raises:
+            CroupierError: as for `Execs.serve_agent`; the gate ends the stream with it.
+        """
+        await self._execs.serve_agent(current_call().caller, request_iterator, context.write)
 
     @unary
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:

@@ -45,4 +45,5 @@ def line_of(call: Call, outcome: Outcome, result: str, time_ms: int) -> AuditLin
         call.rule,
         result,
         call.size,
+        detail=call.detail,
     )

@@ -128,4 +128,5 @@ def status_of(error: CroupierError) -> grpc.StatusCode:
         return _STATUS.UNAUTHENTICATED
     if isinstance(error, RateExceeded):
         return _STATUS.RESOURCE_EXHAUSTED
-    return STATUS.get(type(error), _STATUS.INTERNAL)
+    kinds = type(error).__mro__
+    return next((STATUS[kind] for kind in kinds if kind in STATUS), _STATUS.INTERNAL)

@@ -75,12 +75,12 @@ class Gate(grpc.aio.ServerInterceptor):
             call = Call(method)
             with self._audited(call, requirement, context):
                 try:
-                    await self._authenticate(call, context)
-                    self._checks.require(call, requirement, None)
-                    begin_call(call)
+                    is_bulk = await self._begin_stream(call, requirement, context)
+                    await inner(self._paced(call, parse, requests, is_bulk=is_bulk), context)
+                except Unavailable as error:
+                    await _abort(context, as_redirected(error, call.caller))
                 except CroupierError as error:
                     await _abort(context, error)
-                await inner(self._paced(call, parse, requests), context)
 
         async def serve_unary(requests: AsyncIterator[bytes], context: Context) -> bytes:
             call, usage = Call(method), None
@@ -131,6 +131,22 @@ class Gate(grpc.aio.ServerInterceptor):
         await self._authenticate(call, context)
         return await self._checks.admit(call)
 
+    async def _begin_stream(
+        self, call: Call, requirement: Requirement | None, context: Context
+    ) -> bool:
+        """Begin a call with many requests; return whether it is bulk.
+
+        Raises:
+            CroupierError: if it is refused.
+        """
+        await self._authenticate(call, context)
+        is_bulk = requirement is not None and requirement.is_bulk
+        if is_bulk:
+            await self._checks.admit(call)
+        self._checks.require(call, requirement, None)
+        begin_call(call)
+        return is_bulk
+
     async def _request(
         self,
         call: Call,
@@ -171,14 +187,15 @@ class Gate(grpc.aio.ServerInterceptor):
             self._limiter.answered(usage, len(data))
 
     async def _paced(
-        self, call: Call, parse: Parse, requests: AsyncIterator[bytes]
+        self, call: Call, parse: Parse, requests: AsyncIterator[bytes], *, is_bulk: bool
     ) -> AsyncIterator[Any]:
-        """Yield the parsed requests of a stream, at the rate of its principal.
+        """Yield the parsed requests of a stream, at the rate of its principal unless it is bulk.
 
         Raises:
             InvalidRequest: if one cannot be parsed.
         """
-        usage = self._limiter.usage(call.caller.rate_key) if self._checks.is_on else None
+        is_counted = self._checks.is_on and not is_bulk
+        usage = self._limiter.usage(call.caller.rate_key) if is_counted else None
         async for data in requests:
             if usage is not None:
                 await self._limiter.received(usage, len(data))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
+from croupier.master.audit import Audit
 from croupier.master.caller import current_call, current_caller
 from croupier.master.core.agent_commands import (
     AgentAction,
@@ -24,6 +25,7 @@ from croupier.master.journal.watch import EventQuery, Watch
 from croupier.master.leadership import Leadership
 from croupier.master.overview.surveys import Surveys
 from croupier.master.services import agent_views, lists, views
+from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
 from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
 from croupier.master.services.output_links import links_to, readable_tasks
@@ -57,12 +59,14 @@ class OperatorService(OperatorServiceServicer):
         version: str,
         http_address: Callable[[], str] = lambda: "",
         files: TaskFiles | None = None,
+        execs: Execs | None = None,
     ) -> None:
         """Answer for the current term; `http_address` returns the URL of this master's page."""
         self._leadership, self._clock, self._version = leadership, clock, version
         self._http_address = http_address
         self._surveys = Surveys(leadership, clock, http_address)
         self._files = files or TaskFiles(leadership, clock, ClientSecurity())
+        self._execs = execs or Execs(leadership, clock, Audit(None, clock))
         self._pages = Pages(leadership.read, clock)
         self._wall = WallTime(clock)
 
@@ -295,6 +299,17 @@ class OperatorService(OperatorServiceServicer):
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield pb.ReadTaskFileResponse(offset=chunk.offset, data=chunk.data, size=chunk.size)
+
+    # As in the services of agents and frameworks.
+    async def ExecTask(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[pb.ExecTaskRequest], context: Context
+    ) -> None:
+        """Run a command beside a task.
+
+        Raises:
+            CroupierError: as for `Execs.serve_caller`; the gate ends the stream with it.
+        """
+        await self._execs.serve_caller(current_call(), request_iterator, context.write)
 
     @unary
     async def ListTaskFiles(

@@ -43,7 +43,8 @@ class Requirement:
         is_change: whether the call changes something, so that it is audited also if it succeeds.
         object_of: returns what a request is about, for the audit log.
         targets: returns the objects of the action, so far as the request names them.
-        is_bulk: whether its answers have a pace of their own, and do not count by their bytes.
+        is_bulk: whether its messages have a pace of their own: the call counts as one, and not by
+            their bytes.
     """
 
     need: Need
@@ -130,6 +131,7 @@ _ACCESS: Final = "/croupier.v1.AccessService/"
 REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     # Streams are audited call by call, see `stream_audit`.
     f"{_AGENT}Connect": Requirement(Need.AGENT),
+    f"{_AGENT}Exec": Requirement(Need.AGENT, is_bulk=True),
     f"{_AGENT}Join": Requirement(Need.JOIN, None, True, lambda r: f"agent:{r.agent_id}"),
     f"{_FRAMEWORK}Connect": _action(Action.REGISTER),
     # These show each caller what it may view; followers name the leader by the first.
@@ -147,6 +149,8 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_OPERATOR}ListTaskFiles": _principal(
         object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
     ),
+    # Audited at its start and its end, see `execs`.
+    f"{_OPERATOR}ExecTask": _principal(is_bulk=True),
     f"{_OPERATOR}WatchEvents": _principal(),
     f"{_OPERATOR}GetOverview": _principal(),
     f"{_OPERATOR}GetHeatmap": _principal(),

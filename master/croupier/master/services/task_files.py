@@ -21,6 +21,7 @@ from croupier.master.core.state import State
 from croupier.master.journal.watch import CHECK_S, check_credential
 from croupier.master.leadership import Leadership
 from croupier.master.services.output_links import STREAMS
+from croupier.master.services.pace import Pace
 from croupier.master.services.task_places import NamedTask, TaskPlace, find_place
 from croupier.model.access import AccessPolicy, Action
 from croupier.model.clock import Clock
@@ -35,8 +36,6 @@ from croupier.v1 import operator_pb2 as pb
 # Reads at the same time, and of one caller.
 MAX_READS: Final = 512
 READS_PER_CALLER: Final = 64
-# Bytes a second of all reads together, so that the master keeps time for its other work.
-BYTES_PER_S: Final = 64 << 20
 # Seconds for which an agent that does not answer is asked again.
 PATIENCE_S: Final = 10.0
 FOLLOW_PATIENCE_S: Final = 120.0
@@ -103,7 +102,7 @@ class TaskFiles:
         self._leadership, self._clock = leadership, clock
         self._agents = AgentFiles(security)
         self._reads: Counter[str] = Counter()
-        self._free_at = 0.0
+        self._pace = Pace(clock)
 
     async def close(self) -> None:
         """Close the connections to agents."""
@@ -144,7 +143,7 @@ class TaskFiles:
                                 yield chunk
                             if chunk.data:
                                 patience, refusals = self._patience(part), 0
-                                await self._pace(len(chunk.data))
+                                await self._pace.passed(len(chunk.data))
                     return
                 except NotFound:
                     # The agent may not have the task yet.
@@ -238,12 +237,6 @@ class TaskFiles:
             self._reads[key] -= 1
             if not self._reads[key]:
                 del self._reads[key]
-
-    async def _pace(self, size: int) -> None:
-        now = self._clock.now()
-        self._free_at = max(now, self._free_at) + size / BYTES_PER_S
-        # At least one turn of the loop for everything else.
-        await asyncio.sleep(max(0.0, self._free_at - now - 0.02))
 
     def _patience(self, part: WantedPart) -> _Patience:
         most_s = FOLLOW_PATIENCE_S if part.follow else PATIENCE_S

@@ -106,6 +106,7 @@ async def _register(session: SessionId, wire: pb.Register) -> Register:
         takes_secrets=wire.takes_secrets,
         features=known_features(wire.isolation),
         default_user=check_id("user", wire.default_user or AGENT_USER),
+        takes_exec=wire.takes_exec,
     )
 
 

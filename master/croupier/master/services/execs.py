@@ -1,0 +1,353 @@
+"""Commands beside tasks: `croupier exec`.
+
+Rule: the master cannot reach agents, so it orders the agent over its session to call back with a
+random id, which is valid once, for some seconds, and for that agent only. A command ends with its
+caller, its agent and the term, and half a second after its caller's credential or permission.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from croupier.master.audit import MAX_DETAIL, Audit, Outcome
+from croupier.master.caller import Call, Caller
+from croupier.master.core.authorisation import may_on_role
+from croupier.master.core.effects import SessionId
+from croupier.master.core.state import State
+from croupier.master.journal.watch import check_credential
+from croupier.master.leadership import Leadership
+from croupier.master.services.audit_lines import line_of
+from croupier.master.services.checks import status_of
+from croupier.master.services.exec_bridge import (
+    AgentLost,
+    AgentStream,
+    CallerLost,
+    CallerStream,
+    ExecBridge,
+)
+from croupier.master.services.exec_messages import start_of
+from croupier.master.services.pace import Pace
+from croupier.master.services.task_places import NamedTask, TaskPlace, find_place
+from croupier.master.term import Term
+from croupier.model.access import AccessPolicy, Action
+from croupier.model.clock import Clock
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    InvalidRequest,
+    NotFound,
+    TooSlow,
+    Unavailable,
+)
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.process.logging import get_logger
+from croupier.process.metric_families import Family
+from croupier.v1 import agent_pb2, exec_pb2, operator_pb2
+
+# Commands at the same time, and of one caller.
+MAX_EXECS: Final = 256
+EXECS_PER_CALLER: Final = 32
+# Seconds for the first message of a stream, and for an agent to call back.
+FIRST_S: Final = 10.0
+CALL_BACK_S: Final = 10.0
+OUTCOMES: Final = ("ended", "refused", "cancelled", "agent_lost", "withdrawn")
+_START, _END = "/croupier.v1.OperatorService/EXEC_START", "/croupier.v1.OperatorService/EXEC_END"
+
+_log = get_logger("croupier.master")
+RequestT = TypeVar("RequestT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A live task on a connected agent that runs commands beside tasks.
+
+    Attributes:
+        session: of the agent.
+        rule: that allows the caller to run one.
+    """
+
+    task: TaskPlace
+    session: SessionId
+    rule: str
+
+
+@dataclass(slots=True, eq=False)
+class _Ordered:
+    """A command whose agent was ordered to call back."""
+
+    agent_id: AgentId
+    stream: asyncio.Future[AgentStream] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Execs:
+    """The commands that this master passes on.
+
+    Attributes:
+        running: commands whose agent has called back.
+        outcomes: how commands ended, also those that did not start.
+    """
+
+    def __init__(self, leadership: Leadership, clock: Clock, audit: Audit) -> None:
+        """Serve as the master that leads; `audit` takes a line at each start and each end."""
+        self._leadership, self._clock, self._audit = leadership, clock, audit
+        self._pace = Pace(clock)
+        self._ordered: dict[str, _Ordered] = {}
+        self._callers: Counter[str] = Counter()
+        self._held = 0
+        self.running = 0
+        self.outcomes: Counter[str] = Counter()
+
+    async def serve_caller(
+        self,
+        call: Call,
+        requests: AsyncIterator[operator_pb2.ExecTaskRequest],
+        write: Callable[[operator_pb2.ExecTaskResponse], Awaitable[None]],
+    ) -> None:
+        """Run the command of one caller to its end.
+
+        Raises:
+            NotFound: if the caller may see no such task.
+            PermissionDenied: if it may see the task, but not run a command.
+            InvalidRequest: if a request is malformed.
+            Conflict: if the task does not run, or its agent runs no commands.
+            Unavailable: if there are too many commands, the agent is lost or does not call back, or
+                the term has ended.
+            TooSlow: if the caller sends or reads nothing.
+            Unauthenticated: if its token was revoked meanwhile.
+        """
+        with self._a_stream_of(call.caller):
+            requests = aiter(requests)
+            start = start_of(await _first(requests))
+            call.object = f"task:{start.framework_id}/{start.task_id}"
+            term = self._leadership.term()
+            place = await self._find(start, call.caller)
+            start.framework_id = place.task.framework_id
+            call.rule = place.rule
+            with self._an_exec():
+                exec_id = secrets.token_hex(16)
+                agent_id = place.task.agent_id
+                call.object = f"task:{start.framework_id}/{start.task_id},agent:{agent_id}"
+                caller = CallerStream(requests, write)
+                agent = await self._called_back(term, place, exec_id)
+                check = _checks(term, call.caller, place.task, self._clock)
+                bridge = ExecBridge(agent_id, caller, agent, self._pace, check)
+                with self._noted(call, bridge, start):
+                    await bridge.run(start)
+
+    async def serve_agent(
+        self,
+        caller: Caller,
+        requests: AsyncIterator[agent_pb2.AgentServiceExecRequest],
+        write: Callable[[agent_pb2.AgentServiceExecResponse], Awaitable[None]],
+    ) -> None:
+        """Lend the stream of an agent that calls back to the command until that has ended.
+
+        Raises:
+            NotFound: if no command waits for this agent under the id.
+            TooSlow: if the id does not come in time.
+        """
+        requests = aiter(requests)
+        exec_id = (await _first(requests)).exec_id
+        found, principal = self._ordered.get(exec_id), caller.principal
+        is_other = not principal.is_anonymous and found and principal.agent_id != found.agent_id
+        if found is None or is_other or found.stream.done():
+            raise NotFound("no command waits for this agent under this id")
+        stream = AgentStream(requests, write)
+        found.stream.set_result(stream)
+        try:
+            await stream.is_over.wait()
+        finally:
+            stream.is_lost.set()
+
+    async def _find(self, start: exec_pb2.ExecStart, caller: Caller) -> _Place:
+        named = NamedTask(TaskId(start.task_id), FrameworkId(start.framework_id), AgentId(""))
+
+        def find(state: State) -> _Place:
+            permissions = state.permissions(caller.principal)
+            task = find_place(state, named, Action.EXEC, permissions)
+            session = _session(state, task)
+            decision = may_on_role(permissions, Action.EXEC, task.roles[0], task.owner)
+            return _Place(task, session, decision.rule if permissions.is_on else "")
+
+        return await self._leadership.read(find)
+
+    async def _called_back(self, term: Term, place: _Place, exec_id: str) -> AgentStream:
+        """Order the agent to call, and return its stream.
+
+        Raises:
+            Unavailable: if it does not call in time.
+        """
+        agent_id = place.task.agent_id
+        ordered = self._ordered[exec_id] = _Ordered(agent_id)
+        try:
+            if not term.sessions.open_exec(place.session, exec_id):
+                raise Unavailable(f"agent {agent_id} is not connected; try again")
+            await asyncio.wait([ordered.stream], timeout=CALL_BACK_S)
+            if not ordered.stream.done():
+                raise Unavailable(
+                    f"agent {agent_id} did not call back within {CALL_BACK_S:g} s; try again, or"
+                    " see the log of the agent"
+                )
+            return ordered.stream.result()
+        except asyncio.CancelledError:
+            if ordered.stream.done():
+                ordered.stream.result().is_over.set()
+            raise
+        finally:
+            del self._ordered[exec_id]
+
+    @contextmanager
+    def _a_stream_of(self, caller: Caller) -> Iterator[None]:
+        key = caller.rate_key
+        if self._callers[key] >= EXECS_PER_CALLER:
+            raise Unavailable(f"you run {EXECS_PER_CALLER} commands already; end one of them first")
+        self._callers[key] += 1
+        try:
+            yield
+        finally:
+            self._callers[key] -= 1
+            if not self._callers[key]:
+                del self._callers[key]
+
+    @contextmanager
+    def _an_exec(self) -> Iterator[None]:
+        if self._held >= MAX_EXECS:
+            raise Unavailable("too many commands run beside tasks at this master; try again later")
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    @contextmanager
+    def _noted(self, call: Call, bridge: ExecBridge, start: exec_pb2.ExecStart) -> Iterator[None]:
+        """Count, log and audit a command."""
+        argv = shlex.join(start.command.argv)
+        self._write_line(call, _START, argv[:MAX_DETAIL], "OK")
+        framework_id, task_id = start.framework_id, start.task_id
+        principal = call.caller.principal.name
+        _log.info("exec_started", framework_id=framework_id, task_id=task_id, principal=principal)
+        self.running += 1
+        outcome, error = "cancelled", None
+        try:
+            yield
+            outcome = "ended"
+        except CroupierError as failure:
+            outcome, error = _outcome(failure, bridge), failure
+            raise
+        finally:
+            self.running -= 1
+            self.outcomes[outcome] += 1
+            how = _how(bridge.end) or (str(error) if error else "the caller has left")
+            result = "OK" if bridge.end is not None else "CANCELLED"
+            result = result if error is None else status_of(error).name
+            self._write_line(call, _END, how, result)
+            _log.info(
+                "exec_ended",
+                framework_id=framework_id,
+                task_id=task_id,
+                principal=principal,
+                outcome=outcome,
+                how=how,
+            )
+
+    def _write_line(self, call: Call, method: str, detail: str, result: str) -> None:
+        made = Call(method, call.caller, call.size, call.object, detail, call.rule)
+        self._audit.write(partial(line_of, made, Outcome.ALLOW, result))
+
+
+def _session(state: State, task: TaskPlace) -> SessionId:
+    """Return the session of the task's agent.
+
+    Raises:
+        Conflict: if the task does not run, or its agent runs no commands.
+        Unavailable: if the agent is not connected.
+    """
+    task_id, agent_id = task.task_id, task.agent_id
+    if not task.is_live:
+        raise Conflict(f"task {task_id} has ended: croupier logs {task_id} shows its output")
+    if not agent_id:
+        raise Conflict(f"task {task_id} is queued: it runs on no agent yet")
+    agent = state.agents.get(agent_id)
+    if agent is None or agent.session is None:
+        raise Unavailable(f"agent {agent_id} of task {task_id} is not connected; try again later")
+    if not agent.takes_exec:
+        raise Conflict(
+            f"agent {agent_id} runs no commands beside tasks: it was started with --exec refuse, or"
+            " is of an older release"
+        )
+    return agent.session
+
+
+def _checks(term: Term, caller: Caller, task: TaskPlace, clock: Clock) -> Callable[[], None]:
+    """Return what checks that a command may go on: its permission if the policy has changed.
+
+    It raises a CroupierError if the term has ended, or the credential or permission was withdrawn.
+    """
+    checked: AccessPolicy | None = None
+
+    def check() -> None:
+        nonlocal checked
+        check_credential(term, caller, clock)
+        state = term.driver.state
+        if state.access is not checked:
+            task.require(Action.EXEC, state.permissions(caller.principal))
+            checked = state.access
+
+    return check
+
+
+async def _first(requests: AsyncIterator[RequestT]) -> RequestT:
+    """Return the first request of a stream.
+
+    Raises:
+        InvalidRequest: if there is none.
+        TooSlow: if it does not come in time.
+    """
+    try:
+        async with asyncio.timeout(FIRST_S):
+            return await anext(requests)
+    except StopAsyncIteration:
+        raise InvalidRequest("the stream has no request") from None
+    except TimeoutError:
+        raise TooSlow(f"no request came within {FIRST_S:g} s") from None
+
+
+def _outcome(error: CroupierError, bridge: ExecBridge) -> str:
+    if isinstance(error, AgentLost):
+        return "agent_lost"
+    if isinstance(error, CallerLost | InvalidRequest | TooSlow) and bridge.has_started:
+        return "cancelled"
+    return "withdrawn" if bridge.has_started else "refused"
+
+
+def _how(end: exec_pb2.ExecEnd | None) -> str:
+    """Return how a command ended, in words; empty if it is not known."""
+    if end is None:
+        return ""
+    if end.WhichOneof("end") == "signal":
+        return f"signal {end.signal}"
+    return f"exit code {end.exit_code}"
+
+
+EXECS: Final[tuple[Family[Execs], ...]] = (
+    Family("execs_running", "Commands that run beside tasks.", lambda execs: execs.running),
+    Family(
+        "execs",
+        "Commands beside tasks by outcome: ended, refused by the agent, cancelled by the caller,"
+        " agent_lost, or withdrawn with the permission or the term.",
+        lambda execs: {each: execs.outcomes[each] for each in OUTCOMES},
+        ("outcome",),
+        is_counter=True,
+    ),
+)

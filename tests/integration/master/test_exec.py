@@ -1,0 +1,574 @@
+"""Commands beside tasks through a real master, with callers and agents that break every rule."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from croupier.master.app import Master
+from croupier.master.core.access_records import TokenId, TokenKind
+from croupier.master.services import execs
+from croupier.master.services.exec_messages import INPUT_WINDOW, MAX_CHUNK
+from croupier.model.access import Action
+from croupier.model.errors import FailedOver
+from croupier.net.credentials import ClientSecurity
+from croupier.net.transport import make_channel
+from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, task_pb2
+from croupier.v1.agent_pb2_grpc import AgentServiceStub
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.masters import RawAgent, RawFramework, running_master
+from tests.harness.secured import SecuredMaster, bearing, secured_master
+
+_STATUS = grpc.StatusCode
+DEADLINE_S = 10.0
+
+
+class Side:
+    """One stream of a command: a caller's, or an agent's."""
+
+    def __init__(self, stream: Any, message: Callable[..., Any]) -> None:
+        self.stream, self._message = stream, message
+
+    async def send(self, **fields: Any) -> None:
+        """Send a message; if the stream has ended, its status is not that of the write."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            async with asyncio.timeout(DEADLINE_S):
+                await self.stream.write(self._message(**fields))
+
+    async def next(self) -> Any:
+        """Return the next message.
+
+        Raises:
+            AssertionError: with the status if the stream has ended.
+        """
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                found = await self.stream.read()
+        except grpc.aio.AioRpcError as error:
+            raise AssertionError(f"{error.code()}: {error.details()}") from None
+        assert found is not grpc.aio.EOF, "the stream has ended in order"
+        return found
+
+    async def ended(self) -> tuple[Any, str]:
+        """Read to the end; return its status."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                while await self.stream.read() is not grpc.aio.EOF:
+                    pass
+            except grpc.aio.AioRpcError:
+                pass
+            return await self.stream.code(), await self.stream.details()
+
+
+class Scene:
+    """A task t1 of role ads on an agent that has no processes."""
+
+    def __init__(self, master: Master, agent: RawAgent, framework: RawFramework) -> None:
+        self.master, self.agent, self.framework = master, agent, framework
+        self.channels: list[grpc.aio.Channel] = []
+
+    def channel(self, security: ClientSecurity | None = None) -> grpc.aio.Channel:
+        self.channels.append(make_channel(self.master.address, security))
+        return self.channels[-1]
+
+    def opened(self, security: ClientSecurity | None = None) -> Side:
+        stub = OperatorServiceStub(self.channel(security))
+        return Side(stub.ExecTask(), operator_pb2.ExecTaskRequest)
+
+    async def caller(
+        self, security: ClientSecurity | None = None, task_id: str = "t1", **command: Any
+    ) -> Side:
+        """Return the stream of a caller that has sent a start."""
+        side = self.opened(security)
+        wire = exec_pb2.ExecCommand(**{"argv": ["cat"], **command})
+        await side.send(start=exec_pb2.ExecStart(task_id=task_id, command=wire))
+        return side
+
+    async def called_back(
+        self, security: ClientSecurity | None = None, exec_id: str | None = None
+    ) -> Side:
+        """Return the stream of an agent that has sent the id of an order."""
+        if exec_id is None:
+            exec_id = (await self.agent.next("exec")).exec.exec_id
+        stub = AgentServiceStub(self.channel(security))
+        side = Side(stub.Exec(), agent_pb2.AgentServiceExecRequest)
+        await side.send(exec_id=exec_id)
+        return side
+
+    async def begun(
+        self,
+        security: ClientSecurity | None = None,
+        host: ClientSecurity | None = None,
+        **command: Any,
+    ) -> tuple[Side, Side]:
+        """Return both sides of a command that has started."""
+        caller = await self.caller(security, **command)
+        agent = await self.called_back(host)
+        assert (await agent.next()).HasField("start")
+        await agent.send(started=exec_pb2.ExecStarted())
+        assert (await caller.next()).HasField("started")
+        return caller, agent
+
+
+async def launch(framework: RawFramework, task_id: str = "t1") -> None:
+    offer = await framework.offer()
+    task = task_pb2.TaskInfo(
+        task_id=task_id, command=task_pb2.Command(shell="true"), resources=offer.resources
+    )
+    operation = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=[task]))
+    verdict = await framework.call(
+        accept={"offer_ids": [offer.offer_id], "operations": [operation]}
+    )
+    assert not verdict.HasField("error"), verdict
+
+
+@asynccontextmanager
+async def scene_of(
+    master: Master,
+    host: ClientSecurity | None = None,
+    owner: ClientSecurity | None = None,
+    **register: Any,
+) -> AsyncIterator[Scene]:
+    async with (
+        RawAgent(master.address, host) as agent,
+        RawFramework(master.address, owner) as framework,
+    ):
+        await agent.register(agent_id="a1", **{"takes_exec": True, **register})
+        await framework.subscribe(roles=["ads"])
+        await launch(framework)
+        scene = Scene(master, agent, framework)
+        try:
+            yield scene
+        finally:
+            for channel in scene.channels:
+                await channel.close()
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with running_master() as master, scene_of(master) as made:
+        yield made
+
+
+async def test_a_command_with_input_output_and_a_window(scene: Scene) -> None:
+    terminal = exec_pb2.WindowSize(rows=24, columns=80)
+    caller = await scene.caller(argv=["sh", "-c", "x"], has_input=True, terminal=terminal)
+    agent = await scene.called_back()
+    start = (await agent.next()).start
+    assert (start.framework_id, start.task_id) == (scene.framework.framework_id, "t1")
+    assert list(start.command.argv) == ["sh", "-c", "x"]
+    assert (start.command.has_input, start.command.terminal) == (True, terminal)
+    await agent.send(started=exec_pb2.ExecStarted())
+    assert (await caller.next()).started.agent_id == "a1"
+    await caller.send(input=b"in")
+    assert (await agent.next()).input == b"in"
+    await caller.send(window=exec_pb2.WindowSize(rows=5, columns=6))
+    assert (await agent.next()).window.columns == 6
+    await caller.send(input_end=exec_pb2.ExecInputEnd())
+    assert (await agent.next()).HasField("input_end")
+    await agent.send(output=b"out")
+    assert (await caller.next()).output == b"out"
+    await agent.send(errors=b"err")
+    assert (await caller.next()).errors == b"err"
+    await agent.send(end=exec_pb2.ExecEnd(exit_code=3))
+    assert (await caller.next()).end.exit_code == 3
+    assert (await caller.ended())[0] is _STATUS.OK
+    assert (await agent.ended())[0] is _STATUS.OK
+
+
+async def test_the_end_of_the_callers_stream_is_the_end_of_its_input(scene: Scene) -> None:
+    caller, agent = await scene.begun(has_input=True)
+    await caller.stream.done_writing()
+    assert (await agent.next()).HasField("input_end")
+    await agent.send(output=b"still")
+    assert (await caller.next()).output == b"still"
+
+
+@pytest.mark.parametrize(
+    ("command", "about"),
+    [
+        ({"argv": []}, "name the command"),
+        ({"argv": [""]}, "program is empty"),
+        ({"argv": ["a\0b"]}, "NUL"),
+        ({"argv": ["a"] * 10_001}, "more than"),
+        ({"argv": ["a" * 131_073]}, "longer than"),
+        ({"terminal": exec_pb2.WindowSize(rows=0, columns=80)}, "rows and columns"),
+        ({"terminal": exec_pb2.WindowSize(rows=1, columns=70_000)}, "rows and columns"),
+    ],
+)
+async def test_a_malformed_command_is_refused(
+    scene: Scene, command: dict[str, Any], about: str
+) -> None:
+    code, text = await (await scene.caller(**command)).ended()
+    assert (code, about in text) == (_STATUS.INVALID_ARGUMENT, True), text
+
+
+async def test_the_first_message_must_be_a_start(scene: Scene) -> None:
+    wrong: tuple[dict[str, Any], ...] = ({"input": b"x"}, {"input_end": {}}, {"window": {}}, {})
+    for first in wrong:
+        side = scene.opened()
+        await side.send(**first)
+        assert (await side.ended())[0] is _STATUS.INVALID_ARGUMENT
+    side = scene.opened()
+    await side.stream.done_writing()
+    assert (await side.ended())[0] is _STATUS.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ({}, {"input": b"x"}),
+        ({}, {"window": exec_pb2.WindowSize(rows=1, columns=1)}),
+        ({"has_input": True}, {"input": b"x" * (MAX_CHUNK + 1)}),
+        ({"has_input": True}, {"start": exec_pb2.ExecStart(task_id="t1")}),
+        ({"has_input": True}, {}),
+    ],
+)
+async def test_a_caller_that_breaks_the_rules_ends_its_command(
+    scene: Scene, command: dict[str, Any], message: dict[str, Any]
+) -> None:
+    caller, agent = await scene.begun(**command)
+    await caller.send(**message)
+    assert (await caller.ended())[0] is _STATUS.INVALID_ARGUMENT
+    assert (await agent.ended())[0] is _STATUS.OK
+
+
+async def test_input_after_its_end_is_refused(scene: Scene) -> None:
+    caller, _ = await scene.begun(has_input=True)
+    await caller.send(input_end=exec_pb2.ExecInputEnd())
+    await caller.send(input=b"x")
+    assert (await caller.ended())[0] is _STATUS.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"exec_id": "again"},
+        {"started": exec_pb2.ExecStarted()},
+        {"refused": framework_pb2.Error(message="late")},
+        {"output": b"x" * (MAX_CHUNK + 1)},
+        {"input_taken": 1},
+        {"end": exec_pb2.ExecEnd(exit_code=256)},
+        {},
+    ],
+)
+async def test_an_agent_that_breaks_the_rules_loses_its_command(
+    scene: Scene, message: dict[str, Any]
+) -> None:
+    caller, agent = await scene.begun()
+    await agent.send(**message)
+    code, text = await caller.ended()
+    assert (code, "agent a1 breaks the protocol" in text) == (_STATUS.UNAVAILABLE, True), text
+    assert (await agent.ended())[0] is _STATUS.OK
+
+
+async def test_output_before_the_start_is_not_passed_on(scene: Scene) -> None:
+    caller = await scene.caller()
+    agent = await scene.called_back()
+    await agent.send(output=b"x")
+    code, text = await caller.ended()
+    assert (code, "agent a1 breaks the protocol" in text) == (_STATUS.UNAVAILABLE, True), text
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (framework_pb2.ERROR_CODE_NOT_FOUND, _STATUS.NOT_FOUND),
+        (framework_pb2.ERROR_CODE_INVALID, _STATUS.INVALID_ARGUMENT),
+        # An agent cannot make its caller believe that the master refuses the credential.
+        (framework_pb2.ERROR_CODE_UNAUTHENTICATED, _STATUS.UNAVAILABLE),
+        (framework_pb2.ERROR_CODE_NOT_LEADER, _STATUS.UNAVAILABLE),
+    ],
+)
+async def test_a_refusal_of_the_agent_reaches_the_caller(
+    scene: Scene, code: Any, expected: Any
+) -> None:
+    caller = await scene.caller()
+    agent = await scene.called_back()
+    error = framework_pb2.Error(code=code, message="no " + "x" * 1000, leader="192.0.2.1:1")
+    await agent.send(refused=error)
+    found, text = await caller.ended()
+    assert (found, text[:12], len(text) < 500) == (expected, "agent a1: no", True)
+
+
+async def test_tasks_that_run_no_commands(scene: Scene) -> None:
+    assert (await (await scene.caller(task_id="t2")).ended())[0] is _STATUS.NOT_FOUND
+    task = task_pb2.TaskStatus(
+        framework_id=scene.framework.framework_id,
+        task_id="t1",
+        agent_id="a1",
+        state=task_pb2.TASK_FINISHED,
+        source=task_pb2.SOURCE_AGENT,
+        sequence=1,
+    )
+    await scene.agent.send(agent_pb2.Report(updates=agent_pb2.StatusUpdates(statuses=[task])))
+    await scene.framework.next("update")
+    code, text = await (await scene.caller()).ended()
+    assert (code, "croupier logs t1" in text) == (_STATUS.FAILED_PRECONDITION, True), text
+
+
+async def test_an_agent_that_refuses_commands() -> None:
+    async with running_master() as master, scene_of(master, takes_exec=False) as scene:
+        code, text = await (await scene.caller()).ended()
+        assert (code, "--exec refuse" in text) == (_STATUS.FAILED_PRECONDITION, True), text
+
+
+async def test_an_agent_that_never_calls_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execs, "CALL_BACK_S", 0.05)
+    caller = await scene.caller()
+    code, text = await caller.ended()
+    assert (code, "did not call back" in text) == (_STATUS.UNAVAILABLE, True), text
+    # The id is void then.
+    assert (await (await scene.called_back()).ended())[0] is _STATUS.NOT_FOUND
+
+
+async def test_a_caller_that_never_sends_a_start(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execs, "FIRST_S", 0.05)
+    caller = scene.opened()
+    assert (await caller.ended())[0] is _STATUS.RESOURCE_EXHAUSTED
+
+
+async def test_an_id_is_valid_once(scene: Scene) -> None:
+    caller = await scene.caller()
+    exec_id = (await scene.agent.next("exec")).exec.exec_id
+    agent = await scene.called_back(exec_id=exec_id)
+    assert (await agent.next()).HasField("start")
+    for wrong in (exec_id, "", exec_id[:-1], "x" * 100_000):
+        code, text = await (await scene.called_back(exec_id=wrong)).ended()
+        assert (code, text) == (
+            _STATUS.NOT_FOUND,
+            "no command waits for this agent under this id",
+        )
+    await agent.send(started=exec_pb2.ExecStarted())
+    assert (await caller.next()).HasField("started")
+
+
+async def test_a_lost_agent_ends_the_command(scene: Scene) -> None:
+    caller, agent = await scene.begun(has_input=True)
+    agent.stream.cancel()
+    code, text = await caller.ended()
+    assert (code, "connection to agent a1 broke" in text) == (_STATUS.UNAVAILABLE, True), text
+
+
+async def test_an_agent_that_ends_its_stream_without_an_end(scene: Scene) -> None:
+    caller, agent = await scene.begun()
+    await agent.stream.done_writing()
+    assert (await caller.ended())[0] is _STATUS.UNAVAILABLE
+    assert (await agent.ended())[0] is _STATUS.OK
+
+
+async def test_a_lost_caller_ends_the_agents_stream_although_input_was_not_taken(
+    scene: Scene,
+) -> None:
+    caller, agent = await scene.begun(has_input=True)
+    # More than any window: the master does not read all of it.
+    writing = asyncio.create_task(_write_on(caller))
+    received = 0
+    while received < INPUT_WINDOW:
+        received += len((await agent.next()).input)
+    assert received == INPUT_WINDOW
+    caller.stream.cancel()
+    await asyncio.wait([writing])
+    assert (await agent.ended())[0] is _STATUS.OK
+
+
+async def _write_on(caller: Side) -> None:
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+        while True:
+            await caller.stream.write(operator_pb2.ExecTaskRequest(input=b"x" * MAX_CHUNK))
+
+
+async def test_input_goes_on_as_it_is_taken(scene: Scene) -> None:
+    caller, agent = await scene.begun(has_input=True)
+    writing = asyncio.create_task(_write_on(caller))
+    received = 0
+    while received < 8 * INPUT_WINDOW:
+        size = len((await agent.next()).input)
+        received += size
+        await agent.send(input_taken=size)
+    await agent.send(end=exec_pb2.ExecEnd(exit_code=0))
+    assert (await caller.next()).HasField("end")
+    assert (await caller.ended())[0] is _STATUS.OK
+    caller.stream.cancel()
+    await asyncio.wait([writing])
+
+
+async def test_a_caller_that_never_reads_makes_the_agent_wait(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.master.services.exec_bridge.UNREAD_S", 0.5)
+    caller, agent = await scene.begun()
+    sent = 0
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+        while True:
+            await agent.stream.write(agent_pb2.AgentServiceExecRequest(output=b"x" * MAX_CHUNK))
+            sent += MAX_CHUNK
+    assert sent < 4 << 20
+    # The agent is free at once, the caller once it reads.
+    assert (await agent.ended())[0] is _STATUS.OK
+    assert (await caller.ended())[0] is _STATUS.RESOURCE_EXHAUSTED
+
+
+async def test_too_many_commands(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execs, "EXECS_PER_CALLER", 2)
+    begun = [await scene.begun() for _ in range(2)]
+    code, text = await (await scene.caller()).ended()
+    assert (code, "2 commands already" in text) == (_STATUS.UNAVAILABLE, True), text
+    await begun[0][1].send(end=exec_pb2.ExecEnd(exit_code=0))
+    assert (await begun[0][0].ended())[0] is _STATUS.OK
+    monkeypatch.setattr(execs, "MAX_EXECS", 1)
+    code, text = await (await scene.caller()).ended()
+    assert (code, "too many commands" in text) == (_STATUS.UNAVAILABLE, True), text
+
+
+async def test_the_end_of_the_term_ends_a_command(scene: Scene) -> None:
+    caller, agent = await scene.begun()
+    term = scene.master.leadership.current
+    assert term is not None
+    term.journal.close(FailedOver("another master leads"))
+    assert await caller.ended() == (_STATUS.ABORTED, "another master leads")
+    assert (await agent.ended())[0] is _STATUS.OK
+
+
+async def test_a_follower_names_the_leader(scene: Scene) -> None:
+    term = scene.master.leadership.current
+    assert term is not None
+    scene.master.leadership.end()
+    try:
+        code, text = await (await scene.caller()).ended()
+        assert (code, "not the leader" in text) == (_STATUS.UNAVAILABLE, True), text
+    finally:
+        scene.master.leadership.begin(term)
+
+
+@asynccontextmanager
+async def secured_scene(
+    directory: Path,
+) -> AsyncIterator[tuple[SecuredMaster, Scene, ClientSecurity]]:
+    """A scene of `client/owner` with authentication; and the credential of its agent."""
+    async with secured_master(directory, audit_log=directory / "audit") as secured:
+        secured.allow("client/owner", [Action.REGISTER, Action.RUN_AS], "*")
+        host = bearing(secured.token_for("agent/a1", TokenKind.AGENT))
+        owner = bearing(secured.token_for("client/owner"))
+        async with scene_of(secured.master, host, owner) as scene:
+            yield secured, scene, host
+
+
+async def test_who_may_run_commands_and_what_is_audited(tmp_path: Path) -> None:
+    async with secured_scene(tmp_path) as (secured, scene, host):
+        for group in ("operator", "viewer"):
+            secured.join(group, f"client/{group}")
+        secured.allow("client/debugger", [Action.EXEC], "role:ads")
+        tokens = {
+            name: bearing(secured.token_for(f"client/{name}"))
+            for name in ("operator", "viewer", "other", "debugger", "owner")
+        }
+        refused = {
+            "operator": (_STATUS.PERMISSION_DENIED, "client/operator may not exec role:ads"),
+            "viewer": (_STATUS.PERMISSION_DENIED, "client/viewer may not exec role:ads"),
+        }
+        for name, expected in refused.items():
+            assert await (await scene.caller(tokens[name])).ended() == expected
+        # Another's task is like one that does not exist.
+        hidden = await (await scene.caller(tokens["other"])).ended()
+        missing = await (await scene.caller(tokens["owner"], task_id="t2")).ended()
+        assert hidden == (missing[0], missing[1].replace("t2", "t1"))
+        assert hidden[0] is _STATUS.NOT_FOUND
+        # A command of the agent itself, or of a join token.
+        assert (await (await scene.caller(host)).ended())[0] is _STATUS.NOT_FOUND
+        for name in ("debugger", "owner"):
+            caller, agent = await scene.begun(tokens[name], host, argv=["sh", "-c", "it's $me\n"])
+            await agent.send(end=exec_pb2.ExecEnd(signal=9))
+            assert (await caller.next()).end.signal == 9
+            assert (await caller.ended())[0] is _STATUS.OK
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    found = [line for line in lines if "EXEC" in line["method"]]
+    about = f"task:{scene.framework.framework_id}/t1,agent:a1"
+    assert [
+        (each["principal"], each["method"], each["object"], each["rule"], each["detail"])
+        for each in found
+    ] == [
+        entry
+        for name, rule in (("debugger", "r1"), ("owner", "owner"))
+        for entry in (
+            (
+                f"client/{name}",
+                "OperatorService/EXEC_START",
+                about,
+                rule,
+                "sh -c 'it'\"'\"'s $me\n'",
+            ),
+            (f"client/{name}", "OperatorService/EXEC_END", about, rule, "signal 9"),
+        )
+    ]
+    denied = [line for line in lines if line["method"] == "OperatorService/ExecTask"]
+    assert [(each["principal"], each["decision"]) for each in denied][:2] == [
+        ("client/operator", "deny"),
+        ("client/viewer", "deny"),
+    ]
+
+
+async def test_only_the_ordered_agent_may_call_back(tmp_path: Path) -> None:
+    async with secured_scene(tmp_path) as (secured, scene, host):
+        owner = bearing(secured.token_for("client/owner"))
+        caller = await scene.caller(owner)
+        exec_id = (await scene.agent.next("exec")).exec.exec_id
+        another = bearing(secured.token_for("agent/a2", TokenKind.AGENT))
+        code, text = await (await scene.called_back(another, exec_id)).ended()
+        assert (code, text) == (_STATUS.NOT_FOUND, "no command waits for this agent under this id")
+        assert (await (await scene.called_back(owner, exec_id)).ended())[
+            0
+        ] is _STATUS.PERMISSION_DENIED
+        assert (await (await scene.called_back(None, exec_id)).ended())[
+            0
+        ] is _STATUS.UNAUTHENTICATED
+        # The id is still valid for the agent that has the order.
+        agent = await scene.called_back(host, exec_id)
+        assert (await agent.next()).HasField("start")
+        await agent.send(started=exec_pb2.ExecStarted())
+        assert (await caller.next()).HasField("started")
+
+
+async def test_a_withdrawn_permission_or_credential_ends_a_command(tmp_path: Path) -> None:
+    async with secured_scene(tmp_path) as (secured, scene, host):
+        secured.allow("client/debugger", [Action.EXEC], "role:ads")
+        token = secured.token_for("client/debugger")
+        caller, agent = await scene.begun(bearing(token), host)
+        access = secured.state.access
+        rules = {name: rule for name, rule in access.rules.items() if name != "r1"}
+        secured.state.set_access(type(access)(access.is_on, access.groups, rules))
+        code, text = await caller.ended()
+        assert (code, text) == (
+            _STATUS.PERMISSION_DENIED,
+            "client/debugger may not exec role:ads",
+        )
+        assert (await agent.ended())[0] is _STATUS.OK
+        secured.state.set_access(access)
+        caller, agent = await scene.begun(bearing(token), host)
+        secured.state.tokens.remove(TokenId(token.token_id))
+        assert (await caller.ended())[0] is _STATUS.UNAUTHENTICATED
+        assert (await agent.ended())[0] is _STATUS.OK
+
+
+async def test_metrics(scene: Scene) -> None:
+    def sample(name: str, **labels: str) -> float | None:
+        return scene.master._registry.get_sample_value(f"croupier_{name}", labels)
+
+    caller, agent = await scene.begun()
+    assert sample("execs_running") == 1
+    await agent.stream.done_writing()
+    await caller.ended()
+    assert (sample("execs_running"), sample("execs_total", outcome="agent_lost")) == (0, 1)
+    assert sample("execs_total", outcome="ended") == 0
