@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,52 @@ from tests.harness.promql import RULES
 
 INTERVAL = "300ms"
 READY_S = 30.0
+_RANGE = re.compile(r"\[\d+[smhd]\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Haste:
+    """How the times of rules are shortened, so that a test need not wait for them.
+
+    No rule waits for its `for`. The expressions keep their shape.
+
+    Attributes:
+        ranges: replaces each range in an expression, such as `[5m]`; empty for none.
+        range_of: the same for single rules, by name.
+        limits: the limit of an alert and the one that replaces it, by name.
+    """
+
+    ranges: str = ""
+    range_of: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def rules(self, name: str) -> Any:
+        """Return a file of our rules with shortened times."""
+        content = yaml.safe_load((RULES / name).read_text())
+        for group in content["groups"]:
+            group.pop("interval", None)
+            for rule in group["rules"]:
+                rule.pop("for", None)
+                rule["expr"] = self._expr(rule.get("alert") or rule["record"], rule["expr"])
+        return content
+
+    def _expr(self, name: str, expr: str) -> str:
+        if name in self.limits:
+            usual, short = self.limits[name]
+            assert expr.count(usual) == 1, f"{name}: {expr}"
+            expr = expr.replace(usual, short)
+        shorter = self.range_of.get(name, self.ranges)
+        return _RANGE.sub(f"[{shorter}]", expr) if shorter else expr
+
+
+def scrape(job: str, *targets: Address, **settings: Any) -> dict[str, Any]:
+    """Return the configuration of a job; `settings` are more of its lines.
+
+    A `cluster` among the settings becomes a label of the targets.
+    """
+    labels = {"cluster": settings.pop("cluster")} if "cluster" in settings else {}
+    static = {"targets": [str(target) for target in targets], "labels": labels}
+    return {"job_name": job, "static_configs": [static], **settings}
 
 
 class Prometheus:
@@ -62,10 +110,15 @@ class Prometheus:
         every = (rule for group in groups for rule in group["rules"])
         return {each["name"]: each.get("lastError", "") for each in every if each["health"] != "ok"}
 
-    async def firing(self) -> set[str]:
-        """Return the names of the alerts that fire."""
+    async def firing(self, cluster: str | None = None) -> set[str]:
+        """Return the names of the alerts that fire, by default for any cluster."""
+        labels = await self.alerts()
+        return {each["alertname"] for each in labels if cluster in (None, each.get("cluster", ""))}
+
+    async def alerts(self) -> list[dict[str, str]]:
+        """Return the labels of each alert that fires."""
         alerts = (await self._get("alerts"))["alerts"]
-        return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"}
+        return [each["labels"] for each in alerts if each["state"] == "firing"]
 
     async def _get(self, path: str, **params: str) -> Any:
         async with self._session.get(f"{self._url}/api/v1/{path}", params=params) as answer:
@@ -76,24 +129,21 @@ class Prometheus:
 
 @asynccontextmanager
 async def running_prometheus(
-    directory: Path, jobs: Mapping[str, list[str]], **scrape: Any
+    directory: Path, jobs: Sequence[Mapping[str, Any]], haste: Haste | None = None
 ) -> AsyncIterator[Prometheus]:
     """Run Prometheus with our rules, which fire at once, and end it.
 
     Arguments:
-        jobs: the addresses of each job.
-        scrape: more settings of all jobs.
+        directory: takes its files.
+        jobs: its configurations of scrapes; see `scrape`.
+        haste: how times are shortened; by default only those that rules wait before they fire.
     """
-    configs = [
-        {"job_name": job, "static_configs": [{"targets": targets}], **scrape}
-        for job, targets in jobs.items()
-    ]
     for name in ("recording.yml", "alerts.yml"):
-        (directory / name).write_text(json.dumps(hasty_rules(name)))
+        (directory / name).write_text(json.dumps((haste or Haste()).rules(name)))
     config = {
         "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
         "rule_files": ["recording.yml", "alerts.yml"],
-        "scrape_configs": configs,
+        "scrape_configs": jobs,
     }
     (directory / "prometheus.yml").write_text(json.dumps(config))
     (address,) = free_addresses(1)
@@ -117,13 +167,3 @@ async def running_prometheus(
     finally:
         process.kill()
         process.wait(10)
-
-
-def hasty_rules(name: str) -> Any:
-    """Return a file of our rules without the times for which they wait."""
-    content = yaml.safe_load((RULES / name).read_text())
-    for group in content["groups"]:
-        group.pop("interval", None)
-        for rule in group["rules"]:
-            rule.pop("for", None)
-    return content

@@ -219,7 +219,7 @@ class RateLimiter:
         wait_s = min(bucket.debt_s(now), LONGEST_REFUSAL_S)
         bucket.take(1, now)
         if wait_s > 0:
-            self.delayed += 1
+            # Not `delayed`: no principal is limited, and failures have a count of their own.
             await asyncio.sleep(wait_s)
 
     def _note_active(self, usage: Usage, now: float) -> None:

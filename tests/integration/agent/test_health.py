@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
@@ -22,6 +21,7 @@ from croupier.model.health import LAUNCH, Problem
 from croupier.model.ids import DEFAULT_ROLE
 from croupier.model.task import TaskState
 from croupier.v1 import agent_pb2 as pb
+from tests.harness import small_disks
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
 from tests.harness.scripted_master import F, ScriptedMaster, shell
@@ -213,21 +213,7 @@ async def test_an_older_master_gets_updates_in_place_of_refusals(
 async def on_small_disk(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
     """Start an agent whose work dir is a disk of 16 MB in its own mount namespace."""
     work = tmp_path / "work"
-    work.mkdir()
-    mount = f"mount -t tmpfs -o size=16m croupier-test {work}"
-    prefix = (
-        "unshare",
-        "-m",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        f'{mount} && exec "$@"',
-        "sh",
-    )
-    done = subprocess.run([*prefix, "true"], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.decode().strip()}")
+    prefix = small_disks.on_small_disk(work, "16m")
     agent = AgentProcess(master.address, work, tmp_path / "agent.log", RESOURCES, "--on-stop=end")
     agent.prefix = prefix
     agent.start()
@@ -239,19 +225,13 @@ async def on_small_disk(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator
         await clean_up(work)
 
 
-def fill(work: Path) -> None:
-    with suppress(OSError), (work / "ballast").open("wb", buffering=0) as ballast:
-        while True:
-            ballast.write(b"\0" * 65536)
-
-
 async def test_a_full_disk_keeps_its_reserve_for_ends(
     on_small_disk: AgentProcess, master: ScriptedMaster
 ) -> None:
-    work = Path(f"/proc/{on_small_disk.pid}/root{on_small_disk.work_dir}")
+    work = small_disks.seen_by(on_small_disk.pid, on_small_disk.work_dir)
     master.launch(shell("before", "for _ in $(seq 3000); do [ -e go ] && exit 7; sleep 0.02; done"))
     await master.state("before", RUNNING)
-    fill(work)
+    small_disks.fill(work)
     # The records of these would take several times the reserve.
     tasks = [shell(f"t{number}", "true") for number in range(4000)]
     for begin in range(0, len(tasks), 100):
@@ -268,7 +248,7 @@ async def test_a_full_disk_keeps_its_reserve_for_ends(
     sandbox = next((work / "sandboxes").glob("*/before*"))
     os.mkfifo(sandbox / "go")
     assert (await master.state("before", FAILED)).exit_code == 7
-    (work / "ballast").unlink()
+    small_disks.make_room(work)
     await until_healthy(master)
     master.launch(shell("after", "true"))
     await master.state("after", FINISHED)

@@ -27,6 +27,7 @@ HEALTHY = {
     'croupier_master_leader{instance="m2"}': "0x180",
     'croupier_master_knows_leader{instance="m1"}': "1x180",
     'croupier_master_knows_leader{instance="m2"}': "1x180",
+    'croupier_master_epoch{instance="m1"}': "4x60 5x120",
     'croupier_master_term_ends_total{why="failed_over"}': "0x60 1x120",
     "croupier_agents_missing": "3x5 0x175",
     'croupier_agents{state="connected"}': "10x180",
@@ -92,6 +93,13 @@ FAULTS = (
         {f'croupier_master_leader{{instance="{name}"}}': "" for name in ("m1", "m2")},
         2,
     ),
+    Fault(
+        "NoLeader",
+        {"cluster": "b"},
+        {'croupier_master_leader{cluster="b",instance="m3"}': "1x30 _x150"},
+        40,
+        30,
+    ),
     Fault("SeveralLeaders", {}, {'croupier_master_leader{instance="m2"}': "1x180"}, 2, 0),
     Fault(
         "FollowerWithoutLeader",
@@ -103,9 +111,9 @@ FAULTS = (
     Fault(
         "LeaderChangesOften",
         {},
-        {'croupier_master_term_ends_total{why="failed_over"}': "0x20 1x5 2x5 3x150"},
+        {'croupier_master_epoch{instance="m1"}': "4x20 5x5 6x5 7x150"},
         35,
-        22,
+        28,
     ),
     Fault("TargetDown", {"job": "croupier"}, {'up{job="croupier"}': "0x180"}, 4, 2),
     Fault("AgentsMissing", {}, {"croupier_agents_missing": "3x180"}, 6, 4),
@@ -213,6 +221,13 @@ FAULTS = (
         {"certificate": "own"},
         {f'{SOON}{{certificate="own"}}': "6000x180"},
         101,
+        99,
+    ),
+    Fault(
+        "CertificateExpired",
+        {"certificate": "own"},
+        {f'{SOON}{{certificate="own"}}': "6000x90 _x90"},
+        120,
         99,
     ),
     Fault(

@@ -1,68 +1,38 @@
 """A real Prometheus scrapes a master and two agents: panels, rules and alerts have data.
 
-Scrapes use a token. The faults of all other alerts are in `test_alerts.py`.
+Scrapes use a token. Other alerts fire in the tests of faults beside this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
-from croupier.net.address import Address
 from croupier.net.token_file import create_token_file, make_token
 from croupier.net.transport import make_channel
-from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus
+from croupier.sdk import Resources, Task
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.agents import running_agent
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT
-from tests.harness.prometheus import Prometheus, running_prometheus
+from tests.harness.prometheus import Prometheus, running_prometheus, scrape
 from tests.harness.promql import panels, recorded
+from tests.integration.prometheus.alerts import fire, stop
+from tests.integration.prometheus.workload import UNIT, Workload, running
 
-UNIT = Resources.parse("cpus:1;mem:16MB;disk:16MB")
 DATA_S = 30.0
 # Alerts that fire without a fault where the processor or the disk is busy.
 OF_SLOW_MACHINES = {"CroupierLoopLag", "CroupierStoreSlow"}
 # What Grafana puts in.
 VARIABLES = {"$cluster": ".*", "$__rate_interval": "5m"}
-
-
-class Workload(Framework):
-    """Submits tasks and records their states."""
-
-    def __init__(self, master: Address, role: str, demand: Resources | None = None) -> None:
-        super().__init__(name=role, role=role, master=str(master), demand=demand)
-        self.states: dict[str, str] = {}
-        self.subscribed, self.declined = asyncio.Event(), asyncio.Event()
-
-    async def on_subscribed(self, framework_id: str) -> None:
-        self.subscribed.set()
-
-    async def on_offers(self, offers: list[Offer]) -> None:
-        await self.decline(offers)
-        self.declined.set()
-
-    async def on_update(self, status: TaskStatus) -> None:
-        self.states[status.task_id] = status.state.name
-
-
-@asynccontextmanager
-async def running(framework: Workload) -> AsyncIterator[Workload]:
-    task = asyncio.create_task(framework.run())
-    try:
-        await asyncio.wait_for(framework.subscribed.wait(), 10)
-        yield framework
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def work(framework: Workload) -> None:
@@ -144,12 +114,12 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
         settings = RoleSettings(2000, guarantee={"cpus": 1000}, limit={"cpus": 99_000})
         master.driver.state.allocator.set_role(Role("ads"), settings)
         framework = await stack.enter_async_context(running(Workload(master.address, "ads")))
-        jobs = {
-            "croupier-master": [str(master.http_address)],
-            "croupier-agent": [str(agent.http_address) for agent in agents],
-        }
-        scrape = {"authorization": {"credentials": token.text}}
-        prometheus = await stack.enter_async_context(running_prometheus(tmp_path, jobs, **scrape))
+        bearing: dict[str, Any] = {"authorization": {"credentials": token.text}}
+        jobs = [
+            scrape("croupier-master", master.http_address, **bearing),
+            scrape("croupier-agent", *(agent.http_address for agent in agents), **bearing),
+        ]
+        prometheus = await stack.enter_async_context(running_prometheus(tmp_path, jobs))
         await eventually(lambda: prometheus.has_scraped(3), 30)
         async with running(Workload(master.address, "web", UNIT)) as picky:
             await asyncio.wait_for(picky.declined.wait(), 10)
@@ -160,25 +130,17 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
         assert await prometheus.rule_errors() == {}
         assert await prometheus.firing() <= OF_SLOW_MACHINES
 
-        await stack.enter_async_context(running(Workload(master.address, "web", UNIT)))
+        starved = await stack.enter_async_context(running(Workload(master.address, "web", UNIT)))
         async with make_channel(master.address) as channel:
-            request = pb.DrainAgentRequest(agent="a1", grace_ms=3_600_000)
-            await OperatorServiceStub(channel).DrainAgent(request)
-        await lost.aclose()
-        await fires(
-            prometheus,
-            "CroupierFrameworkStarved",
-            "CroupierDrainStuck",
-            "CroupierAgentsUnreachable",
-            "CroupierTargetDown",
-        )
+            operator = OperatorServiceStub(channel)
+            await operator.DrainAgent(pb.DrainAgentRequest(agent="a1", grace_ms=3_600_000))
+            await lost.aclose()
+            await fire(
+                prometheus, "", "FrameworkStarved", "DrainStuck", "AgentsUnreachable", "TargetDown"
+            )
+            await operator.ReactivateAgent(pb.ReactivateAgentRequest(agent="a1"))
+            await starved.stop(teardown=True)
+        await stop(prometheus, "", "FrameworkStarved", "DrainStuck")
         assert "CroupierNoLeader" not in await prometheus.firing()
         await master.stop()
-        await fires(prometheus, "CroupierNoLeader")
-
-
-async def fires(prometheus: Prometheus, *alerts: str) -> None:
-    async def fire() -> bool:
-        return set(alerts) <= await prometheus.firing()
-
-    await eventually(fire, DATA_S, f"{alerts} fire")
+        await fire(prometheus, "", "NoLeader")

@@ -59,3 +59,12 @@ def test_an_alert_has_a_severity_and_a_page(rule: dict[str, dict[str, str]]) -> 
 def test_the_runbook_has_no_page_of_an_alert_that_is_gone() -> None:
     pages = re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)
     assert pages == [rule["alert"] for rule in ALERTS]
+
+
+def test_the_table_names_the_fault_of_each_alert() -> None:
+    text = (promql.RULES / "README.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| [^|]+ \| `(\w+\.py)` \|$", text, re.MULTILINE)
+    assert [f"Croupier{name}" for name, _ in rows] == [rule["alert"] for rule in ALERTS]
+    for name, file in rows:
+        forced = promql.REPO / "tests/integration/prometheus" / file
+        assert f'"{name}"' in forced.read_text(), f"{file} does not force {name}"

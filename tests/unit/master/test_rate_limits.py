@@ -206,6 +206,7 @@ async def test_refusals_of_calls_without_credentials_are_delayed_for_one_address
     await limiter.failed("ipv4:1.1.1.1")
     await limiter.failed("ipv4:2.2.2.2")
     assert time.waits == [pytest.approx(0.05)]
+    assert limiter.delayed == 0, "they are counted as authentication failures"
 
 
 async def test_the_number_of_principals_is_bounded(
