@@ -44,6 +44,9 @@ class ScriptedOperator(OperatorServiceServicer):
     async def GetMaster(self, request: Any, context: Context) -> pb.GetMasterResponse:
         return await self._answer(request, context, pb.GetMasterResponse)
 
+    async def ListMasters(self, request: Any, context: Context) -> pb.ListMastersResponse:
+        return await self._answer(request, context, pb.ListMastersResponse)
+
     async def ListAgents(self, request: Any, context: Context) -> pb.ListAgentsResponse:
         return await self._answer(request, context, pb.ListAgentsResponse)
 

@@ -45,6 +45,7 @@ API_PATHS = (
     "/api/v1/heatmap",
     "/api/v1/history",
     "/api/v1/master",
+    "/api/v1/masters",
     "/api/v1/offers",
     "/api/v1/openapi.json",
     "/api/v1/overview",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from croupier.master.candidate import Candidate
 from croupier.master.core.state import State
 from croupier.master.driver import Driver
 from croupier.master.gauges import collectors
@@ -16,6 +17,7 @@ from croupier.master.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
 from croupier.master.leadership import Leadership
 from croupier.master.metrics import Metrics
 from croupier.master.metrics_readers import MetricsReaders
+from croupier.master.roster import Roster, no_others
 from croupier.master.security import SECURITY, Security
 from croupier.master.services.access import AccessService
 from croupier.master.services.agent import AgentService
@@ -129,26 +131,33 @@ class Master:
         access = AccessService(leadership, self._clock, is_auth_on=self._config.requires_auth)
         add_AccessServiceServicer_to_server(access, server)
         self._files = TaskFiles(leadership, self._clock, self._config.tls.client())
+        presence, started_ms = self._ha_backend.presence, self._clock.wall_ms()
+        own = partial(self._candidate, known_at, croupier_version(), started_ms)
+        others = no_others if presence is None else lambda: presence.others
+        roster = Roster(leadership, own, others)
         operator = OperatorService(
             leadership,
             self._clock,
             croupier_version(),
-            lambda: self._http_url(known_at),
+            roster,
             self._files,
             execs,
         )
         add_OperatorServiceServicer_to_server(operator, server)
         most = self._config.series
-        started_s = self._clock.wall_ms() / 1000
-        own = collectors(leadership, started_s, most.metrics_roles, most.metrics_frameworks)
-        for collector in (*own, *self._ha_backend.collectors):
+        read = collectors(
+            leadership, started_ms / 1000, most.metrics_roles, most.metrics_frameworks
+        )
+        for collector in (*read, *self._ha_backend.collectors):
             self._registry.register(collector)
-        make_http = partial(self._make_http, security, known_at, (operator, access))
+        make_http = partial(self._make_http, security, roster, (operator, access))
         self._http = LateHttpServer(
             make_http, "croupier.master.web.api", "croupier.master.web.leader"
         )
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
+        if presence is not None:
+            presence.start(own)
         terms = Terms(
             self._config,
             self._ha_backend,
@@ -179,10 +188,23 @@ class Master:
             address = Address(known_at.host, address.port)
         return f"{'http' if self._tls is None else 'https'}://{address}"
 
+    def _candidate(self, known_at: Address, version: str, started_ms: int) -> Candidate:
+        """Return what other masters and operators know of this master."""
+        latest = self.leadership.latest
+        return Candidate(
+            str(known_at),
+            self._http_url(known_at),
+            version,
+            started_ms,
+            latest.master_id,
+            latest.epoch,
+            latest.began_ms,
+        )
+
     def _make_http(
         self,
         security: Security,
-        known_at: Address,
+        roster: Roster,
         services: tuple[OperatorService, AccessService],
     ) -> HttpServer:
         """Return the HTTP server, which does not listen yet."""
@@ -191,10 +213,10 @@ class Master:
         from croupier.master.web.leader import LeaderPage
         from croupier.process.http.server import HttpServer
 
-        addresses = (self._config.listen, self._config.http, known_at)
+        addresses = (self._config.listen, self._config.http, self.leadership.address)
         names = (*(address.host for address in addresses), *self._config.http_names)
-        leader = LeaderPage(self._config.tls.client(), self._clock)
-        api = HttpApi(security.checks, handlers_of(*services), leader.find)
+        leader = LeaderPage(self._config.tls.client(), self._clock, roster.page_of)
+        api = HttpApi(security.checks, handlers_of(*services), leader.find, roster.other_pages)
         return HttpServer(
             self._registry,
             self._clock,

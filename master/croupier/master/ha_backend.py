@@ -14,8 +14,9 @@ from croupier.master.store import MemoryStore, SqliteStore, Store
 from croupier.net.address import Address
 from croupier.process.metric_families import FamilyCollector
 
-if TYPE_CHECKING:  # cyclopts
+if TYPE_CHECKING:  # cyclopts, etcd
     from croupier.master.config import MasterConfig
+    from croupier.master.etcd.presence import EtcdPresence
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class HaBackend:
         close: closes the election and the client.
         is_shared: whether other masters may lead. A single master that cannot lead ends.
         collectors: metrics of the client.
+        presence: tells other masters of this one, and knows them; None if there are no others.
     """
 
     election: Election
@@ -35,6 +37,7 @@ class HaBackend:
     close: Callable[[], Awaitable[None]]
     is_shared: bool
     collectors: Sequence[Collector] = ()
+    presence: EtcdPresence | None = None
 
 
 OpenHaBackend = Callable[["MasterConfig", Address], HaBackend]
@@ -60,6 +63,7 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
     from croupier.master.etcd.metrics import ETCD
+    from croupier.master.etcd.presence import EtcdPresence
     from croupier.master.etcd.renewal import EtcdRenewal
     from croupier.master.store.etcd import EtcdStore
 
@@ -68,13 +72,16 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     renewal = EtcdRenewal(client, files)
     renewal.start()
     election = EtcdElection(client, target.prefix, str(address), config.lease)
+    presence = EtcdPresence(client, target.prefix, config.lease)
 
     async def close() -> None:
         renewal.stop()
+        await presence.close()
         await election.close()
         await client.close()
 
     def open_store() -> Store:
         return EtcdStore(client, target.prefix, election)
 
-    return HaBackend(election, open_store, close, True, [FamilyCollector(ETCD, lambda: client)])
+    collectors = [FamilyCollector(ETCD, lambda: client)]
+    return HaBackend(election, open_store, close, True, collectors, presence)

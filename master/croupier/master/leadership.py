@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from croupier.master.caller import current_call
@@ -21,6 +22,19 @@ from croupier.net.address import Address
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class LatestTerm:
+    """The latest term of this master, which may have ended.
+
+    Attributes:
+        began_ms: in milliseconds since the epoch.
+    """
+
+    master_id: str = ""
+    epoch: int = 0
+    began_ms: int = 0
+
+
 class Leadership:
     """The current term of this master, if it leads.
 
@@ -28,11 +42,13 @@ class Leadership:
         address: where peers find this master.
         current: the current term; None while this master follows.
         terms: how many terms have begun here.
+        latest: the latest of them.
     """
 
     def __init__(self, election: Election, address: Address) -> None:
         self.address, self.terms = address, 0
         self.current: Term | None = None
+        self.latest = LatestTerm()
         self._election = election
 
     @property
@@ -49,9 +65,10 @@ class Leadership:
         # While this master is elected but still recovers, no master serves.
         return "" if known == str(self.address) else known
 
-    def begin(self, term: Term) -> None:
-        """Make `term` the current one."""
+    def begin(self, term: Term, now_ms: int) -> None:
+        """Make `term` the current one; `now_ms`: milliseconds since the epoch."""
         self.current = term
+        self.latest = LatestTerm(term.driver.state.master_id, term.epoch, now_ms)
         self.terms += 1
 
     def end(self) -> None:

@@ -136,7 +136,7 @@ class Terms:
         self._term = term
         if not election.is_won:
             raise FailedOver("the election was lost before the term began")
-        self._leadership.begin(term)
+        self._leadership.begin(term, self._clock.wall_ms())
         self.first_began.set()
         await term.serve()
 

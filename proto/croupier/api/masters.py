@@ -8,6 +8,29 @@ from croupier.api.amounts import Amount, amount_view
 from croupier.v1 import operator_pb2 as pb
 
 
+class KnownMaster(TypedDict):
+    """A running master.
+
+    Attributes:
+        master_id: of its latest term; None: it has not led since it started.
+        address: HOST:PORT of its gRPC.
+        http_address: the URL of its page and HTTP API; None: unknown.
+        version: None: unknown, for it is of an older release.
+        since_ms: when it started, in milliseconds since the epoch; None: unknown.
+        epoch: of its latest term; None: it has not led since it started.
+        term_since_ms: when its latest term began.
+    """
+
+    master_id: str | None
+    address: str
+    leader: bool
+    http_address: str | None
+    version: str | None
+    since_ms: int | None
+    epoch: int | None
+    term_since_ms: int | None
+
+
 class MasterState(TypedDict):
     """A master, and the totals of the cluster so far as the caller may view them.
 
@@ -54,4 +77,18 @@ def master_view(answer: pb.GetMasterResponse, leader_http: str = "") -> MasterSt
         "allocation_passes": answer.allocation_passes,
         "agents_missing": answer.agents_missing,
         "decided_in_s": answer.decided_in_ms / 1000,
+    }
+
+
+def known_master_view(wire: pb.MasterView) -> KnownMaster:
+    """Return a running master."""
+    return {
+        "master_id": wire.master_id or None,
+        "address": wire.address,
+        "leader": wire.leader,
+        "http_address": wire.http_address or None,
+        "version": wire.version or None,
+        "since_ms": wire.since_ms or None,
+        "epoch": wire.epoch or None,
+        "term_since_ms": wire.term_since_ms or None,
     }

@@ -5,21 +5,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 from croupier.api.amounts import Amount, amount_view
+from croupier.api.masters import KnownMaster, known_master_view
 from croupier.v1 import operator_pb2 as pb
-
-
-class KnownMaster(TypedDict):
-    """A master that the leader knows.
-
-    Attributes:
-        address: HOST:PORT of its gRPC.
-        http_address: the URL of its page and HTTP API.
-    """
-
-    master_id: str
-    address: str
-    leader: bool
-    http_address: str
 
 
 class Overview(TypedDict):
@@ -101,15 +88,7 @@ def overview_view(answer: pb.GetOverviewResponse) -> Overview:
         "tasks": dict(sorted(answer.tasks.items())),
         "offers": answer.offers,
         "agents_missing": answer.agents_missing,
-        "masters": [
-            {
-                "master_id": each.master_id,
-                "address": each.address,
-                "leader": each.leader,
-                "http_address": each.http_address,
-            }
-            for each in answer.masters
-        ],
+        "masters": [known_master_view(each) for each in answer.masters],
     }
 
 

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from croupier.api.agents import Agent
 from croupier.api.frameworks import Framework
+from croupier.api.masters import KnownMaster
 from croupier.api.roles import Role
 from croupier.api.tasks import Offer, Task
 
@@ -24,6 +25,13 @@ class FrameworkPage(TypedDict):
     """A page of frameworks."""
 
     items: list[Framework]
+    next: str | None
+
+
+class MasterPage(TypedDict):
+    """All known masters, the leader first; `next` is always None."""
+
+    items: list[KnownMaster]
     next: str | None
 
 

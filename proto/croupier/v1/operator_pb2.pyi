@@ -1952,7 +1952,7 @@ class GetOverviewResponse(_message.Message):
 
     @_builtins.property
     def masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___MasterView]:
-        """Masters that the leader knows: itself."""
+        """As in ListMasters."""
 
     def __init__(
         self,
@@ -1978,6 +1978,47 @@ class GetOverviewResponse(_message.Message):
 Global___GetOverviewResponse: _TypeAlias = GetOverviewResponse  # noqa: Y015
 
 @_typing.final
+class ListMastersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMastersRequest: _TypeAlias = ListMastersRequest  # noqa: Y015
+
+@_typing.final
+class ListMastersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MASTERS_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    now_ms: _builtins.int
+    """The present by the master's clock, in milliseconds since the epoch."""
+    @_builtins.property
+    def masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___MasterView]:
+        """The leader first, at most 33. Masters of older releases are missing, unless they lead or answer."""
+
+    def __init__(
+        self,
+        *,
+        masters: _abc.Iterable[Global___MasterView] | None = ...,
+        now_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["masters", b"masters", "now_ms", b"now_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMastersResponse: _TypeAlias = ListMastersResponse  # noqa: Y015
+
+@_typing.final
 class MasterView(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1985,12 +2026,23 @@ class MasterView(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TERM_SINCE_MS_FIELD_NUMBER: _builtins.int
     master_id: _builtins.str
+    """Of its latest term; empty if it has not led since it started."""
     address: _builtins.str
     """HOST:PORT of its gRPC."""
     leader: _builtins.bool
     http_address: _builtins.str
-    """As in GetMaster."""
+    """As in GetMaster. Empty: unknown, as are the fields below of a master of an older release."""
+    version: _builtins.str
+    since_ms: _builtins.int
+    """When it started, by its own clock, in milliseconds since the epoch."""
+    epoch: _builtins.int
+    """Its latest term, and when that began; 0: it has not led since it started."""
+    term_since_ms: _builtins.int
     def __init__(
         self,
         *,
@@ -1998,10 +2050,14 @@ class MasterView(_message.Message):
         address: _builtins.str = ...,
         leader: _builtins.bool = ...,
         http_address: _builtins.str = ...,
+        version: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        term_since_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "http_address", b"http_address", "leader", b"leader", "master_id", b"master_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "http_address", b"http_address", "leader", b"leader", "master_id", b"master_id", "since_ms", b"since_ms", "term_since_ms", b"term_since_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -138,6 +138,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.GetOverviewRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.GetOverviewResponse.FromString,
                 _registered_method=True)
+        self.ListMasters = channel.unary_unary(
+                '/croupier.v1.OperatorService/ListMasters',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ListMastersRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ListMastersResponse.FromString,
+                _registered_method=True)
         self.GetHeatmap = channel.unary_unary(
                 '/croupier.v1.OperatorService/GetHeatmap',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.GetHeatmapRequest.SerializeToString,
@@ -292,7 +297,14 @@ class OperatorServiceServicer(object):
 
     def GetOverview(self, request, context):
         """Return the totals of the cluster, so far as the caller may view them. The answer may be a
-        second old, or some seconds in a large cluster. So may those of the next two calls.
+        second old, or some seconds in a large cluster. So may those of GetHeatmap and GetHistory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMasters(self, request, context):
+        """Return the masters of the cluster that are known, the leader first. Followers answer too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -414,6 +426,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.GetOverview,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.GetOverviewRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.GetOverviewResponse.SerializeToString,
+            ),
+            'ListMasters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMasters,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ListMastersRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ListMastersResponse.SerializeToString,
             ),
             'GetHeatmap': grpc.unary_unary_rpc_method_handler(
                     servicer.GetHeatmap,
@@ -970,6 +987,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/GetOverview',
             croupier_dot_v1_dot_operator__pb2.GetOverviewRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.GetOverviewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMasters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/ListMasters',
+            croupier_dot_v1_dot_operator__pb2.ListMastersRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ListMastersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -65,8 +65,10 @@ class OperatorServiceStub:
     """
     GetOverview: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetOverviewRequest, _operator_pb2.GetOverviewResponse]
     """Return the totals of the cluster, so far as the caller may view them. The answer may be a
-    second old, or some seconds in a large cluster. So may those of the next two calls.
+    second old, or some seconds in a large cluster. So may those of GetHeatmap and GetHistory.
     """
+    ListMasters: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListMastersRequest, _operator_pb2.ListMastersResponse]
+    """Return the masters of the cluster that are known, the leader first. Followers answer too."""
     GetHeatmap: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetHeatmapRequest, _operator_pb2.GetHeatmapResponse]
     """Return the state and the load of every agent, in columns."""
     GetHistory: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetHistoryRequest, _operator_pb2.GetHistoryResponse]
@@ -224,8 +226,15 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.GetOverviewRequest, _abc.Awaitable[_operator_pb2.GetOverviewResponse]],
     ) -> _abc.Awaitable[_operator_pb2.GetOverviewResponse]:
         """Return the totals of the cluster, so far as the caller may view them. The answer may be a
-        second old, or some seconds in a large cluster. So may those of the next two calls.
+        second old, or some seconds in a large cluster. So may those of GetHeatmap and GetHistory.
         """
+
+    def ListMasters(
+        self,
+        request: _operator_pb2.ListMastersRequest,
+        context: _aio.ServicerContext[_operator_pb2.ListMastersRequest, _abc.Awaitable[_operator_pb2.ListMastersResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.ListMastersResponse]:
+        """Return the masters of the cluster that are known, the leader first. Followers answer too."""
 
     def GetHeatmap(
         self,

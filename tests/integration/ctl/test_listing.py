@@ -44,6 +44,35 @@ async def test_ages_are_by_the_clock_of_the_master(operator: ScriptedOperator) -
     assert operator.asked[-1] == pb.ListAgentsRequest(states=["connected", "drained"])
 
 
+async def test_the_running_masters(operator: ScriptedOperator) -> None:
+    operator.answers[pb.ListMastersRequest] = pb.ListMastersResponse(
+        masters=[
+            pb.MasterView(
+                address="m1:5050",
+                leader=True,
+                master_id="c-4",
+                http_address="https://m1:5080",
+                version="0.9.0",
+                since_ms=1_000_000,
+                epoch=4,
+                term_since_ms=1_060_000,
+            ),
+            pb.MasterView(address="m2:5050", since_ms=2_000_000, epoch=3, term_since_ms=9),
+            pb.MasterView(address="m3:5050"),
+        ],
+        now_ms=1_120_000,
+    )
+    done = await croupier("masters", "--master", operator.address)
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["MASTER", "ROLE", "TERM", "TERM", "AGE", "UP", "VERSION", "PAGE"],
+        ["m1:5050", "leads", "4", "1m", "2m", "0.9.0", "https://m1:5080"],
+        ["m2:5050", "follows", "3", "-", "0s", "-", "-"],
+        ["m3:5050", "follows", "-", "-", "-", "-", "-"],
+    ]
+    done = await croupier("masters", "--json", "--master", operator.address)
+    assert [each["epoch"] for each in json.loads(done.out)] == [4, 3, None]
+
+
 async def test_filters_of_tasks(operator: ScriptedOperator) -> None:
     operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse()
     flags = "--state running,QUEUED --state TASK_LOST --role ads --agent h --older 10m --name x"

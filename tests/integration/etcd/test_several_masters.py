@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ import pytest
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.errors import NotLeader
+from croupier.net.transport import make_channel
 from croupier.sdk import TaskState
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.etcd import Etcd, running_etcd
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, RawAgent
@@ -48,12 +52,25 @@ async def leader_of(masters: list[Master]) -> Master:
     return leader
 
 
+async def knows_both(asked: Master, leader: Master, follower: Master) -> bool:
+    """Return whether a master lists both, with what each has told of itself."""
+    async with make_channel(asked.address) as channel:
+        answer = await OperatorServiceStub(channel).ListMasters(pb.ListMastersRequest())
+    found = [(each.address, each.leader, each.epoch, each.http_address) for each in answer.masters]
+    return found == [
+        (str(leader.address), True, 1, f"http://{leader.http_address}"),
+        (str(follower.address), False, 0, f"http://{follower.http_address}"),
+    ]
+
+
 async def test_the_next_leader_launches_accepted_tasks(etcd: Etcd) -> None:
     async with AsyncExitStack() as stack:
         masters = [await stack.enter_async_context(running(etcd)) for _ in range(2)]
         leader = await leader_of(masters)
         [follower] = [master for master in masters if master is not leader]
         await eventually(lambda: follower.leadership.leader == str(leader.address))
+        for master in masters:
+            await eventually(partial(knows_both, master, leader, follower))
         framework = Recorder(str(follower.address))
         run = asyncio.create_task(framework.run())
         async with RawAgent(leader.address) as agent:

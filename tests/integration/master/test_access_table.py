@@ -49,6 +49,7 @@ TABLE = """
 FrameworkService/Connect             O      D       D     D     D     O     O    D
 AgentService/Join                    D      D       D     D     D     D     D    O
 OperatorService/GetMaster            O      O       O     O     O     O     O    D
+OperatorService/ListMasters          O      O       O     O     O     O     O    D
 OperatorService/ListAgents           1      1       1     0     0     0     0    D
 OperatorService/ListFrameworks       2      2       2     0     0     1     1    D
 OperatorService/ListRoles            2      2       2     0     0     0     0    D

@@ -450,7 +450,7 @@ async def test_a_follower_names_the_leader(scene: Scene) -> None:
         code, text = await (await scene.caller()).ended()
         assert (code, "not the leader" in text) == (_STATUS.UNAVAILABLE, True), text
     finally:
-        scene.master.leadership.begin(term)
+        scene.master.leadership.begin(term, 0)
 
 
 @asynccontextmanager

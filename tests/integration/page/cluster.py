@@ -225,11 +225,25 @@ class Cluster:
             "offers": len(self.offers),
             "epoch": self.epoch,
             "agents_missing": 0,
-            "masters": [
-                {"master_id": "m1", "leader": True, "http_address": "http://10.0.0.1:5080"},
-                {"master_id": "m2", "leader": False, "http_address": "javascript:alert(1)"},
-            ],
+            "masters": self.masters()["items"],
         }
+
+    def masters(self) -> View:
+        pages = ("http://10.0.0.1:5080", "javascript:alert(1)", None)
+        items = [
+            {
+                "master_id": f"c1-{self.epoch}" if number == 0 else None,
+                "address": f"10.0.0.{number + 1}:5050",
+                "leader": number == 0,
+                "http_address": page,
+                "version": None if page is None else "0.1.0" + self.suffix,
+                "since_ms": None if page is None else NOW_MS - 9_000_000 * (number + 1),
+                "epoch": (self.epoch, self.epoch - 1, None)[number],
+                "term_since_ms": (NOW_MS - 4_000_000, NOW_MS - 8_000_000, None)[number],
+            }
+            for number, page in enumerate(pages)
+        ]
+        return {"items": items, "next": None}
 
     def heatmap(self) -> View:
         loads = [int(self.load(number) * 1000) for number in range(self.size)]

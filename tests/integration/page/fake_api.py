@@ -184,7 +184,7 @@ class FakeApi:
                 return self._json({**told, "total": cluster.overview()["total"]})
             case ["events"]:
                 return self._json({"items": cluster.events})
-            case ["overview" | "heatmap" | "history" as name]:
+            case ["overview" | "heatmap" | "history" | "masters" as name]:
                 return self._json(getattr(cluster, name)())
             case ["frameworks", framework_id, "why"]:
                 return self._json(

@@ -106,3 +106,12 @@ def test_the_key_of_a_record_holds_its_kind_and_id() -> None:
     key = keys.record("task", "F/a%2Fb")
     assert keys.record_of(key) == ("task", "F/a%2Fb")
     assert keys.records <= key < end_of(keys.records)
+
+
+def test_the_key_of_a_running_master_cannot_be_one_of_another_cluster() -> None:
+    keys = Keys("teams")
+    assert keys.master_of(keys.master("m1:5050")) == "m1:5050"
+    assert keys.masters <= keys.master("[::1]:5050") < end_of(keys.masters)
+    name = keys.masters.decode().strip("/")
+    with pytest.raises(InvalidRequest):
+        EtcdTarget.parse(f"etcd://e1/{name}")

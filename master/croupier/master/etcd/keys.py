@@ -1,12 +1,14 @@
 """The keys of one cluster in etcd.
 
     /PREFIX/leader            the address of the leading master; deleted with its lease
+    /PREFIX/master@HOST:PORT  a running master (croupier.master.candidate); deleted with its lease
     /PREFIX/head              the last commit; see croupier.master.store.etcd
     /PREFIX/schema            the version of the format
     /PREFIX/records/KIND/ID   a record
     /PREFIX/staged/NUMBER     part of a commit that is too large for one transaction
 
-These names are part of the format.
+These names are part of the format. A prefix cannot contain `@`, so the keys of running masters are
+never those of another cluster.
 """
 
 from __future__ import annotations
@@ -17,15 +19,23 @@ class Keys:
 
     Attributes:
         leader: its create_revision is the fencing token.
-        records, staged: the prefixes of records and of staged parts.
+        masters, records, staged: the prefixes of running masters, records and staged parts.
     """
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.leader, self.head, self.schema, self.records, self.staged = (
+        self.leader, self.masters, self.head, self.schema, self.records, self.staged = (
             f"/{prefix}/{name}".encode()
-            for name in ("leader", "head", "schema", "records/", "staged/")
+            for name in ("leader", "master@", "head", "schema", "records/", "staged/")
         )
+
+    def master(self, address: str) -> bytes:
+        """Return the key of the running master at `address`."""
+        return self.masters + address.encode()
+
+    def master_of(self, key: bytes) -> str:
+        """Return the address of the running master under `key`."""
+        return key[len(self.masters) :].decode(errors="replace")
 
     def record(self, kind: str, record_id: str) -> bytes:
         """Return the key of a record."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from croupier.master.core.state import State
 from croupier.master.leadership import Leadership
 from croupier.master.overview.heatmap import make_heatmap
 from croupier.master.overview.shared import Made, Shared
 from croupier.master.overview.totals import make_totals
+from croupier.master.roster import Roster
 from croupier.master.services.visibility import Visibility
 from croupier.model.clock import Clock
 from croupier.model.principal import Principal
@@ -18,11 +19,9 @@ from croupier.v1 import operator_pb2 as pb
 class Surveys:
     """Makes and shares the answers; callers must not change them."""
 
-    def __init__(
-        self, leadership: Leadership, clock: Clock, http_address: Callable[[], str]
-    ) -> None:
-        """Survey the current term; `http_address` returns the URL of this master's page."""
-        self._leadership, self._http_address = leadership, http_address
+    def __init__(self, leadership: Leadership, clock: Clock, roster: Roster) -> None:
+        """Survey the current term."""
+        self._leadership, self._roster = leadership, roster
         self._totals: Shared[pb.GetOverviewResponse] = Shared(clock)
         self._heatmaps: Shared[pb.GetHeatmapResponse] = Shared(clock)
 
@@ -51,12 +50,7 @@ class Surveys:
 
     async def _make_totals(self, caller: Principal) -> Made[pb.GetOverviewResponse]:
         made = await make_totals(self._leadership.read, caller)
-        made.answer.masters.add(
-            master_id=made.answer.master_id,
-            address=self._leadership.leader,
-            leader=True,
-            http_address=self._http_address(),
-        )
+        made.answer.masters.extend(self._roster.masters())
         return made
 
     def _key(self, caller: Principal) -> Hashable:

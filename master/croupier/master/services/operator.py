@@ -7,7 +7,8 @@ from contextlib import aclosing, suppress
 from typing import TypeVar
 
 from croupier.master.audit import Audit
-from croupier.master.caller import current_call, current_caller
+from croupier.master.caller import CredentialKind, current_call, current_caller
+from croupier.master.candidate import Candidate
 from croupier.master.core.agent_commands import (
     AgentAction,
     Deactivate,
@@ -24,6 +25,7 @@ from croupier.master.journal.lines import line_of, matching_kinds
 from croupier.master.journal.watch import EventQuery, Watch
 from croupier.master.leadership import Leadership
 from croupier.master.overview.surveys import Surveys
+from croupier.master.roster import Roster
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
@@ -57,14 +59,14 @@ class OperatorService(OperatorServiceServicer):
         leadership: Leadership,
         clock: Clock,
         version: str,
-        http_address: Callable[[], str] = lambda: "",
+        roster: Roster | None = None,
         files: TaskFiles | None = None,
         execs: Execs | None = None,
     ) -> None:
-        """Answer for the current term; `http_address` returns the URL of this master's page."""
+        """Answer for the current term; `roster` None knows this master only."""
         self._leadership, self._clock, self._version = leadership, clock, version
-        self._http_address = http_address
-        self._surveys = Surveys(leadership, clock, http_address)
+        self._roster = roster or Roster(leadership, lambda: Candidate(str(leadership.address)))
+        self._surveys = Surveys(leadership, clock, self._roster)
         self._files = files or TaskFiles(leadership, clock, ClientSecurity())
         self._execs = execs or Execs(leadership, clock, Audit(None, clock))
         self._pages = Pages(leadership.read, clock)
@@ -83,8 +85,17 @@ class OperatorService(OperatorServiceServicer):
         wire.leader = leadership.is_leader
         if caller.is_redirected:
             wire.leader_address = leadership.leader
-        wire.version, wire.http_address = self._version, self._http_address()
+        wire.version, wire.http_address = self._version, self._roster.own_page
         return wire
+
+    @unary
+    async def ListMasters(
+        self, request: pb.ListMastersRequest, context: Context
+    ) -> pb.ListMastersResponse:
+        """Return the known masters; to a caller whose token is not checked, as GetMaster does."""
+        is_unchecked = current_caller().kind is CredentialKind.UNCHECKED
+        masters = self._roster.masters(only_leader=is_unchecked)
+        return pb.ListMastersResponse(masters=masters, now_ms=self._clock.wall_ms())
 
     @unary
     async def ListAgents(

@@ -136,6 +136,7 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_FRAMEWORK}Connect": _action(Action.REGISTER),
     # These show each caller what it may view; followers name the leader by the first.
     f"{_OPERATOR}GetMaster": _principal(),
+    f"{_OPERATOR}ListMasters": _principal(),
     f"{_OPERATOR}ListAgents": _principal(),
     f"{_OPERATOR}ListFrameworks": _principal(),
     f"{_OPERATOR}ListRoles": _principal(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.api.masters import MasterState, master_view
+from croupier.api.masters import MasterState, known_master_view, master_view
+from croupier.api.pages import MasterPage
 from croupier.api.policy import CallerAndActions, caller_view
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.access import Action
@@ -24,6 +25,11 @@ async def _master(asked: Asked) -> MasterState:
     return master_view(answer, leader_http)
 
 
+async def _masters(asked: Asked) -> MasterPage:
+    answer = await asked.ask("ListMasters", operator_pb2.ListMastersRequest())
+    return {"items": [known_master_view(each) for each in answer.masters], "next": None}
+
+
 ROUTES: Final = (
     ApiRoute("/whoami", _who_am_i, "Return the caller and what it may do.", CallerAndActions),
     ApiRoute(
@@ -31,5 +37,11 @@ ROUTES: Final = (
         _master,
         "Return the master, also one that follows, and the totals of the cluster.",
         MasterState,
+    ),
+    ApiRoute(
+        "/masters",
+        _masters,
+        "List the known masters, the leader first; also a master that follows does.",
+        MasterPage,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -43,13 +43,20 @@ class HttpApi:
     """The API and the page of one master."""
 
     def __init__(
-        self, checks: Checks, handlers: Handlers, find_leader: FindLeader = _unknown
+        self,
+        checks: Checks,
+        handlers: Handlers,
+        find_leader: FindLeader = _unknown,
+        other_pages: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
-        """Answer by `handlers`, calls of gRPC, after `checks`."""
+        """Answer by `handlers`, calls of gRPC, after `checks`.
+
+        The page may look whether the masters at the URLs of `other_pages` are up.
+        """
         self._gate = HttpGate(checks, handlers)
         self._find_leader = find_leader
         self._shared = SharedAnswers()
-        self._files, self._failures = StaticFiles(), Failures()
+        self._files, self._failures = StaticFiles(other_pages=other_pages), Failures()
 
     @property
     def guards(self) -> dict[Requirement, Guard]:

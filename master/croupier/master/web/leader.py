@@ -1,11 +1,12 @@
 """The page of the master that leads, for callers of one that follows.
 
-A follower knows the gRPC address of the leader, and asks it for the URL of its page on behalf of
-the caller.
+A follower knows the gRPC address of the leader, and by etcd the URL of its page. A leader of an
+older release does not tell that by etcd: the follower asks it on behalf of the caller.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -34,9 +35,17 @@ MOST_REFUSED: Final = 1_000
 class LeaderPage:
     """Finds the URL of the leader's page."""
 
-    def __init__(self, security: ClientSecurity, clock: Clock) -> None:
-        """Connect with the certificate in `security`, and the token of each caller."""
-        self._security, self._clock = security, clock
+    def __init__(
+        self,
+        security: ClientSecurity,
+        clock: Clock,
+        page_of: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """Connect with the certificate in `security`, and the token of each caller.
+
+        `page_of` returns the known URL of the page of the master at HOST:PORT, or nothing.
+        """
+        self._security, self._clock, self._page_of = security, clock, page_of
         self._leader = self._url = ""
         self._until = 0.0
         self._asked = 0
@@ -47,6 +56,8 @@ class LeaderPage:
         """Return the URL of the page of the master at `leader`, HOST:PORT; empty if unknown."""
         if not leader:
             return ""
+        if known := self._page_of(leader):
+            return known
         if leader != self._leader:
             self._leader, self._url, self._until = leader, "", 0.0
             self._refused.clear()

@@ -6,13 +6,14 @@ Rule: a path is looked up in the list of files, and never joined to a directory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
+from croupier.master.candidate import is_page_url
 from croupier.master.web.answers import Body, has_tag
 from croupier.process.http.routes import Requirement, Route
 
@@ -32,12 +33,13 @@ _TYPES: Final[Mapping[str, str]] = {
     ".woff2": "font/woff2",
 }
 _COMPRESSED: Final = frozenset({".png", ".woff2", ".ico"})
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'%s; font-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
+)
 PAGE_HEADERS: Final[Mapping[str, str]] = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-        " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none';"
-        " frame-ancestors 'none'"
-    ),
+    "Content-Security-Policy": _POLICY % "",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -54,8 +56,16 @@ class _File:
 class StaticFiles:
     """The files, each read when it is first asked for, and again after it has changed."""
 
-    def __init__(self, directory: Path = DIRECTORY) -> None:
-        """List the files of `directory`."""
+    def __init__(
+        self,
+        directory: Path = DIRECTORY,
+        other_pages: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        """List the files of `directory`.
+
+        The page may connect to the masters at the URLs of `other_pages`.
+        """
+        self._other_pages = other_pages
         self._paths = {
             str(path.relative_to(directory)): path
             for path in sorted(directory.rglob("*"))
@@ -85,6 +95,9 @@ class StaticFiles:
             "Cache-Control": "no-cache",
             "Vary": "Accept-Encoding",
         }
+        if name == INDEX:
+            allowed = "".join(f" {url}" for url in self._other_pages() if is_page_url(url))
+            headers["Content-Security-Policy"] = _POLICY % allowed
         if has_tag(request, body.tag):
             return web.Response(status=304, headers=headers)
         data, kind = body.data, _TYPES[path.suffix]

@@ -12,7 +12,7 @@ const SILENCE_MS = 25_000;
 const HIDDEN_MS = 60_000;
 
 /**
- * @typedef {{ state: "connecting" | "live" | "reconnecting" | "follower" | "signed-out" | "paused", leader?: string, message?: string, retryAt?: number }} Status
+ * @typedef {{ state: "connecting" | "live" | "reconnecting" | "follower" | "signed-out" | "paused", leader?: string, message?: string, unreachable?: boolean }} Status
  * @typedef {{ status: (status: Status) => void, message: (type: string, data: any) => void }} Listener
  */
 
@@ -74,7 +74,7 @@ export class Live {
       this.listener.status({ state: "follower", leader: error.leader, message: error.message });
     } else {
       const message = error instanceof Error ? error.message : String(error);
-      this.listener.status({ state: "reconnecting", message });
+      this.listener.status({ state: "reconnecting", message, unreachable: error instanceof ApiError && error.code === "unreachable" });
     }
     return true;
   }

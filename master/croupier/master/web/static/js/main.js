@@ -154,6 +154,7 @@ setInterval(() => { if (loadedAt && performance.now() - loadedAt > STALE_MS) rel
 begin().catch((error) => {
   // A master that does not answer, or follows, is asked again by the live connection.
   if (error instanceof ApiError && error.status !== 401) {
+    if (error.status === 503) open(masters(), "masters");
     failed(error);
     setIdentity(null);
     waitForMaster();

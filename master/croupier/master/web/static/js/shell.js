@@ -1,6 +1,7 @@
 // What stands around every view: the navigation, the state of the connection, the sign-in.
 
 import { button, h, replace } from "./dom.js";
+import { answering, otherMasters } from "./failover.js";
 import { listenToKeys } from "./keys.js";
 import { identity, signOut, token } from "./session.js";
 import { nextTheme, read } from "./theme.js";
@@ -20,6 +21,9 @@ export const PAGES = [
 const WORDS = {
   connecting: "connecting", live: "live", reconnecting: "reconnecting", follower: "follower", "signed-out": "signed out", paused: "paused",
 };
+
+// Between two looks for another master.
+const AGAIN_MS = 2000;
 
 export class Shell {
   /** @param {{ search: () => HTMLElement | null, signedOut: () => void, retry: () => void }} what */
@@ -65,7 +69,7 @@ export class Shell {
     this.status.setAttribute("class", `live ${status.state}`);
     this.status.setAttribute("title", status.message ?? "");
     if (status.state === "follower") this.#follower(status.leader ?? "");
-    else if (status.state === "reconnecting") this.#lost(status.message ?? "");
+    else if (status.state === "reconnecting") this.#lost(status);
     else this.#quiet();
   }
 
@@ -73,6 +77,7 @@ export class Shell {
     clearTimeout(this.going);
     clearTimeout(this.late);
     this.going = this.late = 0;
+    this.lost = null;
     this.banner.hidden = true;
   }
 
@@ -81,19 +86,36 @@ export class Shell {
     if (this.going) return;
     const origin = safeOrigin(leader);
     if (!origin || origin === location.origin) return;
+    this.#leave(origin, "This master is a follower: ", h("b", null, origin), " leads. ");
+  }
+
+  /** Say why, and go to the page of another master. @param {string} origin @param {...any} why */
+  #leave(origin, ...why) {
     const there = `${origin}/${location.hash}`;
     const stay = button("Stay here", () => { clearTimeout(this.going); stay.remove(); }, { class: "quiet small" });
-    this.#show("This master is a follower: ", h("b", null, origin), " leads. ", h("a", { href: there }, "Go there"),
+    this.#show(...why, h("a", { href: there }, "Go there"),
       token() ? " (it asks for your token again) " : " ", stay);
     this.going = setTimeout(() => location.assign(there), 4000);
   }
 
-  /** @param {string} message */
-  #lost(message) {
+  /** @param {import("./live.js").Status} status */
+  #lost(status) {
+    this.lost = status;
     if (this.late || !this.banner.hidden) return;
     // A master that restarts is often back before a banner can be read.
-    this.late = setTimeout(() => this.#show(`${message} What you see may be old. `,
-      button("Try now", () => this.what.retry(), { class: "quiet small" })), 1500);
+    this.late = setTimeout(() => this.#tellLost(), 1500);
+  }
+
+  async #tellLost() {
+    const others = otherMasters();
+    const links = others.map((page) => [" ", h("a", { href: `${page}/${location.hash}` }, page)]);
+    this.#show(`${this.lost?.message ?? ""} What you see may be old. `,
+      button("Try now", () => this.what.retry(), { class: "quiet small" }), links.length ? " Other masters:" : null, ...links.flat());
+    while (this.lost && !this.going && others.length) {
+      const page = this.lost.unreachable ? await answering(others) : "";
+      if (page && this.lost && !this.going) this.#leave(page, "This master does not answer, but ", h("b", null, page), " does. ");
+      else await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    }
   }
 
   #show(...children) {

@@ -1,10 +1,10 @@
-// The masters: which one leads, since which term, and the others as far as they are known.
+// The masters: which one leads, since which term, and those that wait to lead.
 
 import { get } from "../api.js";
 import { facts, h, replace, section } from "../dom.js";
 import { badge } from "../parts/states.js";
 import { smallTable } from "../parts/table.js";
-import { count, span } from "../text.js";
+import { clock, count, span } from "../text.js";
 
 /** @returns {import("../types.js").View} */
 export function masters() {
@@ -12,36 +12,49 @@ export function masters() {
   return {
     title: "Masters", root: place,
     load: async (signal) => {
-      const [master, overview] = await Promise.all([get(["master"], {}, signal), get(["overview"], {}, signal)]);
-      replace(place, leader(master), others(overview.masters ?? []));
+      const [master, known] = await Promise.all([get(["master"], {}, signal), get(["masters"], {}, signal)]);
+      replace(place, list(known.items ?? []), answering(master));
     },
   };
 }
 
-function leader(master) {
+function list(all) {
+  return section("Masters", smallTable("Masters", [
+    { name: "Master", cell: (each) => h("span", { class: "id" }, each.address) },
+    { name: "Role", cell: (each) => (each.leader ? badge("good", "leads") : badge("wait", "follows")) },
+    { name: "Term", cell: term },
+    { name: "Started", cell: (each) => since(each.since_ms) },
+    { name: "Version", cell: (each) => each.version ?? "" },
+    { name: "Page", cell: (each) => address(each.http_address) },
+  ], all), h("p", { class: "faint" }, all.length > 1
+    ? "One leads; if it fails, another one begins the next term. A master that stopped without a word is listed for some seconds more."
+    : "This is the only master that is known."));
+}
+
+function term(each) {
+  if (!each.epoch) return h("span", { class: "faint" }, "has not led");
+  return each.leader ? [h("b", null, count(each.epoch)), " for ", since(each.term_since_ms)] : h("span", { class: "faint" }, `led term ${count(each.epoch)}`);
+}
+
+/** A span of time up to now, with the moment as its title. @param {number | null} ms */
+function since(ms) {
+  return ms ? h("time", { title: clock(ms) }, span(Math.max(0, Date.now() - ms) / 1000)) : "";
+}
+
+function answering(master) {
   return section("This master", facts([
-    ["Id", h("span", { class: "id" }, master.master_id)],
     ["Role", master.is_leader ? badge("good", "leads") : badge("wait", "follows")],
-    ["Term", master.epoch === undefined ? "" : count(master.epoch)],
+    ["Term", master.is_leader ? `${count(master.epoch)}: so many masters have led this cluster` : ""],
+    ["Id", master.master_id ? h("span", { class: "id" }, master.master_id) : ""],
     ["Version", master.version],
-    ["Address of frameworks and agents", master.leader_address],
-    ["Address of this page", address(master.http_address)],
-    ["Policy", master.policy],
-    ["Allocation passes", master.allocation_passes === undefined ? "" : count(master.allocation_passes)],
+    ["Leader for frameworks and agents", master.leader_address],
+    ["Page", address(master.http_address)],
+    ["Allocation passes", master.is_leader ? count(master.allocation_passes) : ""],
     ["Agents that have not returned", master.agents_missing ? `${count(master.agents_missing)}; given up in ${span(master.decided_in_s)}` : ""],
-  ]), h("p", { class: "faint" }, "The term counts the masters that have led the cluster, this one included."));
+  ]));
 }
 
-function others(all) {
-  if (!all.length) return null;
-  return section("Known masters", smallTable("Known masters", [
-    { name: "Master", cell: (each) => h("span", { class: "id" }, each.master_id ?? each.address ?? "") },
-    { name: "Role", cell: (each) => (each.is_leader ?? each.leader ? badge("good", "leads") : badge("wait", "follows")) },
-    { name: "Page", cell: (each) => address(each.http ?? each.http_address ?? "") },
-  ], all));
-}
-
-/** A link only to what is an address of the web. @param {string | undefined} text */
+/** A link only to what is an address of the web. @param {string | null | undefined} text */
 function address(text) {
   return text && /^https?:\/\/[^/]+\/?$/.test(text) ? h("a", { href: text, rel: "noreferrer" }, text) : text ?? "";
 }

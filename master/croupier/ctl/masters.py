@@ -1,0 +1,59 @@
+"""The running masters, as a table or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Final
+
+from croupier.api.masters import known_master_view
+from croupier.ctl.connection import Master, run
+from croupier.ctl.flags import Target
+from croupier.ctl.table import Column, Table, age, print_table, text
+from croupier.ctl.views.amounts import View
+from croupier.v1 import operator_pb2 as pb
+
+MASTERS: Final = Table(
+    (
+        text("MASTER", "address", is_id=True),
+        Column("ROLE", lambda view: "leads" if view["leader"] else "follows"),
+        Column("TERM", lambda view: str(view["epoch"] or ""), is_number=True),
+        age("TERM AGE", "term_age_s", 3),
+        age("UP", "age_s", 2),
+        Column("VERSION", lambda view: view["version"] or "", rank=1),
+        Column("PAGE", lambda view: view["http_address"] or "", rank=4),
+    ),
+    "no masters",
+)
+
+
+def print_masters(target: Target, *, as_json: bool, wide: bool) -> None:
+    """Print the masters that the leading one knows.
+
+    Raises:
+        CroupierError: if none leads, or it refuses.
+    """
+
+    async def ask(master: Master) -> pb.ListMastersResponse:
+        return await master.ask(master.service.ListMasters, pb.ListMastersRequest())
+
+    answer = run(target, ask)
+    views = [dict(known_master_view(each)) for each in answer.masters]
+    if as_json:
+        print(json.dumps(views, indent=2))
+    else:
+        print_table(MASTERS, [_aged(view, answer.now_ms) for view in views], sys.stdout, wide=wide)
+
+
+def _aged(view: View, now_ms: int) -> View:
+    """Return a master with its ages in seconds; the term only if that goes on."""
+    term_ms = view["term_since_ms"] if view["leader"] else None
+    return {
+        **view,
+        "age_s": _age_s(view["since_ms"], now_ms),
+        "term_age_s": _age_s(term_ms, now_ms),
+    }
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> float | None:
+    return max(0, now_ms - since_ms) / 1000 if since_ms else None
