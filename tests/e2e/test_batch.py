@@ -32,7 +32,6 @@ pytestmark = [
 
 HAS = "cpus:8;mem:4GB;disk:1GB"
 QUICK = ("--heartbeat", "0.5", "--agent-timeout", "60")
-REPO = Path(__file__).resolve().parents[2]
 # 200 tasks: a task, an array, one more for each of its tasks, and a task for all of them.
 JOB = """
 name = "job"
@@ -157,22 +156,6 @@ async def restart_master(world: World) -> None:
 async def restart_agent(world: World) -> None:
     world.cluster.kill("host0")
     await world.cluster.start_agent("host0", HAS)
-
-
-async def test_the_example_of_the_documentation(world: World) -> None:
-    text = (REPO / "docs" / "batch.md").read_text().partition("```toml\n")[2].partition("```")[0]
-    world.job = world.work_dir / "primes.toml"
-    world.job.write_text(text.replace("/tmp/primes", str(world.work_dir / "out")))
-    code, out, err = await world.finished(world.batch("--check"))
-    assert (code, out.splitlines()[0], err) == (
-        0,
-        "primes: 13 tasks in 4 steps, 1 of them an array",
-        "",
-    )
-    code, out, err = await world.finished(world.batch())
-    assert (code, out.startswith("13 of 13 done, in ")) == (0, True), (code, out, err)
-    assert (world.work_dir / "out" / "total").read_text() == "25\n"
-    assert [path.name for path in (world.work_dir / "out").iterdir()] == ["total"]
 
 
 async def test_a_batch_of_200_tasks(world: World) -> None:

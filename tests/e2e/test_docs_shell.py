@@ -1,78 +1,175 @@
-"""The shell blocks of the documentation run as they are printed, on one `croupier local`."""
+"""The shell blocks of the documentation run as they are printed, on a few clusters."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.harness.real_local import BIN, Local, running_local
-from tests.harness.shell_blocks import blocks, run_page
+from tests.harness.docs_clusters import DocsCluster, docs_cluster, end_sessions
+from tests.harness.forked_start.commands import forked_commands
+from tests.harness.real_local import Local, running_local
+from tests.harness.shell_blocks import CLUSTER, blocks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 
-REPO = Path(__file__).resolve().parents[2]
-CLUSTER = ("--agents", "3", "--cpus", "2", "--mem", "2GB")
-PAGE_S = 150.0
-
-# Pages whose shell blocks all run, or say why not.
-PAGES = [
+REPO: Final = Path(__file__).resolve().parents[2]
+LOCAL: Final = ("--agents", "3", "--cpus", "2", "--mem", "2GB")
+WAIT_S: Final = 30.0
+# Pages on the cluster of one `croupier local`.
+LOCAL_PAGES: Final = [
     "README.md",
     "docs/first-ten-minutes.md",
     "docs/tutorials/framework.md",
     "docs/tutorials/batch.md",
     "docs/tutorials/service.md",
     "docs/tutorials/two-teams.md",
+    "docs/batch.md",
+    "docs/cron.md",
 ]
-# Pages whose blocks need certificates, machines, packages or minutes, and are not run: no more than
-# these. Tests of those parts try some of their commands.
-PAGES_NOT_RUN = 18
+# The first page makes the cluster of the others, which see it as its administrator.
+SECURED_PAGES: Final = [
+    "docs/security.md",
+    "docs/cli.md",
+    "docs/fairness.md",
+    "docs/operating.md",
+]
+PLAIN_PAGES: Final = ["deploy/README.md", "docs/http-api.md"]
+# Pages that need no cluster but what they start.
+OTHER_PAGES: Final = ["docs/deployment.md", "docs/event-log.md"]
+# Its masters have stopped.
+STOPPED_PAGE: Final = "docs/backup.md"
+# Pages that tests of their subject run.
+RUN_ELSEWHERE: Final = {"docs/service.md": "tests/e2e/test_service.py"}
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    with forked_commands() as folder:
+        yield folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A directory that tasks of other users can enter."""
+    with tempfile.TemporaryDirectory(prefix="docs-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
-    with running_local(tmp_path_factory.mktemp("docs"), *CLUSTER) as local:
+    with running_local(tmp_path_factory.mktemp("docs"), *LOCAL) as local:
         yield local
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_shell_blocks_of_a_page_run(page: str, local: Local, tmp_path: Path) -> None:
-    env = {
-        **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(tmp_path),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
+@pytest.mark.parametrize("page", LOCAL_PAGES)
+def test_the_shell_blocks_of_a_page_run(
+    page: str, local: Local, commands: Path, folder: Path
+) -> None:
+    variables = {
         "CROUPIER_MASTER": local.master,
+        "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],
+        "XDG_STATE_HOME": str(folder / "state"),
     }
+    with docs_cluster(folder, commands) as cluster:
+        run(cluster, page, **variables)
+
+
+def test_pages_run_on_the_cluster_of_the_security_page(commands: Path, folder: Path) -> None:
+    with docs_cluster(folder, commands) as cluster:
+        first, *others = SECURED_PAGES
+        run(cluster, first)
+        master = f"{cluster.network}.1:5050"
+        cluster.stands_for |= {"node-17|HOST": "host7", "FRAMEWORK": "train"}
+        cluster.stands_for |= {"m-F[89]": '"$(latest_framework)"'}
+        with framework("train", cluster, master):
+            for page in others:
+                run(cluster, page, CROUPIER_MASTER=master)
+        cluster.close()
+        cluster.stands_for |= {"master/(master|new).db": r"\1.db"}
+        run(cluster, STOPPED_PAGE)
+
+
+def test_pages_run_on_a_cluster_without_certificates(commands: Path, folder: Path) -> None:
+    with docs_cluster(folder, commands) as cluster:
+        first, *others = PLAIN_PAGES
+        run(cluster, first)
+        master = f"{cluster.network}.1:5050"
+        with framework("train", cluster, master) as framework_id:
+            (agent_id,) = ids(cluster, master, "agent_id", "agents")
+            cluster.stands_for |= {"FRAMEWORK": framework_id, "AGENT": agent_id}
+            for page in others:
+                run(cluster, page, CROUPIER_MASTER=master)
+
+
+@pytest.mark.parametrize("page", OTHER_PAGES)
+def test_the_shell_blocks_of_a_page_run_alone(page: str, commands: Path, folder: Path) -> None:
+    with docs_cluster(folder, commands) as cluster:
+        shutil.rmtree(folder / "certs")
+        run(cluster, page)
+
+
+def test_every_page_with_blocks_is_run() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=REPO, check=True, capture_output=True, text=True
+    )
+    found = {
+        page
+        for page in listed.stdout.split()
+        if any(block.runs for block in blocks((REPO / page).read_text()))
+    }
+    run_here = {*LOCAL_PAGES, *SECURED_PAGES, *PLAIN_PAGES, *OTHER_PAGES, STOPPED_PAGE}
+    assert found == run_here | set(RUN_ELSEWHERE)
+    for page, test in RUN_ELSEWHERE.items():
+        assert Path(page).name in (REPO / test).read_text()
+
+
+@pytest.mark.parametrize("page", LOCAL_PAGES)
+def test_the_cluster_of_a_page_is_that_of_the_tests(page: str) -> None:
+    for block in blocks((REPO / page).read_text()):
+        if block.mark == CLUSTER:
+            assert " ".join(("croupier local", *LOCAL)) in block.text
+
+
+def run(cluster: DocsCluster, page: str, **variables: str) -> None:
     begun = time.monotonic()
-    print(run_page((REPO / page).read_text(), tmp_path, env, PAGE_S))
+    print(cluster.run(page, **variables))
     print(f"{page}: {time.monotonic() - begun:.1f} s")
 
 
-def test_most_pages_for_newcomers_run() -> None:
-    pages = [REPO / "README.md", *(REPO / "docs").rglob("*.md")]
-    found = {
-        str(page.relative_to(REPO))
-        for page in pages
-        if any(block.runs for block in blocks(page.read_text()))
-    }
-    assert set(PAGES) <= found
-    assert len(found - set(PAGES)) <= PAGES_NOT_RUN
+@contextmanager
+def framework(name: str, cluster: DocsCluster, master: str) -> Iterator[str]:
+    """Run a framework with a task on the cluster, again and again; yield its first id."""
+    process = subprocess.Popen(
+        ["bash", "-c", f"while true; do croupier run --name {name} -- sleep 600; done"],
+        env=cluster.env(CROUPIER_MASTER=master),
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while not (found := ids(cluster, master, "framework_id", "tasks", "--state", "RUNNING")):
+            assert time.monotonic() < deadline
+        yield found[0]
+    finally:
+        threading.Thread(target=process.wait, daemon=True).start()  # a zombie counts as running
+        end_sessions(process.pid)
 
 
-def test_few_blocks_do_not_run() -> None:
-    found = [block for page in PAGES for block in blocks((REPO / page).read_text())]
-    left_out = [block.reason for block in found if block.reason]
-    assert len(left_out) <= 5, left_out
-    assert sum(block.runs for block in found) > 25
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_marks_of_blocks_are_known(page: str) -> None:
-    for block in blocks((REPO / page).read_text()):
-        block.check()
-        if block.mark == "cluster":
-            assert " ".join(("croupier local", *CLUSTER)) in block.text
+def ids(cluster: DocsCluster, master: str, key: str, *words: str) -> list[str]:
+    """Return the values of a key in a list of the cluster."""
+    done = subprocess.run(
+        [cluster.commands / "croupier", *words, "--json"], check=True, capture_output=True,
+        text=True, env=cluster.env(CROUPIER_MASTER=master), timeout=WAIT_S,
+    )  # fmt: skip
+    return [each[key] for each in json.loads(done.stdout)]

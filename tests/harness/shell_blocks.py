@@ -1,27 +1,29 @@
-"""The fenced blocks of a Markdown page, and running those of a shell in order, as a reader would.
+"""The fenced blocks of a Markdown page.
 
 What a fence says after its language is its mark:
 
     ```sh                       run in one shell for the whole page, after the blocks before it
+    ```sh own shell             run in a subshell, as by another user, with copies of certificates
+    ```sh daemon                run in the background until the page ends
     ```output                   what the block before it prints; a line `...` stands for any lines
     ```toml save: web.toml      saved as a file, before the next block runs
     ```sh cluster               starts the cluster on which the page's blocks run
-    ```sh no-run: REASON        not run
+    ```sh no-run: REASON        not run; the commands of Croupier in it are still parsed
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
+from typing import Final
 
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*) ?(?P<mark>.*)$")
-_SAVED = re.compile(r"save: (?P<name>[\w.-]+)")
-_NOT_RUN = re.compile(r"no-run: (?P<reason>.{8,})")
-_MARK = "=== block "
+_FENCE: Final = re.compile(r"^(?P<indent> *)```(?P<language>\w*) ?(?P<mark>.*)$")
+_SAVED: Final = re.compile(r"save: (?P<name>[\w.-]+)")
+_NOT_RUN: Final = re.compile(r"no-run: (?P<reason>.{8,})")
+CLUSTER: Final = "cluster"
+DAEMON: Final = "daemon"
+OWN_SHELL: Final = "own shell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,13 @@ class Block:
     @property
     def runs(self) -> bool:
         """Whether a shell runs it."""
-        return self.language == "sh" and not self.mark
+        return self.language == "sh" and self.mark in ("", DAEMON, OWN_SHELL)
 
     def check(self) -> None:
         """Assert that its mark is one of the above."""
-        known = not self.mark or self.saved_as or (self.language == "sh" and self.reason)
-        assert known or (self.language, self.mark) == ("sh", "cluster"), f"{self.line}: {self.mark}"
+        of_shell = self.language == "sh" and (self.reason or self.mark == CLUSTER)
+        known = not self.mark or self.saved_as or self.runs or of_shell
+        assert known, f"{self.line}: {self.mark}"
 
 
 def blocks(page: str) -> Iterator[Block]:
@@ -71,68 +74,3 @@ def blocks(page: str) -> Iterator[Block]:
         else:
             lines.append(line)
     assert fence is None, f"the block at line {start} has no end"
-
-
-def run_page(page: str, folder: Path, env: Mapping[str, str], timeout_s: float) -> str:
-    """Run the shell blocks of a page's text in `folder`, in one shell; return what they print.
-
-    Raises:
-        AssertionError: if a command fails, prints something else than the page says, or takes
-            longer than `timeout_s` with all that come before it.
-    """
-    found = list(blocks(page))
-    output = run_script(_script(found), folder, env, timeout_s)
-    printed = dict(_printed(output))
-    for block, answer in pairwise(found):
-        if block.runs and answer.language == "output":
-            assert is_like(printed[block.line], answer.text), (
-                f"line {block.line} printed\n{printed[block.line]}and not\n{answer.text}"
-            )
-    return output
-
-
-def run_script(script: str, folder: Path, env: Mapping[str, str], timeout_s: float) -> str:
-    """Run a script of bash, and return what it prints.
-
-    Raises:
-        AssertionError: if it fails, or takes longer than `timeout_s`.
-    """
-    process = subprocess.Popen(
-        ["bash", "-c", script],
-        cwd=folder, env=dict(env), text=True, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # its trap ends what it has started
-        out, err = process.communicate(timeout=10)
-        raise AssertionError(f"longer than {timeout_s:g} s:\n{out}\n{err}") from None
-    assert process.returncode == 0, f"exit code {process.returncode}:\n{out}\n{err}"
-    return out
-
-
-def is_like(printed: str, expected: str) -> bool:
-    """Return whether a text has the lines of `expected`, where `...` stands for any lines."""
-    parts = [re.escape(part) for part in re.split(r"^\.\.\.\n", expected, flags=re.MULTILINE)]
-    return re.fullmatch(r"(?:.*\n)*?".join(parts), printed) is not None
-
-
-def _script(found: Sequence[Block]) -> str:
-    """Return the script of a page; it ends its background jobs when it ends."""
-    parts = ["set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT TERM\n"]
-    for block in found:
-        if block.saved_as:
-            parts.append(f"cat >{block.saved_as} <<'END OF FILE'\n{block.text}END OF FILE\n")
-        elif block.runs:
-            parts.append(
-                f"echo '{_MARK}{block.line}'; echo '{_MARK}{block.line}' >&2\n{block.text}"
-            )
-    return "".join(parts)
-
-
-def _printed(output: str) -> Iterator[tuple[int, str]]:
-    """Yield what each block printed, by the line of its fence."""
-    for part in output.split(_MARK)[1:]:
-        number, _, text = part.partition("\n")
-        yield int(number), text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from croupier.ctl.connection import Refused, with_advice
 from croupier.ctl.cron.core.run import Run
 from croupier.ctl.cron.cron_file import CronFile
 from croupier.ctl.cron.framework import CronFramework
-from croupier.ctl.cron.lines import line_of
+from croupier.ctl.cron.lines import first_line, line_of
 from croupier.ctl.cron.state_file import FILE, StateFile, opened
 from croupier.ctl.flags import Target
 from croupier.ctl.run.waiting import WaitReasons
@@ -84,6 +85,7 @@ async def _run(file: CronFile, target: Target, state: StateFile) -> int:
         if line:
             _print(line)
 
+    _print(first_line(file.jobs, int(time.time())))
     interrupt = asyncio.create_task(signals.first())
     try:
         while True:

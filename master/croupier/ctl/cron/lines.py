@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from croupier.ctl.cron.core.job import Job
 from croupier.ctl.cron.core.run import Run, RunState
 from croupier.model.durations import duration_text
+
+
+def first_line(jobs: Sequence[Job], now: int) -> str:
+    """Return the line that says which job runs next."""
+    count = f"running {len(jobs)} job{'' if len(jobs) == 1 else 's'}"
+    times = [(at, job) for job in jobs if (at := job.schedule.next_after(now)) is not None]
+    if not times:
+        return f"{count}; none has a time to come"
+    at, job = min(times, key=lambda found: (found[0], found[1].name))
+    return f"{count}; the next is {job.name} at {job.schedule.shown(at)}"
 
 
 def line_of(run: Run, shown: str) -> str | None:

@@ -17,7 +17,7 @@ PAGE = (Path(__file__).resolve().parents[4] / "docs/cron.md").read_text()
 def test_the_example_can_be_read_and_has_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    found = re.search(r"```toml save: nightly.toml\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     path = tmp_path / "nightly.toml"
     path.write_text(found[1])

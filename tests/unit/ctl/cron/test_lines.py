@@ -7,14 +7,22 @@ from dataclasses import replace
 import pytest
 
 from croupier.ctl.cron.core.board import Outcome
+from croupier.ctl.cron.core.job import Job
 from croupier.ctl.cron.core.run import Run, RunState
-from croupier.ctl.cron.lines import line_of, result_of
+from croupier.ctl.cron.core.schedule import Schedule
+from croupier.ctl.cron.lines import first_line, line_of, result_of
 from croupier.ctl.cron.outcomes import Ended, Unknown, read_update
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import Reason, TaskState, TaskStatus
 
 RUN = Run("a", 0)
 S = RunState
+
+
+def test_the_first_line_names_the_job_that_runs_next() -> None:
+    jobs = [Job("nightly", Schedule("30 2 * * *")), Job("probe", Schedule("@every 30s"))]
+    assert first_line(jobs, 3) == "running 2 jobs; the next is probe at 1970-01-01 00:00:30 UTC"
+    assert first_line(jobs[:1], 3).startswith("running 1 job; the next is nightly at 1970-01-01 02")
 
 
 @pytest.mark.parametrize(
