@@ -10,13 +10,14 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.exec.command import ExecCommand
+from croupier.agent.exec.inside import Inside, find_inside
 from croupier.agent.exec.streams import Streams
 from croupier.agent.exec.task_exec import Started, TaskExec
 from croupier.agent.isolation.launch import Launch
@@ -24,6 +25,8 @@ from croupier.agent.isolation.layers import Layers
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.shim.orphan_sweep import EXEC_VARIABLE, OPTION, VARIABLE
+from croupier.agent.shim.sealed import sealed_copy
+from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import Channels, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
@@ -63,6 +66,7 @@ class TaskExecs:
         self._supervisor, self._isolation, self._entries = supervisor, isolation, entries
         self._running: set[TaskExec] = set()
         self._is_closed = False
+        self._sealed = -1
         self._null = move_up(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
         supervisor.companions = self
 
@@ -123,6 +127,8 @@ class TaskExecs:
         await asyncio.gather(*(each.close() for each in list(self._running)))
         self._supervisor.companions = None
         os.close(self._null)
+        if self._sealed >= 0:
+            os.close(self._sealed)
 
     def _check_bounds(self, key: Key) -> None:
         if self._is_closed:
@@ -141,31 +147,46 @@ class TaskExecs:
             self._entries.launch(key, command, 0)
             raise NotFound(f"task {key[1]} has ended")
         launch = self._isolation.join(self._entries.launch(key, command, running.pid))
-        streams = Streams(command, self._null, launch.user)
-        try:
-            started = self._spawn(launch, streams)
-        except BaseException:
-            streams.close()
-            raise
-        finally:
-            streams.release()
+        with ExitStack() as opened:
+            inside = self._inside(running) if launch.joins else None
+            if inside is not None:
+                opened.callback(inside.close)
+            streams = Streams(command, self._null, launch.user)
+            opened.callback(streams.release)
+            try:
+                started = self._spawn(launch, streams, inside)
+            except BaseException:
+                streams.close()
+                raise
         one = TaskExec(launch, started, streams, self._running.discard)
         self._running.add(one)
         return one
 
-    def _spawn(self, launch: Launch, streams: Streams) -> Started:
+    def _inside(self, running: ShimProcess) -> Inside:
+        """Return the namespaces of a task.
+
+        Raises:
+            Unavailable: if they cannot be entered.
+            OSError: if the machine refuses.
+        """
+        if self._shim.kind != "c":
+            raise Unavailable(
+                "this agent starts no commands beside tasks with namespaces or an image: it has no"
+                " C compiler, and the interpreted shim would load files of the task with the"
+                " agent's rights"
+            )
+        if self._sealed < 0:
+            self._sealed = move_up(sealed_copy(Path(self._shim.argv[0])))
+        return find_inside(running)
+
+    def _spawn(self, launch: Launch, streams: Streams, inside: Inside | None) -> Started:
         path = self._directory / secrets.token_hex(8)
         user = () if launch.user is None else (f"user={launch.user}",)
-        options = (*launch.options, *user, "attached")
         terminal = ("terminal",) if streams.has_terminal else ()
-        words = [
-            launch.sandbox,
-            f"{OPTION}{path}",
-            *options,
-            *terminal,
-            "--",
-            *launch.argv,
-        ]
+        joined = () if inside is None else inside.options
+        options = (*launch.options, *user, *joined, "attached", *terminal)
+        words = [launch.sandbox, f"{OPTION}{path}", *options, "--", *launch.argv]
+        shim = self._shim if inside is None else Shim("c", (f"/proc/self/fd/{self._sealed}",))
         # It ends with the task, even if no agent is left to see to that.
         mark = {VARIABLE: str(self._supervisor.path_of(launch.run))}
         reading, writing = os.pipe()
@@ -175,15 +196,16 @@ class TaskExecs:
             os.close(reading)
             raise
         try:
-            channels = Channels(*streams.given, pipe)
+            further = () if inside is None else inside.descriptors
+            channels = Channels(*streams.given, pipe, further)
             environment = {**launch.environment, **mark}
-            shim, pidfd = start_shim(self._shim, path, words, environment, channels, EXEC_VARIABLE)
+            pid, pidfd = start_shim(shim, path, words, environment, channels, EXEC_VARIABLE)
         except BaseException:
             os.close(reading)
             raise
         finally:
             os.close(pipe)
-        return Started(path, shim, pidfd, reading)
+        return Started(path, pid, pidfd, reading)
 
     def _give_up(self, left: set[TaskExec], then: Callable[[], None]) -> None:
         left.clear()

@@ -32,7 +32,9 @@ from croupier.agent.isolation.container_runtime import Runtime
 from croupier.agent.isolation.image_name import parse_image
 from croupier.agent.isolation.image_store import Image, ImageStore
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.process import write_filter
 from croupier.agent.shim.orphan_sweep import VARIABLE
+from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.isolation import Feature, Features, Usage
 from croupier.model.secrets import DIRECTORY_VARIABLE
@@ -43,6 +45,8 @@ _OF_MACHINE: Final = ("PATH", "LANG", "LC_ALL", "TZ")
 # Of the shim's options, those that the runtime bears or that count for its processes too.
 _KEPT: Final = ("group=", "kill=", "limit=", "umask=", "landlock=", "no-new-privs", "run=")
 _LOG_BYTES: Final = 4096
+# The runtime takes the groups of an agent that is root from its tasks.
+_ROOT: Final = UnixUser("root", 0, 0, ())
 
 
 class Container:
@@ -63,6 +67,8 @@ class Container:
         self._runtime, self._runs = runtime, work_dir / "runs"
         self._directory = containers_of(work_dir)
         self._directory.mkdir(mode=0o700, exist_ok=True)
+        # What the runtime makes of the profile, for commands that join later.
+        self._filter = write_filter(self._directory, has_ports=False)
 
     def prepare(self, launch: Launch) -> Launch:
         """Write the configuration of the container; return the launch of its runtime.
@@ -92,10 +98,29 @@ class Container:
         )
 
     def join(self, launch: Launch) -> Launch:
-        """Refuse tasks with an image."""
-        if launch.info.isolation.image:
-            raise Unavailable("this agent starts no commands in the container of a task")
-        return launch
+        """Enter the container, with the restrictions that the runtime has set for its task.
+
+        Raises:
+            Unavailable: if the image was removed.
+        """
+        if not launch.info.isolation.image:
+            return launch
+        try:
+            image = self._image(launch)
+        except InvalidRequest as error:
+            raise Unavailable(str(error)) from error
+        given, own = launch.environment, launch.info.command.environment
+        options = [each for each in launch.options if each.startswith(_KEPT)]
+        options += ["bounding=0", *({"no-new-privs"} - set(options))]
+        if self._filter is not None:
+            options.append(f"seccomp={self._filter}")
+        return replace(
+            launch,
+            environment=merged_environment(image.environment, given, own, _OF_MACHINE),
+            user=launch.user or (_ROOT if os.geteuid() == 0 else None),
+            options=tuple(options),
+            joins=True,
+        )
 
     def usage(self, run: str) -> Usage | None:
         """Return None: a container is in the control groups of its task."""

@@ -22,6 +22,7 @@ class Launch:
         user: the user that it runs as; None: the agent's own.
         options: for the shim; see `shim.c`.
         program: the task's own program, for error messages.
+        joins: whether a command enters the namespaces of its task; only `join` sets it.
     """
 
     run: str
@@ -33,6 +34,7 @@ class Launch:
     user: UnixUser | None = None
     options: tuple[str, ...] = ()
     program: str = ""
+    joins: bool = False
 
     def with_options(self, options: tuple[str, ...]) -> Launch:
         """Return the launch with other options."""
@@ -46,4 +48,5 @@ class Launch:
             self.user,
             options,
             self.program,
+            self.joins,
         )

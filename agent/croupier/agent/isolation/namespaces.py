@@ -100,10 +100,15 @@ class Namespaces:
         )
 
     def join(self, launch: Launch) -> Launch:
-        """Refuse tasks in boxes."""
-        if self._is_boxed(launch):
-            raise Unavailable("this agent starts no commands in the namespaces of a task")
-        return launch
+        """Enter the box; the options count inside, once the command is there."""
+        if not self._is_boxed(launch):
+            return launch
+        user = f"user={launch.user}"
+        options = [each for each in launch.options if each.startswith(_OUTSIDE)]
+        options += [each for each in self._inside(launch) if each != user]
+        if not self._tool.by_root:
+            options.append(f"{_BOUNDING}0")
+        return replace(launch, options=tuple(options), joins=True)
 
     def usage(self, run: str) -> Usage | None:
         """Return None: a box is in the control groups of its task."""

@@ -95,7 +95,9 @@ static void read_message(char *text) {
 static int has_started_inside(pid_t box) {
     static char text[MESSAGE], step[MESSAGE];
     int number;
-    close(channel.writing);
+    if (channel.writing >= 0) {
+        close(channel.writing);
+    }
     read_message(text);
     if (strcmp(text, "task") == 0) {
         return 1;

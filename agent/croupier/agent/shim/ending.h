@@ -80,6 +80,11 @@ static int sweep(pid_t task) {
     return has_no_children();
 }
 
+/* Whether the first process supervises others, in the namespaces of a task; see join.h. */
+static int is_joined(void) {
+    return restrictions.join && channel.reading >= 0;
+}
+
 /* Waits for the end of the first process. Reaps orphans, but not it. */
 static void wait_for_end(pid_t task, siginfo_t *end) {
     sigset_t awaited;
@@ -99,6 +104,8 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
         int number = sigwaitinfo(&awaited, NULL);
         if (number == SIGTERM) {
             kill(-task, SIGTERM);
+        } else if (number == SIGUSR1 && is_joined()) {
+            kill(task, SIGUSR1);
         } else if (number == SIGUSR1) {
             kill(-task, SIGKILL);
             kill_groups();

@@ -63,6 +63,7 @@ static struct {
         unsigned short first, last;
     } ports[MAX_PORT_RANGES];
     int has_umask, has_bounding, has_landlock, no_new_privs, is_boxed, is_attached, has_terminal;
+    int join, has_owner; /* namespaces */
     mode_t umask;
     unsigned long long capabilities;
     struct landlock_rights landlock;
@@ -188,6 +189,9 @@ static int read_option(const char *word) {
     if (strcmp(word, "terminal") == 0) {
         return !restrictions.has_terminal++;
     }
+    if (strcmp(word, "owner") == 0) {
+        return !restrictions.has_owner++;
+    }
     if (text++ == NULL) {
         return 0;
     }
@@ -216,6 +220,11 @@ static int read_option(const char *word) {
     if (strncmp(word, "bounding=", 9) == 0) {
         return read_number(&text, 16, ~0ULL, "", &restrictions.capabilities) &&
                !restrictions.has_bounding++;
+    }
+    if (strncmp(word, "join=", 5) == 0) {
+        int is_new = !restrictions.join && read_number(&text, 16, 0x7fffffff, "", &number);
+        restrictions.join = is_new ? (int)number : 0;
+        return is_new && number > 0;
     }
     if (strncmp(word, "landlock=", 9) == 0) {
         return read_landlock(text);
@@ -320,7 +329,8 @@ static int make_landlock_rules(void) {
 
 /* Before the fork: returns the failed step, NULL if all is ready. */
 static const char *prepare_restrictions(void) {
-    if (restrictions.seccomp != NULL && !restrictions.is_boxed && load_filter() != 0) {
+    int is_loaded = restrictions.filter.length > 0;
+    if (restrictions.seccomp != NULL && !restrictions.is_boxed && !is_loaded && load_filter() != 0) {
         return "isolation:seccomp";
     }
     if (restrictions.has_landlock && make_landlock_rules() != 0) {
@@ -361,12 +371,29 @@ static int drop_capabilities(void) {
     return 0;
 }
 
-/* In the child, while it has the rights of the agent; returns the failed step. */
-static const char *restrict_early(void) {
+/* Enters the task's control groups, once; returns the failed step. */
+static const char *enter_groups(void) {
     for (size_t i = 0; i < restrictions.group_count; i++) {
         if (write_word(restrictions.groups[i], "0") != 0) {
             return "isolation:group";
         }
+    }
+    return NULL;
+}
+
+static int become_user(void) {
+    if (!user.is_other) {
+        return 0;
+    }
+    return setgroups(user.count, user.groups) != 0 || setgid(user.gid) != 0 || setuid(user.uid) != 0;
+}
+
+/* In the child, while it has the rights of the agent; returns the failed step. */
+static const char *restrict_early(void) {
+    /* Who joins namespaces has entered the groups outside of them. */
+    const char *failed = restrictions.join ? NULL : enter_groups();
+    if (failed != NULL) {
+        return failed;
     }
     if (set_limits() != 0) {
         return "isolation:limit";
@@ -377,8 +404,7 @@ static const char *restrict_early(void) {
     if (restrictions.has_bounding && drop_capabilities() != 0) {
         return "isolation:bounding";
     }
-    if (user.is_other && (setgroups(user.count, user.groups) != 0 || setgid(user.gid) != 0 ||
-                          setuid(user.uid) != 0)) {
+    if (become_user() != 0) {
         return "user";
     }
     return NULL;

@@ -23,6 +23,8 @@
      attached              everything ends when the agent has ended; 0 to 2 are closed after the
                            start. For commands beside a task
      terminal              descriptor 0 becomes the controlling terminal
+     join=HEX              the namespaces of a live task to enter, as for setns; see join.h
+     owner                 with `join=`: a user namespace owns them
 
    The agent passes these descriptors:
      0, 1, 2  the task's input and output, and the only descriptors that the task gets,
@@ -60,6 +62,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -133,16 +136,15 @@ static void release_streams(void) {
     }
 }
 
-/* Ends as bubblewrap should: with the task's exit code, or 128 and the number of its signal. */
-static int be_inside(const char *directory, char **words) {
+/* Starts a task inside, and waits for its end. Returns the task's exit code, or 128 and the number
+ * of its signal. */
+static int supervise_inside(const char *directory, char **words) {
     char text[MESSAGE];
     siginfo_t end;
-    block_signals();
-    protect();
-    fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
-    close_from(FIRST_INSIDE);
-    take_environment();
     pid_t task = start(getpid(), directory, words);
+    if (restrictions.is_attached) {
+        release_streams();
+    }
     if (failed_step != NULL) {
         snprintf(text, sizeof text, "error %s %d\n", failed_step, failed_errno);
         tell(text);
@@ -150,6 +152,9 @@ static int be_inside(const char *directory, char **words) {
     }
     tell("task\n");
     wait_for_end(task, &end);
+    if (restrictions.is_attached) {
+        sweep(task);
+    }
     if (end.si_code == CLD_EXITED) {
         return end.si_status;
     }
@@ -158,11 +163,24 @@ static int be_inside(const char *directory, char **words) {
     return 128 + end.si_status;
 }
 
+/* Ends as bubblewrap should. */
+static int be_inside(const char *directory, char **words) {
+    block_signals();
+    protect();
+    fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
+    close_from(FIRST_INSIDE);
+    take_environment();
+    return supervise_inside(directory, words);
+}
+
+#include "join.h"
+
 /* Starts the task, and writes that, also to `text`; reports an error. Returns its pid; 0: it cannot
  * be started. */
 static pid_t begin(pid_t self, const char *directory, char **words, char *text) {
-    pid_t task = start(self, directory, words);
-    if (failed_step == NULL && restrictions.is_boxed && !has_started_inside(task)) {
+    int is_apart = restrictions.is_boxed || restrictions.join;
+    pid_t task = restrictions.join ? start_joined(directory, words) : start(self, directory, words);
+    if (failed_step == NULL && is_apart && !has_started_inside(task)) {
         sweep(task);
     }
     if (failed_step != NULL) {
@@ -181,7 +199,7 @@ static int finish(pid_t task, char *text) {
     siginfo_t end;
     wait_for_end(task, &end);
     int is_clean = sweep(task);
-    if (restrictions.is_boxed) {
+    if (restrictions.is_boxed || restrictions.join) {
         find_signal(&end);
     }
     write_end(&end, text);
@@ -211,7 +229,9 @@ int main(int argc, char **argv) {
     block_signals();
     fcntl(RUN_FILE, F_SETFD, FD_CLOEXEC);
     fcntl(PIPE, F_SETFD, FD_CLOEXEC);
-    close_from(FIRST_UNKNOWN);
+    fcntl(TARGET, F_SETFD, FD_CLOEXEC);
+    fcntl(OWNER, F_SETFD, FD_CLOEXEC);
+    close_from(restrictions.join ? FIRST_AFTER_OWNER : FIRST_UNKNOWN);
     protect();
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     for (char **entry = environ; *entry != NULL && !restrictions.is_boxed; entry++) {

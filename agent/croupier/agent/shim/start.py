@@ -19,7 +19,7 @@ from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphan_sweep import PREFIX, VARIABLE
 
-# The shim's descriptors are 0 to 4. Descriptors from 10 on are not overwritten by the dup2 calls.
+# The shim's descriptors are 0 to 6. Descriptors from 10 on are not overwritten by the dup2 calls.
 _LEAST_FD = 10
 ALL_SIGNALS = signal.valid_signals()
 TO_DEFAULT = ALL_SIGNALS - {SIGKILL, SIGSTOP}
@@ -27,12 +27,17 @@ TO_DEFAULT = ALL_SIGNALS - {SIGKILL, SIGSTOP}
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Descriptors for a shim: its task's streams, and the pipe for reports to the agent."""
+    """Descriptors for a shim: its task's streams, and the pipe for reports to the agent.
+
+    Attributes:
+        further: those that an option needs, from number 5 on.
+    """
 
     stdin: int
     stdout: int
     stderr: int
     pipe: int
+    further: tuple[int, ...] = ()
 
 
 def start_shim(
@@ -71,6 +76,7 @@ def start_shim(
                 (os.POSIX_SPAWN_DUP2, channels.stderr, 2),
                 (os.POSIX_SPAWN_DUP2, fd, 3),
                 (os.POSIX_SPAWN_DUP2, channels.pipe, 4),
+                *((os.POSIX_SPAWN_DUP2, each, 5 + at) for at, each in enumerate(channels.further)),
             ],
             setsid=True,
             setsigmask=ALL_SIGNALS,

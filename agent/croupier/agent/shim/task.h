@@ -56,12 +56,16 @@ static void become(pid_t shim, const char *directory, char **argv) {
     if (restrictions.has_terminal && ioctl(0, TIOCSCTTY, 0) != 0) {
         fail("isolation:terminal");
     }
-    if (chdir(directory) != 0) {
+    if (!restrictions.join && chdir(directory) != 0) {
         fail("sandbox");
     }
     const char *failed = restrict_early();
     if (failed != NULL) {
         fail(failed);
+    }
+    /* In the namespaces of a task, its user finds the way, not the agent's. */
+    if (restrictions.join && chdir(directory) != 0) {
+        fail("sandbox");
     }
     /* After setuid, which resets it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);

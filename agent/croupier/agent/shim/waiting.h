@@ -11,7 +11,8 @@
    A message has the descriptors of the task's stdout, its stderr and the locked run file, and texts
    that end with a zero byte: the number of words, the words of the other command line (DIRECTORY
    [OPTION...] -- PROGRAM [ARGUMENT...]), and the variables of the task. The options `boxed`,
-   `attached` and `terminal` are not allowed. While the task runs, MARK is the value of the option run=, for those who look for the
+   `attached`, `terminal` and `join` are not
+   allowed. While the task runs, MARK is the value of the option run=, for those who look for the
    shim of a run file; it must be long enough for it.
 
    The start is reported with the end if that follows within 5 ms. The end is the line that the run
@@ -137,7 +138,7 @@ static int run(const struct process *self, char *mark, size_t size, char **words
     failed_step = NULL;
     char **program = read_options(words + 1);
     if (program == NULL || restrictions.is_boxed || restrictions.is_attached ||
-        restrictions.has_terminal) {
+        restrictions.has_terminal || restrictions.join) {
         return 0;
     }
     show(mark, size, words);

@@ -1,0 +1,85 @@
+"""Commands beside tasks at each level of isolation, and what both see of themselves."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from croupier.agent.isolation.assembly import assemble
+from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.shim.build import Shim
+from croupier.agent.unix_user import UnixUser
+from croupier.model.isolation import Isolation, Limits
+from tests.harness.debian import program
+from tests.harness.escape_tries import LEVELS, RESOURCES, TOTAL
+from tests.harness.eventually import eventually
+from tests.harness.exec_fixture import Execs
+from tests.harness.oci_image import make_root
+from tests.harness.supervisor_fixture import PATH, TaskRunner, launch_of
+
+# What a process sees of itself. Each line is the same in a task and in a command beside it.
+FACTS = """
+id; id -G; pwd; umask; ulimit -a; env | grep -v CROUPIER_EXEC_RUN | sort
+grep -E '^(Uid|Gid|Groups|NoNewPrivs|Seccomp|Cap|SigBlk)' /proc/self/status
+cat /proc/self/cgroup /proc/self/oom_score_adj /proc/self/mountinfo
+for each in mnt pid ipc uts net cgroup user time; do readlink /proc/self/ns/$each; done
+ls -a / /dev; ls /proc/self/fd | wc -l; readlink /proc/self/root
+"""
+TASK = f"({FACTS}) >facts 2>&1; mv facts told; exec sleep 600"
+
+
+class ExecLevel:
+    """Runs a task, and commands beside it, at one level.
+
+    Attributes:
+        task: its name.
+    """
+
+    def __init__(self, level: str, work: Path, shim: Shim) -> None:
+        """Raises InvalidRequest if the machine lacks the level."""
+        self.level, self.work, self.task = level, work, "t1"
+        roots = work.parent / "roots"
+        is_image = level == "container"
+        self._image = f"dir:{make_root(roots / 'box')}" if is_image else ""
+        flags = IsolationFlags(
+            isolation=LEVELS[level],
+            image_roots=(roots,) if is_image else (),
+            container_runtime=str(program("runc")) if is_image else "",
+        )
+        self.layers = assemble(flags, TOTAL, work, shim=shim, has_own_uids=os.geteuid() == 0)
+        self.runner = TaskRunner(work, shim, isolation=self.layers)
+        self.execs = Execs(self.runner)
+
+    def launch(self, name: str, line: str, user: UnixUser | None) -> Launch:
+        """Return the launch of a shell line at this level."""
+        launch = launch_of(name, "/bin/sh", "-c", line, user=user)
+        isolation = Isolation(namespaces=self.level == "namespaces", image=self._image)
+        info = replace(
+            launch.info,
+            resources=RESOURCES,
+            isolation=isolation,
+            limits=Limits(files=512, pids=100 if self.level != "none" else 0),
+        )
+        if self.level == "none":
+            info = replace(info, limits=Limits())
+        return replace(launch, info=info, environment={**PATH, "NAME": "a b"})
+
+    async def start(self, user: UnixUser | None) -> None:
+        """Start the task, and wait until it has told its facts."""
+        self.execs.task(self.launch(self.task, TASK, user))
+        home = self.runner.home(self.task)
+        await eventually((home / "told").exists, 30, what="the task tells its facts")
+
+    async def facts(self) -> tuple[list[str], list[str]]:
+        """Return what the task and a command beside it see of themselves."""
+        told = (self.runner.home(self.task) / "told").read_text()
+        seen = await self.execs.shell(self.task, f"exec 2>&1; {FACTS}")
+        return told.splitlines(), seen.splitlines()
+
+    async def close(self) -> None:
+        """End everything, and remove what the level has made."""
+        await self.execs.close()
+        self.layers.clean(())
+        self.layers.close()
