@@ -25,7 +25,8 @@ class Task(TypedDict):
         agent_id: empty until it has one.
         state: such as `RUNNING`.
         time_ms: when it entered the state, in milliseconds since the epoch.
-        since_ms: when the master got it, or found it on its agent or in the store; None: unknown.
+        since_ms: when the master got it; after a failover when it started, by the clock of its
+            agent, or when the new master found it, whichever is earlier; None: unknown.
         submitted_ms: when it was submitted; None: unknown.
         placed_ms: when the master launched it on its agent; None: unknown.
         started_ms: when it started, by the clock of its agent; None: unknown.

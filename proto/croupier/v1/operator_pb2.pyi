@@ -1029,7 +1029,7 @@ class ListTasksRequest(_message.Message):
     text: _builtins.str
     """Only tasks with this text in their id or name, in any case."""
     min_age_ms: _builtins.int
-    """Only tasks that the master got at least, and at most, this time ago; see `since_ms`."""
+    """Only tasks whose `since_ms` is at least, and at most, this time ago."""
     max_age_ms: _builtins.int
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskState.ValueType]:
@@ -1111,8 +1111,9 @@ class TaskView(_message.Message):
     agent_id: _builtins.str
     role: _builtins.str
     since_ms: _builtins.int
-    """When this master got it by SUBMIT or ACCEPT, or found it on its agent or in the store. This and
-    the following are in milliseconds since the epoch.
+    """When this master got it by SUBMIT or ACCEPT. If an earlier master got it: when it started, by
+    the clock of its agent, or when this master found it, whichever is earlier. This and the
+    following are in milliseconds since the epoch.
     """
     submitted_ms: _builtins.int
     """When it was submitted to this master."""

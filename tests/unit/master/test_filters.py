@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from croupier.master.core.tasks import Task
 from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
 from croupier.master.services.lists import all_agents, all_frameworks, tasks_of
 from croupier.master.services.paging import KEYS_AT_ONCE, NOT_LISTED, Listed, Pages
@@ -23,7 +25,7 @@ class Clock:
     """A clock whose wall time is a constant ahead of it, until it is set."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.ahead_ms = world, 1_000_000
+        self.world, self.ahead_ms = world, 10_000_000
 
     def now(self) -> float:
         return self.world.now
@@ -156,6 +158,39 @@ def test_times_of_tasks_are_by_the_wall_clock(scene: Scene) -> None:
     again = listed.view(scene.world.state, key)
     assert again is not None
     assert again.since_ms == view.since_ms + STEP_MS + 1
+
+
+def test_a_task_that_was_found_is_as_old_as_its_agent_says(scene: Scene) -> None:
+    """After a failover: the new master found them a second ago, and they started before."""
+    scene = Scene()
+    (framework,) = scene.world.state.frameworks.values()
+    started = {"train-0": 3_600_000, "train-1": 0, "train-2": -60_000}
+    for task in framework.tasks.values():
+        ago_ms = started[task.task_id]
+        status = replace(
+            task.status,
+            state=TaskState.RUNNING if ago_ms else TaskState.STAGING,
+            time_ms=scene.wall.now_ms - ago_ms,
+        )
+        info, role = task.info, task.role
+        framework.tasks[task.task_id] = Task(
+            info, task.framework_id, task.agent_id, role, status, scene.world.now
+        )
+    scene.world.now += 1.0
+    assert scene.tasks(min_age_ms=3_600_000) == ["train-0"]
+    # The start of the last one is in the future of this clock.
+    assert scene.tasks(max_age_ms=2_000) == ["train-1", "train-2"]
+    ages = []
+    for name in ALL:
+        listed = tasks_of(TaskFilter(named=TaskId(name)), scene.wall, with_commands=False)
+        view = listed.view(scene.world.state, f"{scene.framework_id}/{name}")
+        assert view is not None
+        ages.append(scene.wall.now_ms - view.since_ms)
+    assert ages == [3_601_000, 1_000, 1_000]
+    # A task that this master got is as old as this master knows, whatever its agent's clock says.
+    for task in framework.tasks.values():
+        task.placed = task.since
+    assert scene.tasks(min_age_ms=2_000) == []
 
 
 async def test_the_search_for_few_items_is_made_in_slices(scene: Scene) -> None:

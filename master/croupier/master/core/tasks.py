@@ -120,6 +120,9 @@ class Task:
     placed: float | None = None
     started_ms: int = 0
 
+    def __post_init__(self) -> None:
+        self.started_ms = self.started_ms or _start_ms(self.status)
+
     @property
     def task_id(self) -> TaskId:
         """The task's id, unique within its framework."""
@@ -165,7 +168,7 @@ class Task:
             since=self.since if self.submitted is None else self.submitted,
             submitted=self.submitted,
             placed=self.placed,
-            started_ms=self.started_ms or _start_ms(self.status),
+            started_ms=self.started_ms,
         )
 
     def record(self, is_acknowledged: bool = False) -> TaskRecord:
@@ -211,7 +214,7 @@ class Task:
         """
         if status.state != self.state:
             moved(self.task_id, self.state, status.state)
-        self.started_ms = self.started_ms or _start_ms(self.status) or _start_ms(status)
+        self.started_ms = self.started_ms or _start_ms(status)
         self.status = status
         self.sequence = max(self.sequence, status.sequence)
 

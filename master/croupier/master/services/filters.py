@@ -14,6 +14,7 @@ from croupier.master.core.agents import STATE_NAMES, Agent
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services.visibility import Visibility
+from croupier.master.services.wall_time import WallTime
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.suggestions import unknown_word
@@ -162,8 +163,8 @@ class TaskFilter:
         ages = f"{self.min_age_s} {self.max_age_s}"
         return f"{own}/{digest(states, self.role, self.agent, self.text.text, ages)}"
 
-    def test(self, state: State, visible: Visibility, now: float) -> TaskTest:
-        """Return the test at this moment, in monotonic seconds. O(agents) for a hostname."""
+    def test(self, state: State, visible: Visibility, wall: WallTime, now_ms: int) -> TaskTest:
+        """Return the test at `now_ms`, milliseconds since the epoch. O(agents) for a hostname."""
         if not self.has_conditions:
             return _passes_all
         agents = self._agents(state, visible)
@@ -175,14 +176,18 @@ class TaskFilter:
                 return False
             if self.role and not _is_within(task.role, self.role):
                 return False
-            age_s = now - (task.since if task.submitted is None else task.submitted)
-            if self.min_age_s is not None and age_s < self.min_age_s:
-                return False
-            if self.max_age_s is not None and age_s > self.max_age_s:
+            if not self._is_of_age(task, wall, now_ms):
                 return False
             return self.text.passes(task.info.task_id, task.info.name)
 
         return passes
+
+    def _is_of_age(self, task: Task | TaskSnapshot, wall: WallTime, now_ms: int) -> bool:
+        if self.min_age_s is None and self.max_age_s is None:
+            return True
+        age_s = (now_ms - wall.since_ms(task)) / 1000
+        is_young = self.min_age_s is not None and age_s < self.min_age_s
+        return not is_young and (self.max_age_s is None or age_s <= self.max_age_s)
 
     def _agents(self, state: State, visible: Visibility) -> frozenset[AgentId] | None:
         """Return the agents that `agent` names; None: any."""

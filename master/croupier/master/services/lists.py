@@ -140,12 +140,12 @@ def tasks_of(
     chosen: TaskFilter, wall: WallTime, *, with_commands: bool, caller: Principal = ANONYMOUS
 ) -> Listed[pb.TaskView]:
     """List the tasks that pass and that the caller may view; also recently ended ones."""
-    now = wall.clock.now()
+    now_ms = wall.now_ms
     passes: TaskTest | None = None
 
     def test(state: State, visible: Visibility) -> TaskTest:
         nonlocal passes
-        passes = passes or chosen.test(state, visible, now)
+        passes = passes or chosen.test(state, visible, wall, now_ms)
         return passes
 
     def keys(state: State) -> Iterator[str]:

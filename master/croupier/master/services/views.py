@@ -105,7 +105,7 @@ def view_task(
         ended_ms=(task.status.time_ms or None) if task.status.state.is_terminal else None,
     )
     if wall is not None:
-        wire.since_ms = wall.of(task.since)
+        wire.since_ms = wall.since_ms(task)
         if task.submitted is not None:
             wire.submitted_ms = wall.of(task.submitted)
         if task.placed is not None:

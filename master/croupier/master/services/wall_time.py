@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.model.clock import Clock
 
 # Differences above this are a clock that was set, and no imprecision.
@@ -31,3 +32,13 @@ class WallTime:
         if abs(offset_ms - self._offset_ms) > STEP_MS:
             self._offset_ms = offset_ms
         return max(0, round(at * 1000) + self._offset_ms)
+
+    def since_ms(self, task: Task | TaskSnapshot) -> int:
+        """Return since when a task is in the cluster, in milliseconds since the epoch.
+
+        This master knows when it got a task. If an earlier one got it, the start that its agent
+        has reported is nearer to the truth than the time at which this master found it.
+        """
+        since_ms = self.of(task.since if task.submitted is None else task.submitted)
+        is_found = task.submitted is None and task.placed is None
+        return min(since_ms, task.started_ms) if is_found and task.started_ms else since_ms
