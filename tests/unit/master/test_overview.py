@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -13,9 +14,20 @@ from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.state import State
 from croupier.master.overview.heatmap import make_heatmap
 from croupier.master.overview.history import SAMPLES, History
-from croupier.master.overview.shared import Made, Shared
+from croupier.master.overview.shared import (
+    AT_ONCE,
+    BURST_S,
+    KEPT_S,
+    LOAD,
+    MOST_KEPT,
+    Budget,
+    Made,
+    Shared,
+)
+from croupier.master.overview.surveys import Surveys
 from croupier.master.overview.totals import make_totals
 from croupier.master.services.visibility import Visibility
+from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unavailable
 from croupier.model.principal import ANONYMOUS
 from tests.harness.secured_world import SecuredWorld, caller
@@ -162,6 +174,77 @@ async def test_an_answer_is_made_once_for_all_who_may_view_the_same() -> None:
     assert await shared.get("other", make) == 2
     clock.at = 5.1
     assert await shared.get("", make) == 3
+
+
+async def test_answers_for_many_callers_cost_a_bounded_part_of_the_time() -> None:
+    clock, work, refused = StillClock(), [0.0], 0
+    shared: Shared[float] = Shared(clock)
+    budget = Budget(clock)
+
+    async def make() -> Made[float]:
+        work[0] += 0.01
+        return Made(clock.at, cost_s=0.01)
+
+    async def ask(name: int) -> float | None:
+        try:
+            return await shared.get(name, make, budget)
+        except Unavailable:
+            return None
+
+    # 40 callers each second, and others who come once.
+    for second in range(120):
+        clock.at = float(second)
+        names = [*range(40), *range(1_000 + 10 * second, 1_010 + 10 * second)]
+        found = await asyncio.gather(*map(ask, names))
+        ages = [clock.at - each for each in found[:40] if each is not None]
+        refused += 50 - len(ages) - sum(each is not None for each in found[40:])
+        assert all(age < KEPT_S for age in ages)
+        assert work[0] <= BURST_S + LOAD * second + AT_ONCE * 0.01
+        assert len(shared) <= MOST_KEPT
+    # Most of those who stay are served all the time.
+    assert len(ages) > 30
+    # What everybody may view is always made anew.
+    assert await shared.get("", make) == clock.at
+    clock.at += 1.1
+    assert await shared.get("", make) == clock.at
+    assert refused
+
+
+async def test_a_caller_that_gets_no_new_answer_gets_the_last_one_for_a_minute() -> None:
+    clock = StillClock()
+    shared: Shared[float] = Shared(clock)
+    budget = Budget(clock)
+
+    async def make() -> Made[float]:
+        return Made(clock.at, cost_s=0.02)
+
+    async def expensive() -> Made[float]:
+        return Made(clock.at, cost_s=100.0)
+
+    assert await shared.get("bob", make, budget) == 0.0
+    await shared.get("anna", expensive, budget)
+    clock.at = KEPT_S - 1.0
+    assert await shared.get("bob", make, budget) == 0.0
+    with pytest.raises(Unavailable, match="try again in a few seconds"):
+        await shared.get("eve", make, budget)
+    clock.at = KEPT_S
+    with pytest.raises(Unavailable):
+        await shared.get("bob", make, budget)
+    clock.at = 1_000.0
+    assert await shared.get("bob", make, budget) == 1_000.0
+
+
+async def test_a_change_of_permissions_shows_at_once() -> None:
+    scene, clock = Scene(), StillClock()
+    term = SimpleNamespace(epoch=1, driver=SimpleNamespace(state=scene.state))
+    leadership = SimpleNamespace(term=lambda: term, read=reader(scene), leader="")
+    surveys = Surveys(cast("Any", leadership), clock, str)
+    hugo = caller("hugo")
+    assert (await surveys.overview(hugo)).agents == {"connected": 1}
+    assert (await surveys.overview(hugo)).agents == {"connected": 1}
+    scene.state.set_access(AccessPolicy(True))
+    assert (await surveys.overview(hugo)).agents == {}
+    assert len((await surveys.heatmap(hugo)).agents) == 0
 
 
 async def test_an_error_is_not_shared_later() -> None:

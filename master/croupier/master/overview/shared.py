@@ -1,4 +1,8 @@
-"""Answers that many callers share, made once in a while."""
+"""Answers that many callers share, made once in a while.
+
+Rule: all answers together cost a bounded part of the processor, however many callers with
+permissions of their own there are. If that is used up, a caller gets its last answer again.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,22 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from croupier.master.rate_limits import Bucket
 from croupier.model.clock import Clock
+from croupier.model.errors import Unavailable
 
 # An answer serves for this time, or for so many times the work that it cost: so it costs at most
 # 2 % of the processor.
 SHARED_S: Final = 1.0
 SPARED: Final = 50
-MOST_SHARED: Final = 64
+# An answer that no new one may replace serves for this time.
+KEPT_S: Final = 60.0
+MOST_KEPT: Final = 64
+# Part of the processor for the answers of one budget, seconds of work at once, and answers that are
+# made at the same time.
+LOAD: Final = 0.1
+BURST_S: Final = 0.5
+AT_ONCE: Final = 4
 
 T = TypeVar("T")
 
@@ -26,36 +39,111 @@ class Made(Generic[T]):
     cost_s: float
 
 
+class Overspent(Unavailable):
+    """A budget is used up."""
+
+
+class Budget:
+    """The work for callers with permissions of their own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._turns = clock, asyncio.Semaphore(AT_ONCE)
+        self._work = Bucket(LOAD, BURST_S, clock.now())
+
+    async def spend(self, make: Callable[[], Awaitable[Made[T]]]) -> Made[T]:
+        """Return what `make` makes.
+
+        Raises:
+            Overspent: if the budget is used up.
+        """
+        async with self._turns:
+            if self._work.debt_s(self._clock.now()) > 0:
+                raise Overspent(
+                    "too many callers with permissions of their own ask for the state of the"
+                    " cluster; try again in a few seconds"
+                )
+            made = await make()
+            self._work.take(made.cost_s, self._clock.now())
+            return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[T]):
+    """The latest answer of a key.
+
+    Attributes:
+        made_at, until: when it was made, and until when it is fresh, on the monotonic clock.
+        cost_s: of the budget; 0 without one.
+    """
+
+    answer: T
+    made_at: float
+    until: float
+    cost_s: float
+
+
 class Shared(Generic[T]):
     """The latest answer for each set of permissions."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._making: dict[Hashable, asyncio.Task[Made[T]]] = {}
-        self._made: dict[Hashable, tuple[float, T]] = {}
+        self._making: dict[Hashable, asyncio.Task[T]] = {}
+        # The oldest first.
+        self._kept: dict[Hashable, _Kept[T]] = {}
 
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[Made[T]]]) -> T:
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    async def get(
+        self,
+        key: Hashable,
+        make: Callable[[], Awaitable[Made[T]]],
+        budget: Budget | None = None,
+    ) -> T:
         """Return the answer of `key`; `make` makes it if there is none that is young enough.
 
+        If the budget does not permit that, an answer serves for up to a minute.
+
         Raises:
+            Overspent: if the budget permits no answer, and there is no old one.
             Exception: as `make`, for all who wait for that answer.
         """
-        known = self._made.get(key)
-        if known is not None and self._clock.now() < known[0]:
-            return known[1]
+        known = self._kept.get(key)
+        if known is not None and self._clock.now() < known.until:
+            return known.answer
         making = self._making.get(key)
         if making is None:
-            making = self._making[key] = asyncio.create_task(self._make(key, make))
+            making = self._making[key] = asyncio.create_task(self._make(key, make, budget))
         # A caller who leaves must not end it for the others.
-        return (await asyncio.shield(making)).answer
+        return await asyncio.shield(making)
 
-    async def _make(self, key: Hashable, make: Callable[[], Awaitable[Made[T]]]) -> Made[T]:
+    async def _make(
+        self, key: Hashable, make: Callable[[], Awaitable[Made[T]]], budget: Budget | None
+    ) -> T:
         try:
-            made = await make()
-            now = self._clock.now()
-            self._made = {k: each for k, each in self._made.items() if each[0] > now}
-            if len(self._made) < MOST_SHARED:
-                self._made[key] = (now + max(SHARED_S, SPARED * made.cost_s), made.answer)
-            return made
+            made = await (make() if budget is None else budget.spend(make))
+        except Overspent:
+            known = self._kept.get(key)
+            if known is None or self._clock.now() >= known.made_at + KEPT_S:
+                raise
+            return known.answer
+        else:
+            self._keep(key, made, 0.0 if budget is None else made.cost_s)
+            return made.answer
         finally:
             del self._making[key]
+
+    def _keep(self, key: Hashable, made: Made[T], cost_s: float) -> None:
+        now = self._clock.now()
+        self._kept.pop(key, None)
+        while self._kept:
+            oldest = next(iter(self._kept))
+            if len(self._kept) < MOST_KEPT and self._kept[oldest].made_at + KEPT_S > now:
+                break
+            del self._kept[oldest]
+        serves_s = max(SHARED_S, SPARED * made.cost_s)
+        if cost_s:
+            # Each caller of a budget has the same part of it.
+            together_s = cost_s + sum(each.cost_s for each in self._kept.values())
+            serves_s = max(serves_s, min(KEPT_S, together_s / LOAD))
+        self._kept[key] = _Kept(made.answer, now, now + serves_s, cost_s)

@@ -7,10 +7,11 @@ from collections.abc import Hashable
 from croupier.master.core.state import State
 from croupier.master.leadership import Leadership
 from croupier.master.overview.heatmap import make_heatmap
-from croupier.master.overview.shared import Made, Shared
+from croupier.master.overview.shared import Budget, Made, Shared
 from croupier.master.overview.totals import make_totals
 from croupier.master.roster import Roster
 from croupier.master.services.visibility import Visibility
+from croupier.model.access import AccessPolicy
 from croupier.model.clock import Clock
 from croupier.model.principal import Principal
 from croupier.v1 import operator_pb2 as pb
@@ -24,19 +25,26 @@ class Surveys:
         self._leadership, self._roster = leadership, roster
         self._totals: Shared[pb.GetOverviewResponse] = Shared(clock)
         self._heatmaps: Shared[pb.GetHeatmapResponse] = Shared(clock)
+        self._budget = Budget(clock)
+        # Answers for one policy do not serve under another.
+        self._access: AccessPolicy | None = None
+        self._policies = 0
 
     async def overview(self, caller: Principal) -> pb.GetOverviewResponse:
         """Return the totals that the caller may view.
 
         Raises:
+            Unavailable: if too many callers with other permissions ask.
             CroupierError: as `Leadership.read`.
         """
-        return await self._totals.get(self._key(caller), lambda: self._make_totals(caller))
+        key, budget = self._key(caller)
+        return await self._totals.get(key, lambda: self._make_totals(caller), budget)
 
     async def heatmap(self, caller: Principal) -> pb.GetHeatmapResponse:
         """Return the map of agents that the caller may view; raises as `overview`."""
+        key, budget = self._key(caller)
         return await self._heatmaps.get(
-            self._key(caller), lambda: make_heatmap(self._leadership.read, caller)
+            key, lambda: make_heatmap(self._leadership.read, caller), budget
         )
 
     async def history(self, caller: Principal) -> pb.GetHistoryResponse:
@@ -53,13 +61,20 @@ class Surveys:
         made.answer.masters.extend(self._roster.masters())
         return made
 
-    def _key(self, caller: Principal) -> Hashable:
-        """Return the same key for callers that may view the same; all who may view everything.
+    def _key(self, caller: Principal) -> tuple[Hashable, Budget | None]:
+        """Return the key of an answer, and what it may cost; None: it is for most callers.
+
+        All who may view everything have the same key.
 
         Raises:
             NotLeader: if this master follows.
         """
         term = self._leadership.term()
-        visible = Visibility(term.driver.state, caller)
-        sees_all = visible.has_all and visible.has_cluster
-        return term.epoch, "" if sees_all else caller
+        state = term.driver.state
+        if state.access is not self._access:
+            self._access = state.access
+            self._policies += 1
+        visible = Visibility(state, caller)
+        if visible.has_all and visible.has_cluster:
+            return (term.epoch, ""), None
+        return (term.epoch, self._policies, caller), self._budget
