@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from croupier.api.overview import heatmap_view, history_view, overview_view
+from croupier.master.candidate import Candidate
 from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.state import State
 from croupier.master.overview.heatmap import make_heatmap
@@ -26,6 +27,7 @@ from croupier.master.overview.shared import (
 )
 from croupier.master.overview.surveys import Surveys
 from croupier.master.overview.totals import make_totals
+from croupier.master.roster import Roster
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unavailable
@@ -238,7 +240,8 @@ async def test_a_change_of_permissions_shows_at_once() -> None:
     scene, clock = Scene(), StillClock()
     term = SimpleNamespace(epoch=1, driver=SimpleNamespace(state=scene.state))
     leadership = SimpleNamespace(term=lambda: term, read=reader(scene), leader="")
-    surveys = Surveys(cast("Any", leadership), clock, str)
+    roster = Roster(cast("Any", leadership), lambda: Candidate("h:1"))
+    surveys = Surveys(cast("Any", leadership), clock, roster)
     hugo = caller("hugo")
     assert (await surveys.overview(hugo)).agents == {"connected": 1}
     assert (await surveys.overview(hugo)).agents == {"connected": 1}
