@@ -140,6 +140,19 @@ AgentName = Annotated[str, Parameter(help="Agent id, or hostname if only one age
 FrameworkName = Annotated[
     str, Parameter(help="Framework id, or name if only one framework has it.")
 ]
+TaskFrameworkFlag = Annotated[
+    str,
+    Parameter(
+        help="Id of the task's framework; needed if several frameworks have a task of that id,"
+        " unless only one of these still runs."
+    ),
+]
+TaskAgentFlag = Annotated[
+    str,
+    Parameter(
+        help="Id of the agent that ran the task; needed if the master has forgotten the task."
+    ),
+]
 RoleName = Annotated[str, Parameter(help="The role, such as ads or ads/prod.")]
 TimeoutFlag = Annotated[float | None, read_by(parse_duration, name="--timeout")]
 CompletionFlag = Annotated[float | None, read_by(parse_duration, name="--max-completion")]

@@ -355,11 +355,4 @@ class MasterConfig:
             )
         if self.advertise is not None and not self.advertise.port:
             raise InvalidRequest("--advertise needs a port")
-        if self.etcd_files().read().is_encrypted or self.insecure:
-            return
-        for member in target.endpoints:
-            if not member.is_loopback:
-                raise InvalidRequest(
-                    f"traffic to etcd at {member} would not be encrypted; give --etcd-ca,"
-                    " or --insecure to accept that"
-                )
+        self.etcd_files().check_protected(target, is_insecure=self.insecure)

@@ -13,7 +13,7 @@ from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from tests.harness.command import croupier, ended, started
 from tests.harness.eventually import eventually
-from tests.harness.operators import ScriptedOperator, serving
+from tests.harness.operators import ScriptedOperator, serving, task_view
 
 LEFT = pb.Drain(
     tasks_left=2,
@@ -29,22 +29,16 @@ def view(
     return pb.AgentView(agent=agent, state=state, tasks=2, drain=drain, deactivated=deactivated)
 
 
-def task(task_id: str, state: task_pb2.TaskState.ValueType) -> pb.TaskView:
-    return pb.TaskView(
-        framework_id="m-F1",
-        agent_id="m-A1",
-        task=task_pb2.TaskInfo(task_id=task_id),
-        status=task_pb2.TaskStatus(task_id=task_id, state=state),
-    )
-
-
 @pytest.fixture
 async def operator() -> AsyncIterator[ScriptedOperator]:
     async with serving(ScriptedOperator()) as operator:
         operator.answers |= {
             pb.ListAgentsRequest: pb.ListAgentsResponse(agents=[view()]),
             pb.ListTasksRequest: pb.ListTasksResponse(
-                tasks=[task("t1", task_pb2.TASK_RUNNING), task("t0", task_pb2.TASK_FINISHED)]
+                tasks=[
+                    task_view("t1", task_pb2.TASK_RUNNING),
+                    task_view("t0", task_pb2.TASK_FINISHED),
+                ]
             ),
             pb.ListFrameworksRequest: pb.ListFrameworksResponse(
                 frameworks=[

@@ -13,16 +13,7 @@ from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.resources import resources_to_wire
 from tests.harness.command import croupier
-from tests.harness.operators import ScriptedOperator, serving
-
-
-def task(task_id: str, state: task_pb2.TaskState.ValueType) -> pb.TaskView:
-    return pb.TaskView(
-        framework_id="m-F1",
-        agent_id="m-A1",
-        task=task_pb2.TaskInfo(task_id=task_id),
-        status=task_pb2.TaskStatus(task_id=task_id, state=state),
-    )
+from tests.harness.operators import ScriptedOperator, serving, task_view
 
 
 @pytest.fixture
@@ -44,7 +35,10 @@ async def operator() -> AsyncIterator[ScriptedOperator]:
             pb.ListFrameworksRequest: pb.ListFrameworksResponse(frameworks=frameworks),
             pb.ListAgentsRequest: pb.ListAgentsResponse(agents=[pb.AgentView(agent=agent)]),
             pb.ListTasksRequest: pb.ListTasksResponse(
-                tasks=[task("t1", task_pb2.TASK_RUNNING), task("t0", task_pb2.TASK_FINISHED)]
+                tasks=[
+                    task_view("t1", task_pb2.TASK_RUNNING),
+                    task_view("t0", task_pb2.TASK_FINISHED),
+                ]
             ),
             pb.TeardownFrameworkRequest: pb.TeardownFrameworkResponse(tasks=1),
         }

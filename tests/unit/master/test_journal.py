@@ -29,27 +29,15 @@ from croupier.model.principal import ANONYMOUS
 from croupier.model.task import Reason, Source, TaskState
 from tests.harness.eventually import eventually
 from tests.harness.secured_world import SecuredWorld, caller, token
+from tests.harness.still_clock import StillClock
 from tests.harness.world import make_task
-
-
-class StillClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at, self.wall = 100.0, 1_000
-
-    def now(self) -> float:
-        return self.at
-
-    def wall_ms(self) -> int:
-        return self.wall
 
 
 class FakeTerm:
     """What a reader needs of a term."""
 
     def __init__(self, state: State, kept: int = 10) -> None:
-        self.clock = StillClock()
+        self.clock = StillClock(100.0, 1_000)
         self.state = state
         self.driver = self
         self.journal = Journal(state, self.clock, kept)

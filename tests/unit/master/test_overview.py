@@ -33,22 +33,10 @@ from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unavailable
 from croupier.model.principal import ANONYMOUS
 from tests.harness.secured_world import SecuredWorld, caller
+from tests.harness.still_clock import StillClock
 from tests.harness.world import World, make_task
 
 T = TypeVar("T")
-
-
-class StillClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at, self.wall = 0.0, 10_000_000
-
-    def now(self) -> float:
-        return self.at
-
-    def wall_ms(self) -> int:
-        return self.wall
 
 
 def reader(world: World) -> Any:

@@ -7,22 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag
+from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag, TaskAgentFlag, TaskFrameworkFlag
 
 TaskArgument = Annotated[str, Parameter(help="Task id, as `croupier tasks` shows it.")]
-FrameworkFlag = Annotated[
-    str,
-    Parameter(
-        help="Id of the task's framework; needed if several frameworks have a task of that id,"
-        " unless only one of these still runs."
-    ),
-]
-AgentFlag = Annotated[
-    str,
-    Parameter(
-        help="Id of the agent that ran the task; needed if the master has forgotten the task."
-    ),
-]
 
 
 @app.command
@@ -34,8 +21,8 @@ def logs(
     stderr: Annotated[bool, Parameter(negative="")] = False,
     tail: Annotated[int | None, Parameter(name=("--tail", "-n"))] = None,
     raw: Annotated[bool, Parameter(negative="")] = False,
-    framework: FrameworkFlag = "",
-    agent: AgentFlag = "",
+    framework: TaskFrameworkFlag = "",
+    agent: TaskAgentFlag = "",
     master: MasterFlag = LOCAL,
 ) -> None:
     """Print the output of a task, as long as its agent keeps it, also after its end.
@@ -68,8 +55,8 @@ def files(
     path: Annotated[str, Parameter(help="A directory below the sandbox.")] = "",
     /,
     *,
-    framework: FrameworkFlag = "",
-    agent: AgentFlag = "",
+    framework: TaskFrameworkFlag = "",
+    agent: TaskAgentFlag = "",
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
@@ -98,8 +85,8 @@ def cp(
     /,
     *,
     recursive: Annotated[bool, Parameter(name=("--recursive", "-r"), negative="")] = False,
-    framework: FrameworkFlag = "",
-    agent: AgentFlag = "",
+    framework: TaskFrameworkFlag = "",
+    agent: TaskAgentFlag = "",
     master: MasterFlag = LOCAL,
 ) -> int:
     """Copy a file or a directory from the sandbox of a task.

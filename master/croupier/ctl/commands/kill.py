@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, GraceFlag, MasterFlag
+from croupier.ctl.flags import LOCAL, GraceFlag, MasterFlag, TaskFrameworkFlag
 
 if TYPE_CHECKING:
     from croupier.v1.operator_pb2 import KillTaskRequest
@@ -16,7 +16,7 @@ def kill(
     task_id: str,
     /,
     *,
-    framework: str = "",
+    framework: TaskFrameworkFlag = "",
     grace: GraceFlag = None,
     master: MasterFlag = LOCAL,
 ) -> None:
@@ -26,8 +26,6 @@ def kill(
     ----------
     task_id
         Task id, as `croupier tasks` shows it.
-    framework
-        Id of the task's framework; needed if several frameworks have a task of that id.
     grace
         The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
     """

@@ -14,6 +14,7 @@ from croupier.ctl.flags import (
     JsonFlag,
     MasterFlag,
     RoleName,
+    TaskFrameworkFlag,
 )
 
 task = family("task", "Show a task. `croupier tasks` lists them.")
@@ -59,7 +60,7 @@ def show(
     task_id: Annotated[str, Parameter(help="Task id, as `croupier tasks` shows it.")],
     /,
     *,
-    framework: str = "",
+    framework: TaskFrameworkFlag = "",
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
@@ -67,12 +68,6 @@ def show(
 
     Of a task that runs, the use is what its agent measures now; of a task that has ended, the use
     until its end. The master forgets ended tasks after a while.
-
-    Parameters
-    ----------
-    framework
-        Id of the task's framework; needed if several frameworks have a task of that id, unless
-        only one of these still runs.
     """
     from croupier.ctl.task_show import show_task
 

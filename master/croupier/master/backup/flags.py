@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from croupier.master.config import StoreChoice
-from croupier.master.etcd.target import EtcdFiles, EtcdTarget
+from croupier.master.etcd.target import EtcdFiles
 from croupier.model.errors import InvalidRequest
 from croupier.process.cli import read_by
 
@@ -52,20 +52,10 @@ class StoreFlags:
         if self.store.path is None and self.store.etcd is None:
             raise InvalidRequest("a store in memory ends with its master: there is nothing to copy")
         if self.store.etcd is not None:
-            self._check_exposed(self.store.etcd)
+            self.etcd_files().check_protected(self.store.etcd, is_insecure=self.insecure)
 
     def etcd_files(self) -> EtcdFiles:
         """Return the files of the credentials for etcd."""
         return EtcdFiles(
             self.etcd_ca, self.etcd_cert, self.etcd_key, self.etcd_user, self.etcd_password_file
         )
-
-    def _check_exposed(self, target: EtcdTarget) -> None:
-        if self.insecure or self.etcd_files().read().is_encrypted:
-            return
-        for member in target.endpoints:
-            if not member.is_loopback:
-                raise InvalidRequest(
-                    f"traffic to etcd at {member} would not be encrypted; give --etcd-ca,"
-                    " or --insecure to accept that"
-                )

@@ -130,6 +130,21 @@ class EtcdFiles:
         """
         return EtcdAccess.read(self.ca, self.cert, self.key, self.user, self.password_file)
 
+    def check_protected(self, target: EtcdTarget, *, is_insecure: bool) -> None:
+        """Check that traffic to an etcd on another machine is encrypted, or may be `is_insecure`.
+
+        Raises:
+            InvalidRequest: if it is not, or the files cannot be used.
+        """
+        if self.read().is_encrypted or is_insecure:
+            return
+        for member in target.endpoints:
+            if not member.is_loopback:
+                raise InvalidRequest(
+                    f"traffic to etcd at {member} would not be encrypted; give --etcd-ca,"
+                    " or --insecure to accept that"
+                )
+
 
 def _pem(path: Path | None) -> bytes | None:
     if path is None:
