@@ -22,39 +22,33 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 PAGE = Path(__file__).resolve().parents[2] / "docs/dask.md"
 AGENT = "cpus:4;mem:4GB"
 
-# Each block takes a while, so that what is killed is in the middle of work.
+# What is killed is in the middle of work: blocks wait for a file.
 SURVIVE = """
-import sys, time
+import os, sys, time
 import dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
 from dask.distributed import Client
 from croupier.sdk.dask import DaskCluster
 
-def slow(block):
-    time.sleep(0.4)
+def after(block, gate):
+    while not os.path.exists(gate):
+        time.sleep(0.02)
     return block
 
-with DaskCluster(2, cpus=0.5, mem="400MB", name=sys.argv[1]) as cluster, Client(cluster) as client:
+name, first, second = sys.argv[1:]
+with DaskCluster(2, cpus=0.5, mem="400MB", name=name) as cluster, Client(cluster) as client:
     assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
     client.wait_for_workers(2, timeout=60)
     print("computing", flush=True)
     numbers = np.arange(40_000.0).reshape(200, 200)
-    blocks = da.from_array(numbers, chunks=(20, 50)).map_blocks(slow, dtype=float)
+    blocks = da.from_array(numbers, chunks=(20, 50)).map_blocks(after, first, dtype=float)
     assert blocks.sum().compute() == numbers.sum()
     print("array", flush=True)
     frame = pd.DataFrame({"key": np.arange(4_000) % 7, "value": np.arange(4_000)})
-    parts = dd.from_pandas(frame, npartitions=40).map_partitions(slow, meta=frame)
+    parts = dd.from_pandas(frame, npartitions=40).map_partitions(after, second, meta=frame)
     found = parts.groupby("key").value.sum().compute().sort_index()
     pd.testing.assert_series_equal(found, frame.groupby("key").value.sum(), check_index=True)
+    client.wait_for_workers(2, timeout=60)
     print("frame", flush=True)
-    client.wait_for_workers(2, timeout=60)
-"""
-HOLD = """
-import sys
-from croupier.sdk.dask import DaskCluster
-from dask.distributed import Client
-with DaskCluster(2, cpus=0.5, mem="400MB", name=sys.argv[1]) as cluster, Client(cluster) as client:
-    client.wait_for_workers(2, timeout=60)
-    print("ready", flush=True)
     sys.stdin.read()
 """
 SCALE = """
@@ -76,7 +70,7 @@ with DaskCluster(cpus=0.5, mem="300MB", name="plain", security=False) as cluster
     with Client(cluster) as client:
         assert cluster.scheduler_address.startswith("tcp://127.0.0.1:")
         cluster.adapt(0, 2, interval="200ms", wait_count=2)
-        assert sum(client.gather(client.map(lambda x: time.sleep(0.2) or x, range(20)))) == 190
+        assert sum(client.gather(client.map(lambda x: time.sleep(0.05) or x, range(20)))) == 190
         while cluster.worker_spec:
             time.sleep(0.05)
         cluster.adapt(1, 1)
@@ -84,10 +78,13 @@ with DaskCluster(cpus=0.5, mem="300MB", name="plain", security=False) as cluster
         client.restart(timeout=60)
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
 """
+# A cluster for each way to fail, side by side.
 FAIL = """
 import sys
+from contextlib import ExitStack
 from croupier.sdk.dask import DaskCluster, WorkersFailed
-with DaskCluster(2, cpus=0.5, mem="400MB", name=sys.argv[1], ARGUMENTS) as cluster:
+
+def fails(cluster):
     try:
         cluster.wait_for_workers(2, timeout=60)
     except WorkersFailed as error:
@@ -96,6 +93,16 @@ with DaskCluster(2, cpus=0.5, mem="400MB", name=sys.argv[1], ARGUMENTS) as clust
         cluster.scale(5)
     except WorkersFailed:
         print("refused")
+
+with ExitStack() as stack:
+    clusters = [
+        DaskCluster(2, cpus=0.5, mem="400MB", name=f"failing-{number}", **arguments)
+        for number, arguments in enumerate(eval(sys.argv[1]))
+    ]
+    for cluster in clusters:
+        stack.enter_context(cluster)
+    for cluster in clusters:
+        fails(cluster)
 """
 
 
@@ -105,11 +112,11 @@ def workers(name: str) -> list[int]:
 
 
 @asynccontextmanager
-async def secured_cluster(directory: Path, agents: int = 2) -> AsyncIterator[Cluster]:
+async def secured_cluster(directory: Path, *agents: str) -> AsyncIterator[Cluster]:
     key = directory / "secrets.key"
     key.touch(mode=0o600)
     key.write_text(base64.b64encode(bytes(range(32))).decode())
-    async with real_cluster(directory, *[AGENT] * agents, flags=flags(directory)) as cluster:
+    async with real_cluster(directory, *agents, flags=flags(directory)) as cluster:
         yield cluster
 
 
@@ -162,7 +169,9 @@ async def test_the_example_of_the_docs(tmp_path: Path) -> None:
     page = PAGE.read_text()
     found = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert found is not None
-    async with secured_cluster(tmp_path) as cluster, program(cluster, found[1]) as process:
+    # Room for two of its four workers, as starting them takes longest.
+    agent = "cpus:1;mem:4GB"
+    async with secured_cluster(tmp_path, agent) as cluster, program(cluster, found[1]) as process:
         out, _ = await finish(process)
         for line in out.splitlines():
             assert f"`{line}`" in page
@@ -178,18 +187,28 @@ async def test_the_example_of_the_docs(tmp_path: Path) -> None:
 async def test_work_goes_on_when_workers_the_master_and_an_agent_are_killed(
     tmp_path: Path,
 ) -> None:
+    """And the workers end when the client is killed."""
     name = f"survivor-{os.getpid()}"
-    async with secured_cluster(tmp_path) as cluster, program(cluster, SURVIVE, name) as process:
+    gates = [tmp_path / "first", tmp_path / "second"]
+    words = (name, *map(str, gates))
+    async with (
+        secured_cluster(tmp_path, AGENT, AGENT) as cluster,
+        program(cluster, SURVIVE, *words) as process,
+    ):
         await said(process, "computing")
         await kill_a_worker(name)
         cluster.kill("master")
         await cluster.start_master(*flags(tmp_path))
+        gates[0].touch()
         await said(process, "array")
         cluster.kill("host0")
         await cluster.start_agent("host0", AGENT)
         await kill_a_worker(name)
-        await finish(process)
-        await eventually(lambda: not workers(name), 30, "no workers are left")
+        gates[1].touch()
+        await said(process, "frame")
+        assert len(workers(name)) == 2
+        process.kill()
+        await eventually(lambda: not workers(name), 60, "no workers are left")
 
 
 async def kill_a_worker(name: str) -> None:
@@ -201,36 +220,27 @@ async def kill_a_worker(name: str) -> None:
     )
 
 
-async def test_workers_end_when_the_client_is_killed(tmp_path: Path) -> None:
-    name = f"orphan-{os.getpid()}"
-    async with secured_cluster(tmp_path, 1) as cluster, program(cluster, HOLD, name) as process:
-        await said(process, "ready")
-        assert len(workers(name)) == 2
-        process.kill()
-        await eventually(lambda: not workers(name), 60, "no workers are left")
-
-
 async def test_scaling_restarting_and_an_event_loop(tmp_path: Path) -> None:
-    async with secured_cluster(tmp_path, 1) as cluster, program(cluster, SCALE) as process:
+    async with secured_cluster(tmp_path, AGENT) as cluster, program(cluster, SCALE) as process:
         await finish(process)
 
 
-ERRORS = {
-    "env={'CROUPIER_DASK_PYTHON': '3.0'}": "its Python is of another minor version",
-    "python='/bin/false'": "exit code 1; its stderr is in the sandbox of task",
-    "python='/nowhere/python'": "name a Python that agents have with python=PATH",
-}
+ERRORS = (
+    ({"env": {"CROUPIER_DASK_PYTHON": "3.0"}}, "its Python is of another minor version"),
+    ({"python": "/bin/false"}, "exit code 1; its stderr is in the sandbox of task"),
+    ({"python": "/nowhere/python"}, "name a Python that agents have with python=PATH"),
+)
 
 
 async def test_workers_that_cannot_start_are_an_error(tmp_path: Path) -> None:
-    async with secured_cluster(tmp_path, 1) as cluster:
-
-        async def fail(arguments: str, error: str) -> None:
-            text = FAIL.replace("ARGUMENTS", arguments)
-            async with program(cluster, text, f"x{len(arguments)}") as process:
-                out, _ = await finish(process)
-            assert "3 workers ended before they had connected; the last one on host0: " in out
-            assert error in out
-            assert out.splitlines()[-1] == "refused"
-
-        await asyncio.gather(*(fail(arguments, error) for arguments, error in ERRORS.items()))
+    arguments = repr([arguments for arguments, _ in ERRORS])
+    async with (
+        secured_cluster(tmp_path, AGENT) as cluster,
+        program(cluster, FAIL, arguments) as process,
+    ):
+        out, _ = await finish(process)
+    said = out.splitlines()
+    assert said[1::2] == ["refused"] * len(ERRORS)
+    for line, (_, error) in zip(said[::2], ERRORS, strict=True):
+        assert "3 workers ended before they had connected; the last one on host0: " in line
+        assert error in line
