@@ -77,9 +77,15 @@ class Failovers:
 
 
 @asynccontextmanager
-async def several_masters(folder: Path, lease_s: float) -> AsyncIterator[tuple[Cluster, Watcher]]:
-    """Run three masters, three members of etcd, agents, a workload and a watching framework."""
-    cluster = Cluster(folder, Layout(masters=3, etcd=3, lease_s=lease_s), SEED)
+async def several_masters(
+    folder: Path, lease_s: float, most: int = 8
+) -> AsyncIterator[tuple[Cluster, Watcher]]:
+    """Run three masters, three members of etcd, agents, a workload and a watching framework.
+
+    `most` is the number of tasks that each framework of the workload keeps running.
+    """
+    layout = Layout(masters=3, etcd=3, most=most, lease_s=lease_s, is_preloaded=False)
+    cluster = Cluster(folder, layout, SEED)
     watching: asyncio.Task[None] | None = None
     try:
         await cluster.start()

@@ -119,7 +119,7 @@ class Outcome:
 async def measure(folder: Path, tasks: int, accepts: int) -> Outcome:
     """Run the benchmark once."""
     has = f"cpus:{tasks + accepts + 10};mem:64GB;disk:1GB"
-    cluster = Cluster(folder, Layout(agents=1, frameworks=0, has=has), seed=0)
+    cluster = Cluster(folder, Layout(agents=1, frameworks=0, has=has, is_preloaded=False), seed=0)
     outcome = Outcome()
     running: asyncio.Task[None] | None = None
     try:

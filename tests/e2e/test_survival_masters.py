@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.failover import SEED, kill_leader, measure, several_masters
+from tests.bench.failover import SEED, Watcher, kill_leader, several_masters
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.journal import Answered
@@ -21,6 +21,8 @@ from tests.harness.eventually import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
+# Tasks that each framework keeps running.
+MOST = 4
 LEASE_S = 2.0
 # etcd may need 2 s to elect a leader among its own members; a lease must outlast that.
 PATIENT_LEASE_S = 5.0
@@ -28,6 +30,8 @@ PATIENT_LEASE_S = 5.0
 FAILOVER_S = LEASE_S + 12.0
 # Offers may be this far apart on a loaded machine without a fault.
 HICCUP_S = 4.0
+# After it the loss of a member of etcd shows, if it does.
+NOTICED_S = 1.5
 
 
 def accepted(judge: Judge, since_s: float, until_s: float) -> int:
@@ -39,29 +43,25 @@ def accepted(judge: Judge, since_s: float, until_s: float) -> int:
     )
 
 
+async def goes_on(watcher: Watcher) -> None:
+    """Check that there are offers during the next seconds."""
+    since = time.monotonic() + NOTICED_S
+    await eventually(lambda: watcher.offered_at > since, NOTICED_S + HICCUP_S, "offers go on")
+
+
 async def judged(cluster: Cluster, judge: Judge) -> list[Violation]:
     cluster.control("drain")
     return await judge.judge()
 
 
-async def test_the_leader_is_killed_twice(tmp_path: Path) -> None:
-    """Another master leads and offers, and nothing is lost."""
-    result = await measure(tmp_path / "cluster", kills=2, lease_s=LEASE_S)
-    assert result.violations == []
-    assert max(result.waits) < FAILOVER_S
-
-
 async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
     """Without one member work continues; without two no master decides until one is back."""
-    async with several_masters(tmp_path / "cluster", PATIENT_LEASE_S) as (cluster, watcher):
+    async with several_masters(tmp_path / "cluster", PATIENT_LEASE_S, MOST) as (cluster, watcher):
         judge = Judge(cluster, SEED)
         leader = await cluster.leader()
-        began = time.monotonic()
-        cluster.etcd["etcd1"].kill()
-        await asyncio.sleep(3)
-        cluster.etcd["etcd1"].start()
-        await asyncio.sleep(3)
-        assert watcher.longest_gap_s(began) < HICCUP_S
+        for change in (cluster.etcd["etcd1"].kill, cluster.etcd["etcd1"].start):
+            change()
+            await goes_on(watcher)
         assert await cluster.leader() == leader
 
         cluster.etcd["etcd2"].kill()
@@ -73,10 +73,12 @@ async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
             return await cluster.leader() is None
 
         await eventually(no_master_leads, PATIENT_LEASE_S + 5, "no master leads")
-        # Long enough for tasks to end, and for ACCEPTs if there were any.
-        await asyncio.sleep(2)
+        await eventually(
+            lambda: len(read_ledger(cluster.folder / "ran").ends) > ended, 10, "tasks end"
+        )
+        # Long enough for ACCEPTs if there were any.
+        await asyncio.sleep(1)
         assert accepted(judge, lost_at + PATIENT_LEASE_S, time.time()) == 0
-        assert len(read_ledger(cluster.folder / "ran").ends) > ended
 
         cluster.etcd["etcd2"].start()
         cluster.etcd["etcd3"].start()
@@ -86,9 +88,9 @@ async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
         assert await judged(cluster, judge) == []
 
 
-async def test_a_leader_is_cut_off_from_etcd(tmp_path: Path) -> None:
-    """It steps down before another leads, and no decision is made twice."""
-    async with several_masters(tmp_path / "cluster", LEASE_S) as (cluster, watcher):
+async def test_leaders_are_cut_off_from_etcd_and_killed(tmp_path: Path) -> None:
+    """Each steps down before another leads; no decision is made twice, and nothing is lost."""
+    async with several_masters(tmp_path / "cluster", LEASE_S, MOST) as (cluster, watcher):
         leader = await cluster.leader()
         assert leader is not None
         for member in cluster.etcd:
@@ -100,6 +102,7 @@ async def test_a_leader_is_cut_off_from_etcd(tmp_path: Path) -> None:
         await eventually(another_leads, FAILOVER_S, "another leads")
         for member in cluster.etcd:
             cluster.proxies[member].heal(leader)
-        await kill_leader(cluster, watcher)
+        waits = [await kill_leader(cluster, watcher) for _ in range(2)]
+        assert max(waits) < FAILOVER_S
         await watcher.stop(teardown=True)
         assert await judged(cluster, Judge(cluster, SEED)) == []

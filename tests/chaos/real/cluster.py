@@ -57,6 +57,8 @@ class Layout:
         lease_s: lifetime of the leader lease in etcd.
         has: resources of each agent.
         is_secured: all connections use mutual TLS.
+        is_preloaded: masters and agents can have slow syncs and clocks that jump, if there is a
+            compiler.
         master, agent: the command that starts one.
     """
 
@@ -68,6 +70,7 @@ class Layout:
     lease_s: float = LEASE_S
     has: str = HAS
     is_secured: bool = False
+    is_preloaded: bool = True
     master: Sequence[str] = MASTER
     agent: Sequence[str] = AGENT
 
@@ -77,7 +80,7 @@ class Cluster:
 
     Attributes:
         folder: holds logs, journals, the ledger and the daemons' files.
-        preload: slows syncs and shifts clocks of masters and agents; None without a compiler.
+        preload: slows syncs and shifts clocks of masters and agents; None without them.
         certificates: of the daemons; None without TLS.
         disks: small disks, by the daemon whose records are there.
     """
@@ -108,7 +111,7 @@ class Cluster:
         """Start everything, and wait until agents and frameworks are connected."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "control").write_text("drain")
-        self.preload = PreloadFaults.build(self.folder)
+        self.preload = PreloadFaults.build(self.folder) if self.layout.is_preloaded else None
         if self.layout.is_secured:
             self.certificates = ClusterCertificates(self.folder / "tls")
         self._plan_etcd()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.fault_catalogue import catalogue_of
@@ -19,7 +20,8 @@ SETTLE_S = 5.0
 async def kinds_found(folder: Path, name: str, mutant: Mutant) -> set[str]:
     """Return the kinds of violations of the first of three rounds that has any."""
     words = mutant.words(name)
-    layout = Layout(master=words) if mutant.daemon == "master" else Layout(agent=words)
+    commands: dict[str, Any] = {mutant.daemon: words}
+    layout = Layout(**commands, is_preloaded=False)
     cluster = Cluster(folder, layout, SEED)
     try:
         await cluster.start()

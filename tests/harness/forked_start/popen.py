@@ -22,7 +22,12 @@ SCRIPTS: Final = {
     str(BIN / "croupier-agent"): "croupier.agent",
     str(BIN / "croupier-master"): "croupier.master",
 }
-MODULES: Final = frozenset(SCRIPTS.values())
+# Programs of tests are loaded in the fork.
+MODULES: Final = frozenset(
+    {*SCRIPTS.values(), "tests.chaos.real.mutants", "tests.chaos.real.workload"}
+)
+# A fork finds what is there, as the template is started there.
+REPOSITORY: Final = str(Path(__file__).resolve().parents[3])
 # Interpreters read these at their start; a fork follows them too.
 FOLLOWED: Final = frozenset({"PYTHONFAULTHANDLER", "PYTHONUNBUFFERED"})
 READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_", "GRPC_", "COVERAGE_")
@@ -48,9 +53,10 @@ class Forks:
         starts: how many of these there were.
     """
 
-    def __init__(self) -> None:
-        self.starts = 0
-        self._template: Template | None = None
+    def __init__(self, template: Template | None = None) -> None:
+        """Fork from `template`, or later from one of its own."""
+        self.starts = 0 if template is None else COLD_STARTS
+        self._template = template
 
     def install(self) -> None:
         """Make every later `Popen` of this process use forks, unless `FORKED_STARTS` is 0."""
@@ -115,4 +121,5 @@ def is_plain(given: dict[str, Any]) -> bool:
     if not all(isinstance(word, str) for pair in env.items() for word in pair):
         return False
     names = {name for name in {*env, *os.environ} if name.startswith(READ_AT_START)} - FOLLOWED
-    return all(env.get(name) == os.environ.get(name) for name in names)
+    changed = {name for name in names if env.get(name) != os.environ.get(name)}
+    return not changed or (changed == {"PYTHONPATH"} and env["PYTHONPATH"] == REPOSITORY)

@@ -21,6 +21,7 @@ import struct
 import sys
 import threading
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -29,6 +30,8 @@ LENGTH: Final = struct.Struct("!Q")
 PADDING: Final = "-" * 32_768
 CLONE_PARENT: Final = 0x8000
 SYS_CLONE: Final = {"x86_64": 56, "aarch64": 220}
+# What `fork_spawn` can follow.
+SPAWNED: Final = {"file_actions", "setpgroup", "setsigdef"}
 LOADED: Final = ("croupier.agent", "croupier.ctl", "croupier.master", "croupier.process")
 # Modules that need an extra, or do something when they are imported.
 LEFT_OUT: Final = (".__main__", ".shim.fallback", ".oidc", ".plots", ".otel")
@@ -99,12 +102,61 @@ def become(
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    match argv[:2]:
+        case ["croupier.ctl", "service"]:
+            fork_popen()
+        case ["croupier.ctl", "local"]:
+            fork_spawn()
     set_title(argv)
     renew_streams(is_unbuffered="PYTHONUNBUFFERED" in env)
     if env.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
     sys.argv = ["", *argv[1:]]
     return run(argv[0])
+
+
+def fork_popen() -> None:
+    """Fork the programs that this one starts by `Popen`, from a loaded interpreter, its child."""
+    from tests.harness.forked_start.popen import Forks
+    from tests.harness.forked_start.template import Template
+
+    ours, its = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nothing, descriptor)
+        serve(its)
+    its.close()
+    Forks(Template(ours)).install()
+
+
+def fork_spawn() -> None:
+    """Fork the daemons that this program spawns from itself, while it has one thread."""
+    spawn: Any = os.posix_spawn
+
+    def forked(path: str, argv: Sequence[str], env: Mapping[str, str], **options: Any) -> int:
+        is_daemon = list(argv[:2]) == [sys.executable, "-m"] and argv[2] in LOADED
+        has_threads = len(os.listdir("/proc/self/task")) > 1  # noqa: PTH208 - as names
+        if not is_daemon or has_threads or options.keys() != SPAWNED:
+            return int(spawn(path, argv, env, **options))
+        pid = os.fork()
+        if pid == 0:
+            os._exit(spawned(list(argv[2:]), dict(env), options))
+        return pid
+
+    os.posix_spawn = forked
+
+
+def spawned(argv: list[str], env: dict[str, str], options: Mapping[str, Any]) -> int:
+    """Run a module as a spawned program; return its exit code."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setpgid(0, options["setpgroup"])
+    opened = [os.open(*action[2:]) for action in options["file_actions"]]
+    return become(opened, argv, os.getcwd(), env, False)  # noqa: PTH109 - as text
 
 
 def set_title(argv: list[str]) -> None:
@@ -165,6 +217,7 @@ def main() -> NoReturn:
     # Ctrl-C is for the tests' process, which closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
+    importlib.import_module("tests.harness.forked_start.popen")
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.default_int_handler)

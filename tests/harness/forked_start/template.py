@@ -21,14 +21,17 @@ ANSWER_S: Final = 60.0
 class Template:
     """A process that forks itself on request; its forks are children of this process."""
 
-    def __init__(self) -> None:
-        ours, its = socket.socketpair()
-        with its:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", SERVER, str(its.fileno()), PADDING],
-                pass_fds=[its.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+    def __init__(self, ours: socket.socket | None = None) -> None:
+        """Start the process, unless it runs already: then `ours` is connected to it."""
+        self._process: subprocess.Popen[bytes] | None = None
+        if ours is None:
+            ours, its = socket.socketpair()
+            with its:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", SERVER, str(its.fileno()), PADDING],
+                    pass_fds=[its.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
         ours.settimeout(ANSWER_S)
         self._socket, self._lock = ours, threading.Lock()
 
@@ -58,6 +61,8 @@ class Template:
     def close(self) -> None:
         """End the interpreter."""
         self._socket.close()
+        if self._process is None:
+            return
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
