@@ -41,26 +41,23 @@ async def wait_for_counts(
     await eventually(are_shares, 10, what=f"shares are {shares}")
 
 
-@pytest.mark.parametrize("order", ["AB", "BA"])
 @pytest.mark.parametrize(
     ("case", "wanted"), [(PAPER, {"A": 3, "B": 2}), (LOPSIDED, {"A": 12, "B": 3})]
 )
 async def test_a_late_framework_reaches_its_share(
-    tmp_path: Path, case: tuple[str, dict[str, str]], wanted: dict[str, int], order: str
+    tmp_path: Path, case: tuple[str, dict[str, str]], wanted: dict[str, int]
 ) -> None:
     """The first framework uses everything; as its tasks end, the second reaches its share."""
     has, units = case
-    async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(real_cluster(tmp_path, has))
-        for name in order:
-            steady = Steady(name, cluster.master, units[name], seconds=0.4)
-            await stack.enter_async_context(at_work(steady))
-
-            async def is_at_work(steady: Steady = steady) -> bool:
-                return steady.launched > 0
-
-            await eventually(is_at_work, 15, what=f"{name} runs tasks")
-        await wait_for_counts(cluster, wanted, {"A": 0.667, "B": 0.667})
+    async with real_cluster(tmp_path, has) as cluster:
+        for order in ("AB", "BA"):
+            async with AsyncExitStack() as stack:
+                for name in order:
+                    steady = Steady(name, cluster.master, units[name], seconds=0.4)
+                    await stack.enter_async_context(at_work(steady))
+                    await eventually(lambda: steady.launched > 0, 15, what=f"{name} runs tasks")  # noqa: B023
+                await wait_for_counts(cluster, wanted, {"A": 0.667, "B": 0.667})
+            await eventually(cluster.conserved, 15, "the next ones find all free")
 
 
 @pytest.mark.parametrize("order", ["AB", "BA"])

@@ -97,18 +97,22 @@ def test_kill_of_an_unknown_task(local: Local) -> None:
 
 def test_a_killed_agent_adopts_its_tasks_and_local_ends_everything(tmp_path: Path) -> None:
     with running_local(tmp_path, "--agents", "2") as local:
-        done = local.run(
-            "timeout", "--signal=KILL", "4", str(local.bin_dir / "croupier"), "run", "-n", "2",
-            "--cpus", "0.5", "--", "sh", "-c", "setsid sleep 86399 & sleep 86399",
+        process = subprocess.Popen(
+            [str(local.bin_dir / "croupier"), "run", "--master", local.master, "-n", "2",
+             "--cpus", "0.5", "--", "sh", "-c", "setsid sleep 86399 & sleep 86399"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        assert done.returncode != 0
+        sleep = b"sleep\086399\0"
+        assert is_soon(lambda: [cmdline(pid) for pid in sleepers(local)].count(sleep) == 4)
+        process.kill()
+        process.wait()
         agents = [pid for pid in local.leftovers() if b"croupier.agent" in cmdline(pid)]
         assert len(agents) == 2
         before = sleepers(local)
         for pid in agents:
             os.kill(pid, signal.SIGKILL)
         assert is_soon(lambda: json.loads(local.croupier("agents", "--json").stdout) != [])
-        assert before
+        assert len(before) >= 4
         assert sleepers(local) == before
         assert local.end() == 0
     assert is_soon(lambda: not local.leftovers())

@@ -26,13 +26,15 @@ from tests.harness.eventually import eventually
 from tests.harness.limited_tasks import left_groups
 from tests.harness.scripted_master import F, ScriptedMaster, program
 
-SECONDS: Final = 1.5
+SECONDS: Final = 0.8
+# Other work on the machine may slow the honest task: so often it is tried.
+TRIES: Final = 3
 HAS: Final = "cpus:2;mem:2GB;disk:2GB"
 # Counts for ever, and tells each thousand in a line of 8 bytes.
 HONEST: Final = "$| = 1; while (1) { $i++ for 1..1000; syswrite STDOUT, 'counted' . chr(10) }"
 _LINE: Final = 8
 _OWN = (
-    "use Time::HiRes 'time'; exit 9 if $< < 100000; my $end = time + 1.5; "
+    f"use Time::HiRes 'time'; exit 9 if $< < 100000; my $end = time + {SECONDS}; "
     "sub nap { select undef, undef, undef, $_[0] } "
 )
 
@@ -146,6 +148,14 @@ class Neighbourhood:
         await self.master.state("honest", TaskState.RUNNING)
         await eventually(self._counted, what="the honest task counts")
         self._alone = await self._rate()
+
+    async def best_beside(self, offender: Offender, least: float) -> Seen:
+        """Run an offender until the rate beside it is `least`, a few times at most."""
+        for _ in range(TRIES):
+            seen = await self.beside(offender)
+            if seen.rate >= least:
+                break
+        return seen
 
     async def beside(self, offender: Offender) -> Seen:
         """Run an offender to its end; check how it ended, and that nothing of it is left."""
