@@ -145,7 +145,7 @@ def fork_spawn() -> None:
             os._exit(spawned(list(argv[2:]), dict(env), options))
         return pid
 
-    os.posix_spawn = forked
+    os.posix_spawn = forked  # type: ignore[assignment]
 
 
 def spawned(argv: list[str], env: dict[str, str], options: Mapping[str, Any]) -> int:
