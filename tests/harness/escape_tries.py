@@ -21,12 +21,15 @@ from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.directory import name_for
 from croupier.agent.isolation.cgroup.places import read_places
 from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Isolation
 from croupier.model.resources import Resources
 from tests.harness.debian import program
+from tests.harness.eventually import eventually
+from tests.harness.exec_fixture import Execs
 from tests.harness.oci_image import make_root
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
@@ -136,9 +139,17 @@ class Tries:
         self._runner = TaskRunner(work, shim, isolation=self._layers)
 
     async def run(
-        self, tries: Path, found: Decoys, users: tuple[UnixUser | None, ...]
+        self,
+        tries: Path,
+        found: Decoys,
+        users: tuple[UnixUser | None, ...],
+        *,
+        is_command: bool = False,
     ) -> dict[str, str]:
-        """Run the program beside a neighbour, as `users`; return `held` or `escaped` by try."""
+        """Run the program beside a neighbour, as `users`; return `held` or `escaped` by try.
+
+        `is_command`: it is a command beside a task, not a task.
+        """
         attacker, neighbour = users
         self._start("victim", neighbour, ("sleep", "600"), {})
         pid = await self._runner.started("victim")
@@ -154,14 +165,17 @@ class Tries:
             "VHOME": str(secret.parent),
             **self._groups(),
         }
-        self._start("attacker", attacker, ("./escapes",), environment, tries)
-        end = await self._runner.measured("attacker")
-        errors = (self._runner.home("attacker") / "stderr").read_text()
-        assert isinstance(end, Exited), end
-        assert end.exit_code == 0, (end, errors)
+        if is_command:
+            printed = await self._run_command(attacker, environment, tries)
+        else:
+            self._start("attacker", attacker, ("./escapes",), environment, tries)
+            end = await self._runner.measured("attacker")
+            errors = (self._runner.home("attacker") / "stderr").read_text()
+            assert isinstance(end, Exited), end
+            assert end.exit_code == 0, (end, errors)
+            printed = self._runner.printed("attacker")
         assert Path(f"/proc/{pid}").exists()
-        lines = self._runner.printed("attacker").splitlines()
-        return dict(line.split(" ", 1) for line in lines)
+        return dict(line.split(" ", 1) for line in printed.splitlines())
 
     async def close(self) -> None:
         """End all tasks, and remove what the level has made."""
@@ -169,6 +183,20 @@ class Tries:
         self._runner.supervisor.close()
         self._layers.clean(())
         self._layers.close()
+
+    async def _run_command(
+        self, user: UnixUser | None, environment: dict[str, str], tries: Path
+    ) -> str:
+        """Run the program beside a task of its user; return what it has printed."""
+        execs = Execs(self._runner)
+        waits = ("/bin/sh", "-c", "touch ready; exec sleep 600")
+        launch = self._start("attacker", user, waits, environment, tries)
+        execs.launches.of[launch.key] = launch
+        await eventually((self._runner.home("attacker") / "ready").exists, 30)
+        end, output, errors = await execs.run("attacker", "./escapes")
+        assert end.exit_code == 0, (end, errors)
+        await execs.execs.close()
+        return output
 
     def _inner(self, pid: int) -> int:
         """Return the host's pid of the program of a task, below the tool that started it."""
@@ -196,7 +224,7 @@ class Tries:
         argv: tuple[str, ...],
         environment: dict[str, str],
         tries: Path | None = None,
-    ) -> None:
+    ) -> Launch:
         is_boxed = self.level == "namespaces"
         launch = launch_of(name, *argv, user=user)
         isolation = Isolation(namespaces=is_boxed, image=self._image)
@@ -212,3 +240,4 @@ class Tries:
                 environment={**PATH, "HOME": sandbox.path, **environment},
             )
             self._runner.supervisor.spawn(self._layers.prepare(launch), sandbox)
+        return launch

@@ -11,7 +11,7 @@ from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
-from croupier.model.isolation import Isolation, Limits
+from croupier.model.isolation import Feature, Isolation, Limits
 from tests.harness.debian import program
 from tests.harness.escape_tries import LEVELS, RESOURCES, TOTAL
 from tests.harness.eventually import eventually
@@ -56,14 +56,12 @@ class ExecLevel:
         """Return the launch of a shell line at this level."""
         launch = launch_of(name, "/bin/sh", "-c", line, user=user)
         isolation = Isolation(namespaces=self.level == "namespaces", image=self._image)
-        info = replace(
-            launch.info,
-            resources=RESOURCES,
-            isolation=isolation,
-            limits=Limits(files=512, pids=100 if self.level != "none" else 0),
+        features = self.layers.features
+        limits = Limits(
+            files=512 if Feature.FILES in features else 0,
+            pids=100 if Feature.PIDS in features else 0,
         )
-        if self.level == "none":
-            info = replace(info, limits=Limits())
+        info = replace(launch.info, resources=RESOURCES, isolation=isolation, limits=limits)
         return replace(launch, info=info, environment={**PATH, "NAME": "a b"})
 
     async def start(self, user: UnixUser | None) -> None:

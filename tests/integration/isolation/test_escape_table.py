@@ -77,7 +77,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shim, Path]:
     return prepare_shim(folder), compiled_escapes(folder)
 
 
-async def tried(programs: tuple[Shim, Path], folder: Path, level: str, user: str) -> dict[str, str]:
+async def tried(
+    programs: tuple[Shim, Path], folder: Path, level: str, user: str, *, is_command: bool = False
+) -> dict[str, str]:
     """Return `held` or `escaped` by try; skip the test if the machine lacks the level."""
     nobody = find_user("nobody") if IS_ROOT else None
     users = {"own": OWN, "account": (nobody, nobody), "root": (None, None)}[user]
@@ -91,7 +93,7 @@ async def tried(programs: tuple[Shim, Path], folder: Path, level: str, user: str
             unavailable(NoProgram(str(reason)))
         try:
             with decoys(work, programs[1], owner) as found:
-                answers = await tries.run(programs[1], found, users)
+                answers = await tries.run(programs[1], found, users, is_command=is_command)
         finally:
             await tries.close()
     assert len(answers) >= 40
@@ -118,6 +120,25 @@ async def test_each_level_holds_what_its_table_says(
         may -= {"leave-group", "limit-of-group"}
     assert escaped - may == set(), "these are held in the table"
     assert may - escaped - PERHAPS == set(), "these escape in the table"
+
+
+@pytest.mark.parametrize(
+    ("level", "user"),
+    [("cgroup", USERS[0]), ("namespaces", USERS[-1]), ("container", USERS[-1])],
+)
+async def test_a_command_beside_a_task_escapes_no_more_than_the_task(
+    programs: tuple[Shim, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    level: str,
+    user: str,
+) -> None:
+    if level == "namespaces":
+        monkeypatch.setenv("PATH", str(program("bwrap").parent), prepend=os.pathsep)
+    answers = await tried(programs, tmp_path, level, user, is_command=True)
+    escaped = {name for name, answer in answers.items() if answer == "escaped"}
+    may = expected(user, level) | (PERHAPS if user == "account" and not IS_ROOT else set())
+    assert escaped - may == set()
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may do without isolation what is tried")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGSEGV
 
@@ -14,21 +17,39 @@ from croupier.agent.core.events import Exited
 from croupier.agent.exec import task_execs
 from croupier.agent.exec.command import Window
 from croupier.agent.exec.task_exec import TaskExec
-from croupier.agent.shim.build import Shim, prepare_shim
-from croupier.agent.unix_user import UnixUser
-from croupier.model.errors import InvalidRequest
-from tests.harness.boxed_tasks import passable
+from croupier.agent.exec.task_execs import end_commands
+from croupier.agent.isolation.assembly import assemble
+from croupier.agent.isolation.cgroup.build import remove_groups
+from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.layers import Layers
+from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.agent.shim.orphan_runs import end_orphans
+from croupier.agent.shim.run_file import read_path
+from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.isolation import Limits
+from croupier.model.resources import NOTHING
+from tests.harness.boxed_tasks import IN_NAMESPACES, Boxes, passable
 from tests.harness.debian import NoProgram, program, unavailable
 from tests.harness.escape_tries import LEVELS
 from tests.harness.eventually import eventually
-from tests.harness.exec_fixture import collect
-from tests.harness.exec_levels import ExecLevel
+from tests.harness.exec_fixture import Execs, collect
+from tests.harness.exec_levels import FACTS, TASK, ExecLevel
+from tests.harness.exec_process import OWN
 from tests.harness.processes import running_as
-from tests.harness.supervisor_fixture import key
+from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
 IS_ROOT = os.geteuid() == 0
+
+
+class Joining(Layers):
+    """Says of each task that it has namespaces."""
+
+    def join(self, launch: Launch) -> Launch:
+        return replace(launch, joins=True)
+
+
 Check = Callable[[ExecLevel], Awaitable[None]]
-OWN = UnixUser("task", 1_999_992, 1_999_992, (), is_own=True)
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +180,100 @@ async def test_commands_beside_a_task(level: ExecLevel, checks: tuple[Check, ...
     await level.start(OWN if IS_ROOT else None)
     for check in checks:
         await check(level)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shim_killed"), [("cgroup", True), ("namespaces", False), ("container", False)]
+)
+async def test_commands_end_with_an_agent_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_shim_killed: bool
+) -> None:
+    if name == "namespaces":
+        monkeypatch.setenv("PATH", str(program("bwrap").parent), prepend=os.pathsep)
+    with passable(tmp_path):
+        work = tmp_path / "work"
+        work.mkdir(mode=0o711)
+        command = [sys.executable, "-m", "tests.harness.exec_process", str(work), name]
+        agent = await asyncio.create_subprocess_exec(
+            *command, stubborn(61_115), stdout=asyncio.subprocess.PIPE
+        )
+        assert agent.stdout is not None
+        lines = [line async for line in until_number(agent.stdout)]
+        assert lines, "the agent and its command have started"
+        await eventually(lambda: len(running_as("sleep 61115")) == 2, 20)
+        agent.kill()
+        if is_shim_killed:
+            os.kill(int(lines[-1]), SIGKILL)
+        await agent.wait()
+        try:
+            if not is_shim_killed:
+                await eventually(lambda: not running_as("sleep 61115"), 20)
+            end_commands(work / "execs")
+            await eventually(lambda: not running_as("sleep 61115"), 1)
+            assert not list((work / "execs").iterdir())
+            task = read_path(work / "runs" / "t1").task
+            assert task is not None
+            assert task.is_alive(), "its task runs on"
+        finally:
+            end_orphans(work / "runs", ())
+            remove_groups(work)
+
+
+async def until_number(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield lines up to one with a number only."""
+    async with asyncio.timeout(60):
+        async for line in stream:
+            yield line
+            if line.strip().isdigit():
+                return
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="an agent that is not root uses this way anyway")
+async def test_a_command_enters_a_box_in_a_user_namespace(tmp_path: Path, shim: Shim) -> None:
+    with passable(tmp_path):
+        boxes = Boxes(tmp_path, shim, by_root=False)
+        execs = Execs(boxes.runner)
+        launch = launch_of("t1", "/bin/sh", "-c", TASK, user=boxes.user, environment=PATH)
+        execs.task(replace(launch, info=replace(launch.info, isolation=IN_NAMESPACES)))
+        told = boxes.runner.home("t1") / "told"
+        await eventually(told.exists, 20)
+        seen = await execs.shell("t1", f"exec 2>&1; {FACTS}")
+        assert seen == told.read_text()
+        end, _, _ = await execs.run("t1", "/bin/sh", "-c", "setsid sleep 61116 & exit 7")
+        assert end.exit_code == 7
+        assert not running_as("sleep 61116")
+        await execs.close()
+
+
+async def test_the_interpreted_shim_enters_no_namespaces(tmp_path: Path) -> None:
+    execs = Execs(TaskRunner(tmp_path, interpreted_shim(), isolation=Joining()))
+    execs.task(launch_of("t1", "sleep", "600"))
+    await execs.runner.started("t1")
+    with pytest.raises(Unavailable, match="it has no C compiler, and the interpreted shim would"):
+        await execs.start("t1", "true")
+    await execs.close()
+
+
+async def test_a_command_has_no_more_rights_than_a_task_of_an_earlier_life(
+    tmp_path: Path, shim: Shim
+) -> None:
+    strict = IsolationFlags(isolation=("process",), default_limits=Limits(files=100))
+    first = Execs(TaskRunner(tmp_path, shim, isolation=assemble(strict, NOTHING, tmp_path)))
+    first.task(launch_of("t1", "sleep", "600"))
+    await first.runner.started("t1")
+    first.runner.supervisor.close()
+
+    raised = replace(strict, default_limits=Limits(files=1000))
+    same = Execs(TaskRunner(tmp_path, shim, isolation=assemble(raised, NOTHING, tmp_path)))
+    same.launches.of = first.launches.of
+    same.runner.adopt("t1")
+    assert await same.shell("t1", "ulimit -Hn") == "100\n"
+    await same.execs.close()
+    same.runner.supervisor.close()
+
+    bare = Execs(TaskRunner(tmp_path, shim))
+    bare.launches.of = first.launches.of
+    bare.runner.adopt("t1")
+    with pytest.raises(Unavailable, match="would not have the restrictions of the task"):
+        await bare.start("t1", "true")
+    await bare.close()

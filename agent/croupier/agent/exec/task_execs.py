@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from croupier.agent.core.tasks import Key
 from croupier.agent.exec.command import ExecCommand
 from croupier.agent.exec.inside import Inside, find_inside
+from croupier.agent.exec.rights import lowered
 from croupier.agent.exec.streams import Streams
 from croupier.agent.exec.task_exec import Started, TaskExec
 from croupier.agent.isolation.launch import Launch
@@ -151,6 +152,8 @@ class TaskExecs:
             inside = self._inside(running) if launch.joins else None
             if inside is not None:
                 opened.callback(inside.close)
+            if not running.is_child:
+                launch = lowered(launch, running.pid, inside)
             streams = Streams(command, self._null, launch.user)
             opened.callback(streams.release)
             try:

@@ -111,7 +111,7 @@ class Container:
             raise Unavailable(str(error)) from error
         given, own = launch.environment, launch.info.command.environment
         options = [each for each in launch.options if each.startswith(_KEPT)]
-        options += ["bounding=0", *({"no-new-privs"} - set(options))]
+        options += ["bounding=0", *{"no-new-privs"}.difference(options)]
         if self._filter is not None:
             options.append(f"seccomp={self._filter}")
         return replace(

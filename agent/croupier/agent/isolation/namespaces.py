@@ -106,6 +106,8 @@ class Namespaces:
         user = f"user={launch.user}"
         options = [each for each in launch.options if each.startswith(_OUTSIDE)]
         options += [each for each in self._inside(launch) if each != user]
+        # Bubblewrap gives that to every box.
+        options += {"no-new-privs"}.difference(options)
         if not self._tool.by_root:
             options.append(f"{_BOUNDING}0")
         return replace(launch, options=tuple(options), joins=True)
