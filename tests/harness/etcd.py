@@ -11,6 +11,7 @@ import signal
 import ssl
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from croupier.net.transport import free_addresses
 from tests.harness.debian import program
 
 READY_S = 20.0
+# The life of certificates.
+DAYS = 2
 ROOT_PASSWORD = "root's"
 USER, PASSWORD = "croupier", "croupier's"
 
@@ -189,10 +192,25 @@ class Etcd:
         revision = answer["header"]["revision"]
         self._ask(self.members[0], "/v3/kv/compaction", {"revision": revision, "physical": True})
 
+    def fill(self) -> None:
+        """Write until etcd refuses, which needs a quota.
+
+        Raises:
+            AssertionError: if it never refuses.
+        """
+        put = {"key": _base64(b"ballast"), "value": _base64(b"-" * 200_000)}
+        for _ in range(200):
+            try:
+                self._ask(self.members[0], "/v3/kv/put", put)
+            except urllib.error.HTTPError:
+                return
+        raise AssertionError("etcd is never full")
+
     def make_room(self) -> None:
         """Free space as an operator does: compact, defragment and disarm the alarm."""
         self.compact()
-        self._ask(self.members[0], "/v3/maintenance/defragment", {})
+        for member in self.members:
+            self._ask(member, "/v3/maintenance/defragment", {})
         raised = json.loads(self._ask(self.members[0], "/v3/maintenance/alarm", {}))
         for alarm in raised.get("alarms", []):
             disarm = {"action": "DEACTIVATE", **alarm}
@@ -262,16 +280,32 @@ def make_certificates(directory: Path) -> Certificates:
     directory.mkdir(parents=True, exist_ok=True)
     ca, server, client = (directory / f"{name}.pem" for name in ("ca", "server", "client"))
     keys = [path.with_suffix(".key") for path in (ca, server, client)]
-    _openssl(["-x509", "-subj", "/CN=ca", "-keyout", str(keys[0]), "-out", str(ca)])
-    for path, key in ((server, keys[1]), (client, keys[2])):
-        sign = ["-x509", "-CA", str(ca), "-CAkey", str(keys[0]), "-subj", f"/CN={path.stem}"]
-        names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE"]
-        _openssl([*sign, *names, "-keyout", str(key), "-out", str(path)])
-    return Certificates(ca, server, keys[1], client, keys[2])
+    _openssl(["-x509", "-subj", "/CN=ca", "-keyout", str(keys[0]), "-out", str(ca)], DAYS)
+    made = Certificates(ca, server, keys[1], client, keys[2])
+    _sign(made, server, keys[1], DAYS)
+    renew_client(made, DAYS)
+    return made
 
 
-def _openssl(words: list[str]) -> None:
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+def renew_client(files: Certificates, days: int) -> None:
+    """Replace the clients' certificate, with a new key, by one for so many days."""
+    cert, key = (path.with_name(f"{path.name}.new") for path in (files.client, files.client_key))
+    _sign(files, cert, key, days)
+    cert.replace(files.client)
+    key.replace(files.client_key)
+
+
+def _sign(files: Certificates, cert: Path, key: Path, days: int) -> None:
+    """Make a certificate whose subject is the name of its file up to the first dot."""
+    ca_key = files.ca.with_suffix(".key")
+    subject = f"/CN={cert.name.partition('.')[0]}"
+    sign = ["-x509", "-CA", str(files.ca), "-CAkey", str(ca_key), "-subj", subject]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE"]
+    _openssl([*sign, *names, "-keyout", str(key), "-out", str(cert)], days)
+
+
+def _openssl(words: list[str], days: int) -> None:
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", str(days)]
     done = subprocess.run(
         [str(program("openssl", "openssl")), "req", *key, *words],
         capture_output=True,

@@ -62,8 +62,10 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     # Imported here: most masters have no etcd.
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
+    from croupier.master.etcd.keys import Keys
     from croupier.master.etcd.metrics import ETCD
     from croupier.master.etcd.presence import EtcdPresence
+    from croupier.master.etcd.probe import EtcdProbe
     from croupier.master.etcd.renewal import EtcdRenewal
     from croupier.master.store.etcd import EtcdStore
 
@@ -71,12 +73,15 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     client = EtcdClient(target.endpoints, files.read())
     renewal = EtcdRenewal(client, files)
     renewal.start()
+    probe = EtcdProbe(client, Keys(target.prefix).leader)
+    probe.start()
     election = EtcdElection(client, target.prefix, str(address), config.lease)
     presence = EtcdPresence(client, target.prefix, config.lease)
 
     async def close() -> None:
         renewal.stop()
         await presence.close()
+        probe.stop()
         await election.close()
         await client.close()
 

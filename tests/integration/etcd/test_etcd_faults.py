@@ -152,6 +152,16 @@ async def test_metrics_show_failing_members(three: Masters) -> None:
         assert metric("requests_total", outcome="answered") > 0
         assert metric("silent_seconds") < LEASE_S
 
+        # No call needs this member, so only a probe shows that it fails, and that it is back.
+        idle = (client._current + 1) % 3
+        etcd.kill(idle)
+        await client.probe(b"/croupier/leader")
+        assert metric("members_failing") == 1
+        etcd.launch(idle)
+        await asyncio.to_thread(etcd.wait_ready)
+        await client.probe(b"/croupier/leader")
+        assert metric("members_failing") == 0
+
         etcd.kill(0, 1)
         standing = asyncio.create_task(stand_again(election))
         await eventually(lambda: metric("members_failing") == 3, 30)

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from croupier.agent import link
+from croupier.master.etcd import probe
 from croupier.net.client_session import SessionTimes
 from tests.harness.eventually import eventually
 from tests.harness.prometheus import Haste, running_prometheus
 from tests.integration.prometheus.agent_faults import AgentFaults
+from tests.integration.prometheus.etcd_faults import EtcdFaults
 from tests.integration.prometheus.master_faults import MasterFaults
 from tests.integration.prometheus.security_faults import SecurityFaults
 
@@ -30,6 +32,7 @@ HASTE = Haste(
     limits={
         "CroupierTasksStuckQueued": ("> 1800", "> 1"),
         "CroupierEndsNotAcknowledged": ("> 1000", "> 4"),
+        "CroupierEtcdSilent": ("> 15", "> 2"),
     },
 )
 # A rejected agent tries again after seconds instead of a minute.
@@ -41,8 +44,12 @@ async def test_each_alert_fires_during_its_fault_and_stops_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "TIMES", TIMES)
+    monkeypatch.setattr(probe, "PROBE_S", 0.5)
     async with AsyncExitStack() as stack:
-        parts = [kind(stack, tmp_path) for kind in (AgentFaults, MasterFaults, SecurityFaults)]
+        parts = [
+            kind(stack, tmp_path)
+            for kind in (AgentFaults, EtcdFaults, MasterFaults, SecurityFaults)
+        ]
         started = await asyncio.gather(*(part.start() for part in parts))
         jobs = [job for each in started for job in each]
         targets = sum(len(job["static_configs"][0]["targets"]) for job in jobs)

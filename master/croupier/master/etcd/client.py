@@ -10,6 +10,7 @@ import asyncio
 import random
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import grpc.aio
 
@@ -29,6 +30,7 @@ from croupier.process.logging import get_logger
 ATTEMPT_S = 1.0
 CALL_S = 10.0
 STATUS_S = 3.0
+PROBED_S = 3.0
 # Old connections stay this long after a renewal; the longest call is that of the longest lease.
 RETIRE_S = 120.0
 EARLY_S = 0.1
@@ -131,7 +133,24 @@ class EtcdClient:
             Conflict: if the requested revision was compacted.
             TooLarge: if the answer exceeds the limit.
         """
-        endpoint = self._endpoints[self._current]
+        return await self._attempt_at(self._endpoints[self._current], method, question, timeout_s)
+
+    async def probe(self, key: bytes) -> None:
+        """Read `key` from every member, also from those that no other call asks.
+
+        A member answers only while it is connected to a majority.
+        """
+        read = pb.RangeRequest(key=key)
+        await asyncio.gather(*(self._probe_at(each, read) for each in self._endpoints))
+
+    async def _probe_at(self, endpoint: Endpoint, read: pb.RangeRequest) -> None:
+        # A member that fails is noted; its error has been logged.
+        with suppress(CroupierError):
+            await self._attempt_at(endpoint, RANGE, read, PROBED_S)
+
+    async def _attempt_at(
+        self, endpoint: Endpoint, method: Method[Q, A], question: Q, timeout_s: float
+    ) -> A:
         try:
             answer = await self._ask_as_user(endpoint, method, question, timeout_s)
         except CroupierError as fault:
