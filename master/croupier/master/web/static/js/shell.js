@@ -127,7 +127,11 @@ export class Shell {
   show(view, page) {
     document.title = `${view.title} - Croupier`;
     this.links.forEach((each, index) => {
-      if (PAGES[index].path === `#/${page}`) each.setAttribute("aria-current", "page");
+      if (PAGES[index].path === `#/${page}`) {
+        each.setAttribute("aria-current", "page");
+        // A narrow window shows a part of the navigation.
+        this.nav.scrollLeft = each.offsetLeft - (this.nav.clientWidth - each.offsetWidth) / 2;
+      }
       else each.removeAttribute("aria-current");
     });
     this.main.setAttribute("aria-busy", "true");

@@ -70,7 +70,7 @@ export class Chart {
       width: Math.max(200, this.place.clientWidth), height: HEIGHT, legend: { show: false },
       cursor: { y: false, points: { size: 6 } },
       scales: { y: { range: (_, low, high) => [0, Math.max(0.01, Math.min(1, (high || 0) * 1.1))] } },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString("sv-SE").slice(0, 5)) },
+      axes: [{ ...axis, space: 64, values: (_, ticks) => times(ticks) },
         { ...axis, size: 56, values: (_, ticks) => ticks.map(percent) }],
       series: [{}, ...this.series.lines.map((line, index) => ({ label: visible(line.name), width: 1.75, points: { show: false }, ...lineStyle(index, this.isDark) }))],
       hooks: { setCursor: [(plot) => this.#writeLegend(plot.cursor.idx)] },
@@ -95,4 +95,10 @@ export class Chart {
 function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** Times of day, with seconds if they are close together. @param {number[]} ticks seconds since 1970 */
+function times(ticks) {
+  const length = ticks.length > 1 && ticks[1] - ticks[0] < 60 ? 8 : 5;
+  return ticks.map((at) => new Date(at * 1000).toLocaleTimeString("sv-SE").slice(0, length));
 }

@@ -50,7 +50,9 @@ function oneDemand(demand) {
 
 function demandText(framework) {
   if (framework.suppressed) return "nothing: it suppressed offers";
-  return framework.demands.map(oneDemand).join("; ") || "whatever is free";
+  const wanted = framework.demands.filter((demand) => demand.count !== 0);
+  if (!wanted.length && framework.demands.length) return "nothing more";
+  return wanted.map(oneDemand).join("; ") || "whatever is free";
 }
 
 /** @param {string} id @returns {import("../types.js").View} */

@@ -23,11 +23,11 @@ function list(all) {
     { name: "Master", cell: (each) => h("span", { class: "id" }, each.address) },
     { name: "Role", cell: (each) => (each.leader ? badge("good", "leads") : badge("wait", "follows")) },
     { name: "Term", cell: term },
-    { name: "Started", cell: (each) => since(each.since_ms) },
+    { name: "Up for", cell: (each) => since(each.since_ms) },
     { name: "Version", cell: (each) => each.version ?? "" },
     { name: "Page", cell: (each) => address(each.http_address) },
   ], all), h("p", { class: "faint" }, all.length > 1
-    ? "One leads; if it fails, another one begins the next term. A master that stopped without a word is listed for some seconds more."
+    ? "One leads; if it fails, another one begins the next term. A master that is killed stays in this list for some more seconds."
     : "This is the only master that is known."));
 }
 
@@ -47,10 +47,10 @@ function answering(master) {
     ["Term", master.is_leader ? `${count(master.epoch)}: so many masters have led this cluster` : ""],
     ["Id", master.master_id ? h("span", { class: "id" }, master.master_id) : ""],
     ["Version", master.version],
-    ["Leader for frameworks and agents", master.leader_address],
+    ["Address of the leader", h("span", { class: "id" }, master.leader_address ?? "")],
     ["Page", address(master.http_address)],
     ["Allocation passes", master.is_leader ? count(master.allocation_passes) : ""],
-    ["Agents that have not returned", master.agents_missing ? `${count(master.agents_missing)}; given up in ${span(master.decided_in_s)}` : ""],
+    ["Agents missing", master.agents_missing ? `${count(master.agents_missing)} have not returned; given up in ${span(master.decided_in_s)}` : ""],
   ]));
 }
 
