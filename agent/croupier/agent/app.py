@@ -20,6 +20,7 @@ from croupier.agent.core.recovery import forget_masters, identify, incomplete, r
 from croupier.agent.core.state import AgentState
 from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
+from croupier.agent.exec.calls import ExecCalls
 from croupier.agent.exec.entry import Entries
 from croupier.agent.exec.task_execs import TaskExecs, end_commands
 from croupier.agent.fencing import NewestMaster
@@ -100,6 +101,7 @@ class Agent:
     _http: LateHttpServer
     _supervisor: Supervisor
     execs: TaskExecs
+    _exec_calls: ExecCalls
 
     def __init__(
         self,
@@ -171,13 +173,11 @@ class Agent:
             credential,
             lambda: self.state.agent_id,
             links.on_registered,
+            self._on_exec,
         )
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)
         janitor.adopt([*self.state.tasks, *self.state.voided])
-        registry.register(
-            AgentView(self.state, self._is_registered, self._rejection, janitor, started_s, usage)
-        )
         put, clock = self._inbox.put_now, self._clock
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         failed = metrics.launch_failed
@@ -186,6 +186,19 @@ class Agent:
         entries = Entries(self.state, sandboxes, users, secret_files, TaskEnvironment())
         self.execs = TaskExecs(work_dir.execs, shim, supervisor, isolation, entries)
         self._opened.push_async_callback(self.execs.close)
+        self._exec_calls = ExecCalls(self.execs, lambda: credential.security, metrics.exec_ended)
+        self._opened.push_async_callback(self._exec_calls.close)
+        registry.register(
+            AgentView(
+                self.state,
+                self._is_registered,
+                self._rejection,
+                janitor,
+                started_s,
+                usage,
+                self.execs,
+            )
+        )
         machine = LocalMachine(
             sandboxes,
             supervisor,
@@ -409,7 +422,12 @@ class Agent:
             croupier_version(),
             self.state.boot_id,
             self._default_user,
+            takes_exec=config.commands == "allow",
         )
+
+    def _on_exec(self, exec_id: str, master: Address) -> None:
+        if self._config.commands == "allow":
+            self._exec_calls.open(exec_id, master)
 
     def _is_registered(self) -> bool:
         return "link" in self._tasks and self.link.is_registered

@@ -35,6 +35,7 @@ from croupier.process.tls.flags import TlsFlags
 Recovery = Literal["strict", "best-effort", "forget-master", "cleanup"]
 OnStop = Literal["leave", "end"]
 Switch = Literal["on", "off"]
+Permission = Literal["allow", "refuse"]
 
 
 def _parse_masters(text: str) -> tuple[Address, ...]:
@@ -106,6 +107,10 @@ class AgentConfig:
     isolate: IsolationFlags = IsolationFlags()  # noqa: RUF009 - frozen
     users: TaskUserFlags = TaskUserFlags()  # noqa: RUF009 - frozen
     output: OutputFlags = OutputFlags()  # noqa: RUF009 - frozen
+
+    commands: Annotated[Permission, Parameter(name="--exec")] = "allow"
+    """Whether `croupier exec` may run commands beside the tasks of this agent: with their rights,
+    and by the permission exec on their role."""
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +27,7 @@ class AgentView(Collector):
         rejection: returns why masters reject the agent's credential; empty if they do not.
         started_s: the agent's start time, in seconds since 1970.
         usage: of its tasks.
+        execs: the commands that run beside tasks.
     """
 
     state: AgentState
@@ -35,6 +36,7 @@ class AgentView(Collector):
     janitor: Janitor
     started_s: float
     usage: TaskUsage
+    execs: Sized
 
     def collect(self) -> Iterator[Metric]:
         """Read all gauges. O(tasks)."""
@@ -115,6 +117,11 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
         " work-dir, checkpoint, disk or launch.",
         _problems,
         ("part",),
+    ),
+    Family(
+        "agent_execs_running",
+        "Commands that run beside tasks.",
+        lambda view: len(view.execs),
     ),
     Family(
         "agent_resources",

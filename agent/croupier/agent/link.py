@@ -53,6 +53,8 @@ from croupier.wire.task import status_to_wire
 
 # Called when a master has registered the agent.
 OnRegistered = Callable[[pb.Registered], None]
+# Called with the id of a command, and the master that ordered it.
+OnExec = Callable[[str, Address], None]
 _Connect = grpc.aio.StreamStreamMultiCallable[
     pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse
 ]
@@ -104,6 +106,7 @@ class Link:
         credential: AgentCredential | None = None,
         agent_id: Callable[[], AgentId] = lambda: NO_AGENT_ID,
         on_registered: OnRegistered = lambda _: None,
+        on_exec: OnExec = lambda *_: None,
     ) -> None:
         """Feed `inbox`.
 
@@ -116,9 +119,10 @@ class Link:
             credential: proves the agent's identity; None if it has none.
             agent_id: returns the agent's present id, to which its token is bound.
             on_registered: called with each REGISTERED.
+            on_exec: called with each order to open a stream for a command.
         """
         self._credential, self._agent_id = credential, agent_id
-        self._on_accepted = on_registered
+        self._on_accepted, self._on_exec = on_registered, on_exec
         security = None if credential is None else credential.security
         self.rejection = ""
         self._identity, self._inbox = identity, inbox
@@ -235,6 +239,9 @@ class Link:
                     self._on_registered(order.registered)
                 case "heartbeat":
                     pass
+                case "exec":
+                    if self.is_registered and self._session.address is not None:
+                        self._on_exec(order.exec.exec_id, self._session.address)
                 case "error":
                     error = error_from_wire(order.error)
                     if isinstance(error, errors.Removed):

@@ -53,6 +53,10 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Launches that failed, by step: user, sandbox, secrets, isolation or exec.",
         ("step",),
     ),
+    "agent_execs": (
+        "Commands ordered beside tasks by outcome: ended, refused, or cancelled with their stream.",
+        ("outcome",),
+    ),
     "agent_outdated_orders": ("Kills refused because their framework epoch was old.", ()),
     "agent_launches_refused": ("Launches refused because the agent was unhealthy.", ()),
     "agent_recovered_tasks": (
@@ -74,6 +78,7 @@ _LABEL_VALUES = {
     "agent_status_updates": ("sent", "resent", "acknowledged"),
     "agent_container_errors": ("user", "sandbox", "secrets", "isolation", "exec"),
     "agent_recovered_tasks": tuple(_OUTCOMES.values()),
+    "agent_execs": ("ended", "refused", "cancelled"),
 }
 
 
@@ -174,6 +179,10 @@ class Metrics:
     def launch_failed(self, step: str) -> None:
         """Count a launch that failed at `step`."""
         self._count("agent_container_errors", step)
+
+    def exec_ended(self, outcome: str) -> None:
+        """Count a command beside a task."""
+        self._count("agent_execs", outcome)
 
     def record_lost(self) -> None:
         """Count a damaged record of an earlier life that was left out."""

@@ -44,6 +44,7 @@ class Identity:
     version: str
     boot_id: str
     default_user: str = AGENT_USER
+    takes_exec: bool = False
 
 
 def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
@@ -68,6 +69,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
         takes_secrets=True,
         isolation=feature_names(state.features),
         default_user=identity.default_user,
+        takes_exec=identity.takes_exec,
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:

@@ -30,7 +30,7 @@ app = make_app(
 # Words that lead to commands of their own, such as `weights` and `token create`.
 families: set[str] = set()
 # Commands that are all of their modules.
-ALONE: Final = frozenset({"complete", "local", "run"})
+ALONE: Final = frozenset({"complete", "exec", "local", "run"})
 
 
 def family(name: str, text: str, within: App | None = None) -> App:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -24,7 +24,7 @@ from croupier.net.credentials import ClientSecurity
 from croupier.net.leader_search import LeaderAnswer, LeaderSearch
 from croupier.net.masters import leader_address
 from croupier.net.transport import make_channel
-from croupier.net.unary import NoSuchCall, call_master, read_master
+from croupier.net.unary import Answering, NoSuchCall, answers_of, call_master
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.access_pb2_grpc import AccessServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -80,8 +80,14 @@ class Master:
             Unavailable: if it cannot be reached, or the connection breaks.
             CroupierError: if it refuses.
         """
+        async with aclosing(self.answers(question(request))) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def answers(self, call: Answering[ResponseT]) -> AsyncGenerator[ResponseT, None]:
+        """Yield the answers of an open call; raises as `watch`."""
         try:
-            async for answer in read_master(question, request, self.address, self.security):
+            async for answer in answers_of(call, self.address, self.security):
                 yield answer
         except NoSuchCall:
             raise self._older() from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -22,6 +22,17 @@ _BROKEN = ("Socket closed", "Connection reset", "recvmsg", "sendmsg", "GOAWAY", 
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+AnswerT = TypeVar("AnswerT", covariant=True)
+
+
+class Answering(Protocol[AnswerT]):
+    """An open call that is answered by a stream."""
+
+    def __aiter__(self) -> AsyncIterator[AnswerT]:
+        """Iterate over the answers."""
+
+    def cancel(self) -> bool:
+        """End the call."""
 
 
 class NoSuchCall(Unavailable):
@@ -54,20 +65,16 @@ async def call_master(
     return answer
 
 
-async def read_master(
-    method: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT],
-    request: RequestT,
-    address: Address,
-    security: ClientSecurity | None = None,
+async def answers_of(
+    call: Answering[ResponseT], address: Address, security: ClientSecurity | None = None
 ) -> AsyncGenerator[ResponseT, None]:
-    """Yield the answers of the master at `address`, without a deadline; see `call_master`.
+    """Yield the answers of a call to the master at `address`; at the end, cancel the call.
 
     Raises:
         NoSuchCall: if it is not a master, or is of an older release.
         Unavailable: if it cannot be reached, or the connection breaks.
         CroupierError: if it refuses, or ends the stream.
     """
-    call = method(request)
     try:
         async for answer in call:
             yield answer

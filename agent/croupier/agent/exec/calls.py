@@ -1,0 +1,164 @@
+"""Commands that masters order: each has a stream, which the agent opens to the master.
+
+Rule: a command is started only once the master has answered on its stream, so that it has a caller;
+it ends with the stream. The stream has the agent's own credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn, Protocol
+
+from croupier.agent.core.tasks import Key
+from croupier.agent.exec.command import ExecCommand, ExecEnd, Stream
+from croupier.agent.exec.master_stream import InputQueue, MasterStream, StreamEnded, window_of
+from croupier.agent.exec.task_exec import TaskExec
+from croupier.model.errors import CroupierError, shortened
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.net.address import Address
+from croupier.net.credentials import ClientSecurity
+from croupier.net.errors import error_to_wire
+from croupier.net.task_scope import end, until_one_ends
+from croupier.net.transport import make_channel
+from croupier.process.logging import get_logger
+from croupier.v1 import exec_pb2
+from croupier.v1.agent_pb2_grpc import AgentServiceStub
+
+# More than commands, since a refusal has a stream too.
+MOST: Final = 128
+# Time to connect and to get the command, and to send a refusal.
+OPEN_S: Final = 10.0
+
+_log = get_logger("croupier.agent")
+
+
+class StartsCommands(Protocol):
+    """What starts commands; `TaskExecs`."""
+
+    async def start(self, key: Key, command: ExecCommand) -> TaskExec:
+        """Start a command beside a task."""
+
+
+class ExecCalls:
+    """The streams of commands."""
+
+    def __init__(
+        self,
+        execs: StartsCommands,
+        security: Callable[[], ClientSecurity],
+        count: Callable[[str], None],
+    ) -> None:
+        """Serve commands of `execs`.
+
+        Args:
+            execs: starts commands.
+            security: returns the present credential of the agent.
+            count: counts a command by its outcome.
+        """
+        self._execs, self._security, self._count = execs, security, count
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def open(self, exec_id: str, master: Address) -> None:
+        """Open a stream to the master that ordered it; too many are left out."""
+        if len(self._tasks) >= MOST:
+            self._count("refused")
+            _log.warning("exec_left_out", streams=MOST)
+            return
+        task = asyncio.create_task(self._serve(exec_id, master), name="exec")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all commands and their streams."""
+        await end(*self._tasks)
+
+    async def _serve(self, exec_id: str, master: Address) -> None:
+        try:
+            async with make_channel(master, self._security()) as channel:
+                stream = MasterStream(AgentServiceStub(channel).Exec())
+                async with asyncio.timeout(OPEN_S):
+                    await stream.send(exec_id=exec_id)
+                    first = await stream.next()
+                if first is None or not first.HasField("start"):
+                    raise StreamEnded("the master has no use for it any more")
+                await self._run(stream, first.start)
+        except (CroupierError, TimeoutError) as error:
+            _log.info("exec_broken", master=str(master), error=str(error) or "no answer")
+
+    async def _run(self, stream: MasterStream, start: exec_pb2.ExecStart) -> None:
+        """Run the command of a stream."""
+        key = FrameworkId(start.framework_id), TaskId(start.task_id)
+        try:
+            command = await self._execs.start(key, _command(start.command))
+        except CroupierError as error:
+            self._count("refused")
+            _log.info("exec_refused", framework_id=key[0], task_id=key[1], error=str(error))
+            async with asyncio.timeout(OPEN_S):
+                await stream.send(refused=error_to_wire(shortened(error)))
+                await stream.finish()
+                await stream.next()
+            return
+        _log.info("exec_started", framework_id=key[0], task_id=key[1])
+        is_over = asyncio.Event()
+        try:
+            await stream.send(started=exec_pb2.ExecStarted(framework_id=start.framework_id))
+            queue = InputQueue()
+            await until_one_ends(
+                _pass_output(stream, command, is_over),
+                _pass_input(stream, command, queue),
+                queue.fill(stream, command),
+            )
+        finally:
+            outcome = "ended" if is_over.is_set() else "cancelled"
+            self._count(outcome)
+            await command.close()
+            _log.info("exec_ended", framework_id=key[0], task_id=key[1], outcome=outcome)
+
+
+async def _pass_output(stream: MasterStream, command: TaskExec, is_over: asyncio.Event) -> NoReturn:
+    """Send the output and the end of a command; set `is_over` once it has ended.
+
+    Raises:
+        StreamEnded: if the stream has ended.
+    """
+    async for kind, data in command.output():
+        await stream.send(**{_FIELDS[kind]: data})
+    ended = await command.wait()
+    is_over.set()
+    await command.close()
+    await stream.send(end=_end(ended))
+    await stream.finish()
+    await asyncio.Event().wait()  # the master ends the stream
+    raise AssertionError("it waits without end")
+
+
+async def _pass_input(stream: MasterStream, command: TaskExec, queue: InputQueue) -> NoReturn:
+    """Write the input of a command, for as long as it can be told what was taken."""
+    with suppress(StreamEnded):
+        await queue.drain(stream, command)
+    await asyncio.Event().wait()
+    raise AssertionError("it waits without end")
+
+
+_FIELDS: Final = {Stream.OUTPUT: "output", Stream.ERRORS: "errors"}
+
+
+def _command(wire: exec_pb2.ExecCommand) -> ExecCommand:
+    window = None
+    if wire.HasField("terminal"):
+        window = window_of(wire.terminal.rows, wire.terminal.columns)
+    return ExecCommand(tuple(wire.argv), wire.has_input, window)
+
+
+def _end(ended: ExecEnd) -> exec_pb2.ExecEnd:
+    wire: dict[str, Any] = {"message": ended.message}
+    if ended.signal is not None:
+        wire["signal"] = ended.signal
+    else:
+        wire["exit_code"] = ended.exit_code or 0
+    return exec_pb2.ExecEnd(**wire)

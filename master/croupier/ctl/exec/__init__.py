@@ -1,0 +1,1 @@
+"""`croupier exec`: a command beside a task."""

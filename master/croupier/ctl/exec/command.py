@@ -1,0 +1,193 @@
+"""`croupier exec`: passes input, output and the end of a command on.
+
+Rule: output is written as bytes, unmodified. Once the command has started, an error that ends it
+has an exit code of its own, so that scripts can tell it from an operation that was refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from croupier.ctl.connection import Master, connected
+from croupier.ctl.exec.standard_input import parts_of
+from croupier.ctl.exec.terminal import RawTerminal, window_size
+from croupier.ctl.flags import Target
+from croupier.ctl.run.printer import OutputClosed, Printer
+from croupier.ctl.signals import EndSignals
+from croupier.ctl.task_reader import TaskName
+from croupier.ctl.terminal import print_lines
+from croupier.model.errors import CroupierError, InvalidRequest, NotFound
+from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.task_scope import end
+from croupier.v1 import exec_pb2
+from croupier.v1 import operator_pb2 as pb
+
+# The command was ended because the agent, the master or the permission was lost.
+LOST: Final = 125
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a command: the exit code of this one, and what to tell the user."""
+
+    code: int
+    message: str = ""
+
+
+def exec_in_task(
+    target: Target, task: TaskName, words: Sequence[str], *, has_input: bool, has_terminal: bool
+) -> int:
+    """Run a command beside a task; return its exit code.
+
+    Raises:
+        CroupierError: if it was not started.
+        BrokenPipeError: if the reader has closed our output.
+    """
+    task.check()
+    command = exec_pb2.ExecCommand(argv=_argv(words), has_input=has_input)
+    if has_terminal:
+        command.terminal.CopyFrom(window_size())
+    raw = RawTerminal() if has_input and has_terminal else None
+    start = exec_pb2.ExecStart(
+        framework_id=task.framework_id, task_id=task.task_id, command=command
+    )
+    try:
+        ended = asyncio.run(_Exec(target, start, raw).run())
+    except OutputClosed:
+        raise BrokenPipeError from None
+    except NotFound as error:
+        raise NotFound(f"{error}; croupier tasks lists the tasks") from None
+    if ended.message:
+        print_lines(f"croupier: {ended.message}", file=sys.stderr)
+    return ended.code
+
+
+def _argv(words: Sequence[str]) -> Sequence[str]:
+    if not words:
+        raise InvalidRequest("name the command to run: croupier exec TASK -- CMD...")
+    try:
+        "\0".join(words).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("the words of the command must be UTF-8") from None
+    return words
+
+
+class _Exec:
+    """One command."""
+
+    def __init__(self, target: Target, start: exec_pb2.ExecStart, raw: RawTerminal | None) -> None:
+        self._target, self._start, self._raw = target, start, raw
+        self._turn = asyncio.Lock()
+        self._has_started = False
+
+    async def run(self) -> Ended:
+        """Run the command until it ends, or a signal comes."""
+        signals = EndSignals()
+        working = asyncio.create_task(self._serve())
+        signalled = asyncio.create_task(signals.first())
+        try:
+            await asyncio.wait({working, signalled}, return_when=asyncio.FIRST_COMPLETED)
+            if signalled.done() and not working.done():
+                return Ended(128 + signalled.result())
+            return working.result()
+        finally:
+            await end(working, signalled)
+            signals.close()
+
+    async def _serve(self) -> Ended:
+        printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=False)
+        try:
+            async with connected(self._target) as master:
+                return await self._converse(master, printer)
+        except CroupierError as error:
+            if not self._has_started:
+                raise
+            return Ended(LOST, f"{error}")
+        finally:
+            printer.close()
+
+    async def _converse(self, master: Master, printer: Printer) -> Ended:
+        call: Any = master.service.ExecTask()
+        await self._send(call, start=self._start)
+        helpers: list[asyncio.Task[None]] = []
+        with self._raw or nullcontext(), self._windows(call):
+            try:
+                async with aclosing(master.answers(call)) as answers:
+                    async for answer in answers:
+                        match answer.WhichOneof("response"):
+                            case "started":
+                                self._has_started = True
+                                if self._start.command.has_input:
+                                    helpers.append(asyncio.create_task(self._pass_input(call)))
+                            case "output":
+                                await printer.write(sys.stdout.buffer, answer.output)
+                            case "errors":
+                                await printer.write(sys.stderr.buffer, answer.errors)
+                            case "end":
+                                return _ended(answer.end)
+            finally:
+                await end(*helpers)
+                call.cancel()
+        return Ended(LOST, "the master has ended the connection, and the command with it")
+
+    async def _pass_input(self, call: Any) -> None:
+        async with aclosing(parts_of(sys.stdin.fileno())) as parts:
+            async for data in parts:
+                await self._send(call, input=data)
+        await self._send(call, input_end=exec_pb2.ExecInputEnd())
+
+    async def _send(self, call: Any, **fields: Any) -> None:
+        """Send a request; if the call has ended, its answers say why."""
+        async with self._turn:
+            try:
+                await call.write(pb.ExecTaskRequest(**fields))
+            except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+                reraise_own_cancellation()
+
+    @contextmanager
+    def _windows(self, call: Any) -> Iterator[None]:
+        """Send the size of the terminal whenever it changes."""
+        if not self._start.command.HasField("terminal"):
+            yield
+            return
+        loop, sending = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+        def on_change() -> None:
+            # One is enough: it sends the size of its time.
+            if not sending:
+                task = asyncio.create_task(self._send_window(call))
+                sending.add(task)
+                task.add_done_callback(sending.discard)
+
+        def on_continued() -> None:
+            if self._raw is not None:
+                self._raw.set()
+            on_change()
+
+        loop.add_signal_handler(signal.SIGWINCH, on_change)
+        loop.add_signal_handler(signal.SIGCONT, on_continued)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+            loop.remove_signal_handler(signal.SIGCONT)
+            for task in sending:
+                task.cancel()
+
+    async def _send_window(self, call: Any) -> None:
+        await self._send(call, window=window_size())
+
+
+def _ended(ended: exec_pb2.ExecEnd) -> Ended:
+    if ended.WhichOneof("end") == "signal":
+        return Ended(128 + ended.signal, ended.message)
+    return Ended(ended.exit_code, ended.message)
