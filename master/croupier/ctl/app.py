@@ -23,8 +23,8 @@ app = make_app(
     " as --token-file, from the environment, or from ~/.config/croupier/credentials/HOST:PORT.toml:"
     " croupier doctor checks them.\n\n"
     "Exit codes: 0 done; 1 the master refused, or no master can be reached; 2 wrong command line;"
-    " 126 and 127 run: the program cannot be executed, or is not found on the agent; 130 Ctrl-C;"
-    " others: see run, drain, service --help, and docs/cli.md.",
+    " 126 and 127 run, exec: the program cannot be executed, or is not found on the agent; 130"
+    " Ctrl-C; others: see run, exec, drain, service --help, and docs/cli.md.",
     reads_environment=False,
 )
 # Words that lead to commands of their own, such as `weights` and `token create`.

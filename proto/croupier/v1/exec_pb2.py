@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63roupier/v1/exec.proto\x12\x0b\x63roupier.v1\"]\n\tExecStart\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12)\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x18.croupier.v1.ExecCommand\"Y\n\x0b\x45xecCommand\x12\x0c\n\x04\x61rgv\x18\x01 \x03(\t\x12\x11\n\thas_input\x18\x02 \x01(\x08\x12)\n\x08terminal\x18\x03 \x01(\x0b\x32\x17.croupier.v1.WindowSize\"+\n\nWindowSize\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\r\"\x0e\n\x0c\x45xecInputEnd\"5\n\x0b\x45xecStarted\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\"H\n\x07\x45xecEnd\x12\x13\n\texit_code\x18\x01 \x01(\rH\x00\x12\x10\n\x06signal\x18\x02 \x01(\rH\x00\x12\x0f\n\x07message\x18\x03 \x01(\tB\x05\n\x03\x65ndb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63roupier/v1/exec.proto\x12\x0b\x63roupier.v1\"]\n\tExecStart\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12)\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x18.croupier.v1.ExecCommand\"p\n\x0b\x45xecCommand\x12\x0c\n\x04\x61rgv\x18\x01 \x03(\t\x12\x11\n\thas_input\x18\x02 \x01(\x08\x12)\n\x08terminal\x18\x03 \x01(\x0b\x32\x17.croupier.v1.WindowSize\x12\x15\n\rterminal_type\x18\x04 \x01(\t\"+\n\nWindowSize\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\r\"\x0e\n\x0c\x45xecInputEnd\"5\n\x0b\x45xecStarted\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\"H\n\x07\x45xecEnd\x12\x13\n\texit_code\x18\x01 \x01(\rH\x00\x12\x10\n\x06signal\x18\x02 \x01(\rH\x00\x12\x0f\n\x07message\x18\x03 \x01(\tB\x05\n\x03\x65ndb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXECSTART']._serialized_start=39
   _globals['_EXECSTART']._serialized_end=132
   _globals['_EXECCOMMAND']._serialized_start=134
-  _globals['_EXECCOMMAND']._serialized_end=223
-  _globals['_WINDOWSIZE']._serialized_start=225
-  _globals['_WINDOWSIZE']._serialized_end=268
-  _globals['_EXECINPUTEND']._serialized_start=270
-  _globals['_EXECINPUTEND']._serialized_end=284
-  _globals['_EXECSTARTED']._serialized_start=286
-  _globals['_EXECSTARTED']._serialized_end=339
-  _globals['_EXECEND']._serialized_start=341
-  _globals['_EXECEND']._serialized_end=413
+  _globals['_EXECCOMMAND']._serialized_end=246
+  _globals['_WINDOWSIZE']._serialized_start=248
+  _globals['_WINDOWSIZE']._serialized_end=291
+  _globals['_EXECINPUTEND']._serialized_start=293
+  _globals['_EXECINPUTEND']._serialized_end=307
+  _globals['_EXECSTARTED']._serialized_start=309
+  _globals['_EXECSTARTED']._serialized_end=362
+  _globals['_EXECEND']._serialized_start=364
+  _globals['_EXECEND']._serialized_end=436
 # @@protoc_insertion_point(module_scope)

@@ -58,8 +58,11 @@ class ExecCommand(_message.Message):
     ARGV_FIELD_NUMBER: _builtins.int
     HAS_INPUT_FIELD_NUMBER: _builtins.int
     TERMINAL_FIELD_NUMBER: _builtins.int
+    TERMINAL_TYPE_FIELD_NUMBER: _builtins.int
     has_input: _builtins.bool
     """Input follows; else the command's standard input is empty."""
+    terminal_type: _builtins.str
+    """Its kind, for the variable TERM, such as "xterm-256color". Empty: the task's own TERM, if any."""
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -72,10 +75,11 @@ class ExecCommand(_message.Message):
         argv: _abc.Iterable[_builtins.str] | None = ...,
         has_input: _builtins.bool = ...,
         terminal: Global___WindowSize | None = ...,
+        terminal_type: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "has_input", b"has_input", "terminal", b"terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "has_input", b"has_input", "terminal", b"terminal", "terminal_type", b"terminal_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,11 +16,14 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.app import Agent
+from croupier.ctl.exec.command import exec_in_task
 from croupier.ctl.exec.standard_input import parts_of
+from croupier.ctl.flags import LOCAL
+from croupier.ctl.task_reader import TaskName
 from croupier.master.app import Master
-from croupier.model.errors import FailedOver
+from croupier.model.errors import FailedOver, InvalidRequest
 from tests.harness.agents import running_agent
-from tests.harness.command import Ended, croupier, ended, environment, line, started
+from tests.harness.command import Ended, ended, environment, line, started
 from tests.harness.masters import running_master
 from tests.integration.master.test_task_files import launched
 
@@ -41,41 +44,30 @@ async def cluster(work: Path) -> AsyncIterator[tuple[Master, Agent, str]]:
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 - processes set no events
             await asyncio.sleep(0.02)
 
 
 async def test_output_input_and_the_end_of_a_command(tmp_path: Path) -> None:
     async with cluster(tmp_path / "work") as (master, agent, at):
         shell = "pwd; printf '\\033\\200' >&2; exit 3"
+        home = str(next((tmp_path / "work" / "sandboxes").iterdir()) / "t1")
+        found = await raw("exec", at, "t1", "--", "sh", "-c", shell)
+        assert found == (3, f"{home}\n".encode(), b"\x1b\x80")
         data = os.urandom(1 << 20)
         (tmp_path / "in").write_bytes(data)
-        # All at once: most of the time goes to the start of the commands.
-        found = await asyncio.gather(
-            raw("exec", at, "t1", "--", "sh", "-c", shell),
-            raw("exec", at, "-i", "t1", "--", "cat", stdin=tmp_path / "in"),
-            raw("exec", at, "t1", "--", "cat", stdin=tmp_path / "in"),
-            raw("exec", at, "t1", "--", "nosuch"),
-            raw("exec", at, "t1", "--", "/etc/passwd"),
-            raw("exec", at, "-t", "t1", "--", "sh", "-c", "stty size; kill -KILL $$"),
-            an_open_pipe_does_not_delay_the_end(at),
-            an_interrupt_ends_the_command(at),
-        )
-        home = str(next((tmp_path / "work" / "sandboxes").iterdir()) / "t1")
-        assert found[0] == (3, f"{home}\n".encode(), b"\x1b\x80")
-        assert found[1] == (0, data, b"")
-        assert found[2] == (0, b"", b"")
-        assert (found[3][0], b"no such program" in found[3][2]) == (127, True), found[3]
-        assert (found[4][0], b"not executable" in found[4][2]) == (126, True), found[4]
-        assert found[5] == (137, b"24 80\r\n", b"")
+        found = await raw("exec", at, "-i", "t1", "--", "cat", stdin=tmp_path / "in")
+        assert found == (0, data, b"")
+        found = await raw("exec", at, "t1", "--", "nosuch")
+        assert (found[0], b"no such program" in found[2]) == (127, True), found
+        killed = "stty size; kill -KILL $$"
+        found = await raw("exec", at, "-t", "t1", "--", "sh", "-c", killed)
+        assert found == (137, b"24 80\r\n", b"")
+        found = await raw("exec", at, "t2", "--", "true")
+        assert (found[0], b"croupier tasks lists the tasks" in found[2]) == (1, True), found
+        await an_open_pipe_does_not_delay_the_end(at)
+        await an_interrupt_ends_the_command(at)
         await until(lambda: not len(agent.execs))
-        for argv, advice in (
-            (("t1",), "croupier exec TASK -- CMD"),
-            (("t2", "--", "true"), "croupier tasks lists the tasks"),
-            (("-it", "t1", "--", "sh"), "leave out -t"),
-        ):
-            done = await croupier("exec", at, *argv)
-            assert (done.code in (1, 2), advice in done.err) == (True, True), done
         await the_command_ends_with_the_term(master, at)
 
 
@@ -195,6 +187,8 @@ async def test_a_shell_at_a_terminal(tmp_path: Path) -> None:
         user.type("echo be''gun; sleep 600\n")
         await user.sees("begun")
         user.type("\x03")
+        # The terminal drops what was typed before its echo.
+        await user.sees("^C")
         user.type("echo ali''ve\n")
         await user.sees("alive")
         assert not user.is_restored
@@ -214,6 +208,17 @@ async def test_a_shell_at_a_terminal(tmp_path: Path) -> None:
         assert await asyncio.wait_for(ends.wait(), DEADLINE_S) == 125
         await other.sees("the connection to agent")
         assert other.is_restored
+
+
+def test_wrong_command_lines() -> None:
+    task = TaskName("t1")
+    for words, has_terminal, about in (
+        ((), False, "croupier exec TASK -- CMD"),
+        (("a\udc80",), False, "UTF-8"),
+        (("sh",), True, "leave out -t"),
+    ):
+        with pytest.raises(InvalidRequest, match=about):
+            exec_in_task(LOCAL, task, words, has_input=True, has_terminal=has_terminal)
 
 
 @pytest.mark.parametrize("name", [os.devnull, "/nonexistent"])

@@ -202,6 +202,7 @@ async def test_the_end_of_the_callers_stream_is_the_end_of_its_input(scene: Scen
         ({"argv": ["a" * 131_073]}, "longer than"),
         ({"terminal": exec_pb2.WindowSize(rows=0, columns=80)}, "rows and columns"),
         ({"terminal": exec_pb2.WindowSize(rows=1, columns=70_000)}, "rows and columns"),
+        ({"terminal_type": "a\nb"}, "type of a terminal"),
     ],
 )
 async def test_a_malformed_command_is_refused(

@@ -152,7 +152,7 @@ def _command(wire: exec_pb2.ExecCommand) -> ExecCommand:
     window = None
     if wire.HasField("terminal"):
         window = window_of(wire.terminal.rows, wire.terminal.columns)
-    return ExecCommand(tuple(wire.argv), wire.has_input, window)
+    return ExecCommand(tuple(wire.argv), wire.has_input, window, wire.terminal_type)
 
 
 def _end(ended: ExecEnd) -> exec_pb2.ExecEnd:

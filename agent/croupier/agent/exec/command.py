@@ -45,11 +45,13 @@ class ExecCommand:
     Attributes:
         has_input: whether it gets input from the caller; else its input is empty.
         window: the size of its terminal; None: it has none.
+        terminal_type: the variable TERM of a command with a terminal; empty: the task's own.
     """
 
     argv: tuple[str, ...]
     has_input: bool = False
     window: Window | None = None
+    terminal_type: str = ""
 
     def check(self) -> None:
         """Check the command.
@@ -63,7 +65,7 @@ class ExecCommand:
             raise InvalidRequest(f"the command has more than {MOST_WORDS} words")
         if sum(map(len, self.argv)) > MOST_TEXT:
             raise InvalidRequest(f"the command has more than {MOST_TEXT} characters")
-        if any("\0" in word for word in self.argv):
+        if any("\0" in word for word in (*self.argv, self.terminal_type)):
             raise InvalidRequest("a word of the command holds a NUL character")
         if self.window is not None:
             self.window.check()

@@ -54,6 +54,8 @@ class Entries:
             environment[DIRECTORY_VARIABLE] = str(self.secret_files.root / run)
         elif info.command.secrets:
             environment |= _variables(pid, info.command.secrets.keys())
+        if command.window is not None and command.terminal_type:
+            environment["TERM"] = command.terminal_type
         argv = command.argv
         return Launch(run, key, info, sandbox, argv, environment, user, program=argv[0])
 

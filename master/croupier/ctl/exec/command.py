@@ -19,7 +19,7 @@ import grpc.aio
 
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.exec.standard_input import parts_of
-from croupier.ctl.exec.terminal import RawTerminal, window_size
+from croupier.ctl.exec.terminal import RawTerminal, terminal_type, window_size
 from croupier.ctl.flags import Target
 from croupier.ctl.run.printer import OutputClosed, Printer
 from croupier.ctl.signals import EndSignals
@@ -56,6 +56,7 @@ def exec_in_task(
     command = exec_pb2.ExecCommand(argv=_argv(words), has_input=has_input)
     if has_terminal:
         command.terminal.CopyFrom(window_size())
+        command.terminal_type = terminal_type()
     raw = RawTerminal() if has_input and has_terminal else None
     start = exec_pb2.ExecStart(
         framework_id=task.framework_id, task_id=task.task_id, command=command

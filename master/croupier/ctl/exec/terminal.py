@@ -6,6 +6,7 @@ Rule: what was set is restored at every exit; only SIGKILL prevents that.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import termios
 import tty
@@ -30,6 +31,12 @@ def window_size() -> exec_pb2.WindowSize:
             found = size
             break
     return exec_pb2.WindowSize(rows=found.lines, columns=found.columns)
+
+
+def terminal_type() -> str:
+    """Return the kind of the terminal, for the variable TERM; empty if it is not known."""
+    name = os.environ.get("TERM", "")
+    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", name) else ""
 
 
 class RawTerminal:

@@ -7,6 +7,7 @@ confuse the other.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
@@ -31,6 +32,7 @@ MAX_CHUNK: Final = 64 * 1024
 # Bytes of input that are sent before the command has taken them.
 INPUT_WINDOW: Final = 256 * 1024
 MAX_WINDOW: Final = 65_535
+_TERMINAL_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}|")
 MAX_MESSAGE: Final = 400
 # Errors that an agent may give its caller; any other means that it cannot run the command.
 _OF_AGENTS: Final = (NotFound, InvalidRequest, Conflict, Unavailable)
@@ -81,6 +83,8 @@ def start_of(request: operator_pb2.ExecTaskRequest) -> exec_pb2.ExecStart:
     Command(argv=tuple(command.argv)).check()
     if command.HasField("terminal"):
         check_window(command.terminal)
+    if not _TERMINAL_TYPE.fullmatch(command.terminal_type):
+        raise InvalidRequest("the type of a terminal has letters, digits and . _ + - only")
     return start
 
 
