@@ -141,7 +141,6 @@ class Typist:
                 self._grown.clear()
                 await self._grown.wait()
 
-    @property
     def is_restored(self) -> bool:
         return termios.tcgetattr(self.line) == self.before
 
@@ -191,15 +190,15 @@ async def test_a_shell_at_a_terminal(tmp_path: Path) -> None:
         await user.sees("^C")
         user.type("echo ali''ve\n")
         await user.sees("alive")
-        assert not user.is_restored
+        assert not user.is_restored()
         user.type("exit 5\n")
         assert await asyncio.wait_for(shell.wait(), DEADLINE_S) == 5
-        assert user.is_restored
+        assert user.is_restored()
         other.type("echoed\r")
         await other.sees("echoed\r\nechoed\r\n")
         ends.terminate()
         assert await asyncio.wait_for(ends.wait(), DEADLINE_S) == 143
-        assert other.is_restored
+        assert other.is_restored()
         await until(lambda: not len(agent.execs))
         # The agent is lost.
         ends = await other.runs("exec", at, "-it", "t1", "--", "sh", "-c", "echo ag''ain; sleep 9")
@@ -207,7 +206,7 @@ async def test_a_shell_at_a_terminal(tmp_path: Path) -> None:
         await agent._exec_calls.close()
         assert await asyncio.wait_for(ends.wait(), DEADLINE_S) == 125
         await other.sees("the connection to agent")
-        assert other.is_restored
+        assert other.is_restored()
 
 
 def test_wrong_command_lines() -> None:
