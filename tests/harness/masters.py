@@ -44,6 +44,22 @@ async def read_batch(stream: Any) -> Any:
     return batch
 
 
+async def write_batch(stream: Any, batch: Any) -> None:
+    """Send a message, within a deadline.
+
+    Raises:
+        StreamEnded: if the other side ended the stream before it was sent.
+    """
+    # On Python 3.11 `wait_for` loses a cancellation that comes as the write ends.
+    async with asyncio.timeout(DEADLINE_S):
+        try:
+            await stream.write(batch)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            code, details = await stream.code(), await stream.details()
+            ending = "in order" if code is grpc.StatusCode.OK else f"{code}: {details}"
+            raise StreamEnded(ending) from None
+
+
 @asynccontextmanager
 async def running_master(**options: Any) -> AsyncIterator[Master]:
     """Run a master on free ports, by default in memory; `limits` are of its sessions."""
@@ -82,9 +98,7 @@ class RawFramework:
         request = framework_pb2.FrameworkServiceConnectRequest(
             calls=calls, verdicts_seen=verdicts_seen
         )
-        # On Python 3.11 `wait_for` loses a cancellation that comes as the write ends.
-        async with asyncio.timeout(DEADLINE_S):
-            await self._stream.write(request)
+        await write_batch(self._stream, request)
 
     async def subscribe(self, **more: Any) -> framework_pb2.Subscribed:
         """Subscribe as a framework without demand; `more` overrides fields."""
@@ -151,9 +165,7 @@ class RawAgent:
 
     async def send(self, *reports: agent_pb2.Report) -> None:
         request = agent_pb2.AgentServiceConnectRequest(reports=reports)
-        # On Python 3.11 `wait_for` loses a cancellation that comes as the write ends.
-        async with asyncio.timeout(DEADLINE_S):
-            await self._stream.write(request)
+        await write_batch(self._stream, request)
 
     async def register(self, cpus: float = 4, mem_mib: float = 8192, **more: Any) -> str:
         resources = resources_pb2.Resources(

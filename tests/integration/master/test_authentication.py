@@ -120,8 +120,10 @@ async def test_a_join_token_is_good_for_nothing_else(tmp_path: Path) -> None:
         join = secured.token_for("", TokenKind.JOIN)
         assert await who(secured, join) is _STATUS.PERMISSION_DENIED
         async with RawAgent(secured.master.address, bearing(join)) as agent:
-            with pytest.raises(StreamEnded, match="PERMISSION_DENIED"):
-                await agent.register(agent_id="a1")
+            # The master may end the stream before it has read anything, or while it reads.
+            for _ in range(2):
+                with pytest.raises(StreamEnded, match="PERMISSION_DENIED"):
+                    await agent.register(agent_id="a1")
 
 
 async def test_whoami_and_check_access_explain_the_rule(tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ async def test_an_impostor_of_an_agent_is_refused_and_the_agent_stays(tmp_path: 
                 (stranger, newest),
             ]
             for peer, claim in claims:
-                with pytest.raises((StreamEnded, asyncio.InvalidStateError)):
+                with pytest.raises(StreamEnded):
                     await peer.register(agent_id="a1", **claim)
             assert secured.state.agents["a1"].session is not None
             # The agent's own stream has not ended, and the master leads on.
