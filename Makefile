@@ -8,7 +8,7 @@ demo:  ## a real cluster on this machine, then the paper's example and a word co
 test:  ## every check there is
 	@sh tests/run.sh
 
-test-long:  ## unit, scenario and property tests with all their random runs: TEST_EFFORT=percent
+test-long:  ## tests that make random runs, with all of them: TEST_EFFORT=percent
 	@sh tests/long.sh
 
 check:  ## format, lint, types, import contracts: under 30 seconds

@@ -7,10 +7,12 @@ import shutil
 import signal
 import tempfile
 
+import hypothesis
 import pytest
 
 import croupier.net  # noqa: F401 - before gRPC, which it makes silent
 from tests.harness import agent_defaults  # noqa: F401 - sets the environment of agents
+from tests.harness.effort import portion
 from tests.harness.forked_start.popen import Forks
 from tests.harness.guards import COUNTS
 
@@ -24,6 +26,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 CONFIG_HOME = tempfile.mkdtemp(prefix="croupier-test-config-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME
 
+
+# Of tests that name no number of examples.
+hypothesis.settings.register_profile("effort", max_examples=portion(100))
+hypothesis.settings.load_profile("effort")
 
 FORKS = Forks()
 FORKS.install()

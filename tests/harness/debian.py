@@ -4,31 +4,39 @@ A program is taken from PATH, from `.venv/tools` of an earlier run, or from the 
 that the machine does not have are unpacked beside it, and a script sets the path to them. Without
 the program the test is skipped with the reason. In CI it fails, because a check that never runs
 proves nothing.
+
+python3 -m tests.harness.debian    fetches all programs; needs no package of Python
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
-
-import pytest
 
 KEPT = Path(__file__).resolve().parents[2] / ".venv/tools"
 DOWNLOAD_S = 90
 
-# The Debian package of each program that tests of isolation use.
+# The Debian package of each program that tests use.
 PACKAGES = {
+    "chromium-headless-shell": "chromium-headless-shell",
+    "etcd": "etcd-server",
     "bwrap": "bubblewrap",
     "busybox": "busybox-static",
-    "chromium-headless-shell": "chromium-headless-shell",
     "fish": "fish",
     "linux.uml": "user-mode-linux",
     "mkfs.ext4": "e2fsprogs",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
     "runc": "runc",
     "skopeo": "skopeo",
     "umoci": "umoci",
@@ -60,6 +68,9 @@ def program(name: str, package: str | None = None) -> Path:
 
 def unavailable(reason: NoProgram) -> NoReturn:
     """Skip the test because of `reason`, or fail it in CI."""
+    # `python3 -m tests.harness.debian` has no pytest yet.
+    import pytest
+
     if os.environ.get("CI"):
         pytest.fail(str(reason))
     pytest.skip(str(reason))
@@ -83,29 +94,56 @@ def downloaded(name: str, package: str) -> Path:
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise NoProgram(f"{name} is not on PATH, and there is no apt-get to fetch it with")
-    KEPT.mkdir(parents=True, exist_ok=True)
-    # Two test processes may download it at once: each renames its own copy into place.
-    with tempfile.TemporaryDirectory(dir=KEPT, prefix=f"{package}.") as half:
-        tree = Path(half) / "tree"
-        tree.mkdir()
-        for part in (package, *COMPANIONS.get(name, ())):
-            unpack(name, part, tree)
-        if libraries_missing(binary(name, tree)):
-            for library in libraries(name, package):
-                unpack(name, library, tree)
-        if still := libraries_missing(binary(name, tree), tree):
-            raise NoProgram(f"{name} cannot be fetched: there is no {', '.join(still)}")
-        whole = KEPT / "trees" / package
-        whole.parent.mkdir(exist_ok=True)
-        try:
-            tree.rename(whole)
-        except OSError:
-            if not whole.is_dir():
-                raise
-        entry = Path(half) / name
-        make_entry(entry, binary(name, whole), whole)
-        entry.rename(KEPT / name)
+    whole = KEPT / "trees" / package
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    with locked(whole.with_suffix(".lock")):
+        # Another process may have fetched it meanwhile.
+        if not os.access(KEPT / name, os.X_OK):
+            with tempfile.TemporaryDirectory(dir=KEPT, prefix=f"{package}.") as half:
+                if not whole.is_dir():
+                    fetch(name, package, Path(half) / "tree")
+                    (Path(half) / "tree").rename(whole)
+                entry = Path(half) / name
+                make_entry(entry, binary(name, whole), whole)
+                entry.rename(KEPT / name)
     return KEPT / name
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Be the only process that fetches a package.
+
+    Raises:
+        NoProgram: if another one takes too long.
+    """
+    deadline = time.monotonic() + DOWNLOAD_S
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    reason = f"{path.stem} cannot be fetched: another process is still at it"
+                    raise NoProgram(reason) from None
+                time.sleep(0.1)
+        yield
+
+
+def fetch(name: str, package: str, tree: Path) -> None:
+    """Unpack `package` into a new folder, with the libraries that the machine does not have.
+
+    Raises:
+        NoProgram: if that fails.
+    """
+    tree.mkdir()
+    for part in (package, *COMPANIONS.get(name, ())):
+        unpack(name, part, tree)
+    if libraries_missing(binary(name, tree)):
+        for library in libraries(name, package):
+            unpack(name, library, tree)
+    if still := libraries_missing(binary(name, tree), tree):
+        raise NoProgram(f"{name} cannot be fetched: there is no {', '.join(still)}")
 
 
 def binary(name: str, tree: Path) -> Path:
@@ -210,3 +248,20 @@ def run_or_say(name: str, command: list[str], directory: str) -> str:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise NoProgram(f"{name} cannot be fetched: {' '.join(command[:2])}: {last}")
     return done.stdout
+
+
+def main() -> int:
+    """Fetch all programs, and say which cannot be fetched."""
+    code = 0
+    for name, package in PACKAGES.items():
+        try:
+            if found(name) is None:
+                downloaded(name, package)
+        except NoProgram as reason:
+            print(reason, file=sys.stderr)
+            code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

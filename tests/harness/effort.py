@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 # Percent of the runs: TEST_EFFORT=100 makes all, and more makes further ones.
-EFFORT = int(os.environ.get("TEST_EFFORT", "40"))
+EFFORT = int(os.environ.get("TEST_EFFORT", "20"))
 
 
 def portion(runs: int) -> int:

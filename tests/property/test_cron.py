@@ -14,6 +14,7 @@ from croupier.ctl.cron.core.job import Job, Missed, Overlap
 from croupier.ctl.cron.core.run import RunState
 from croupier.ctl.cron.core.schedule import Schedule
 from tests.harness.cron_world import CronWorld
+from tests.harness.effort import portion
 
 # Hours before Vienna's clock leaps forward, and back.
 STARTS = [
@@ -58,7 +59,7 @@ def play(world: CronWorld, steps: int, *, crashes: bool, leaps: bool) -> None:
                 world.tick()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=portion(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_time_runs_twice_and_every_run_ends(seed: int) -> None:
     random = Random(seed)
@@ -81,7 +82,7 @@ def test_no_time_runs_twice_and_every_run_ends(seed: int) -> None:
             assert world.accepted[name, scheduled] == len(mine)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=portion(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_job_that_makes_up_for_all_runs_at_every_one_of_its_times(seed: int) -> None:
     random = Random(seed)
@@ -99,7 +100,7 @@ def test_a_job_that_makes_up_for_all_runs_at_every_one_of_its_times(seed: int) -
         assert all(r.state is not RunState.SKIPPED for r in world.runs.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=portion(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_one_run_of_a_job_at_a_time(seed: int) -> None:
     random = Random(seed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -50,6 +52,30 @@ def test_a_library_that_is_missing_is_fetched_with_the_program(
     tree = tmp_path / "tools/trees/skopeo"
     assert ran.stdout == f"{(tree / library).parent} a b\n"
     assert sorted(path.name for path in (tmp_path / "tools").iterdir()) == ["skopeo", "trees"]
+
+
+def test_processes_that_need_a_program_fetch_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked, again = [], Event()
+
+    def unpack(name: str, package: str, tree: Path) -> None:
+        unpacked.append(package)
+        (tree / "bin").mkdir(parents=True, exist_ok=True)
+        (tree / "bin/skopeo").touch(mode=0o755)
+        if len(unpacked) > 1:
+            again.set()
+        again.wait(0.2)
+
+    monkeypatch.setattr(debian, "KEPT", tmp_path / "tools")
+    monkeypatch.setattr(debian, "unpack", unpack)
+    monkeypatch.setattr(debian, "libraries_missing", lambda *_: [])
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    with ThreadPoolExecutor() as pool:
+        entries = list(pool.map(debian.downloaded, ["skopeo"] * 3, ["skopeo"] * 3))
+    assert unpacked == ["skopeo"]
+    assert set(entries) == {tmp_path / "tools/skopeo"}
+    assert entries[0].is_symlink()
 
 
 def test_a_package_that_lacks_the_program_is_told(

@@ -18,6 +18,7 @@ import pytest
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started
 from croupier.agent.shim import orphan_sweep, run_file, shim_process
+from tests.harness.effort import portion
 from tests.harness.supervisor_fixture import TaskRunner, key
 from tests.integration.shim.conftest import KilledSupervisor
 
@@ -58,7 +59,7 @@ def signal_one(runner: TaskRunner, rng: random.Random) -> None:
                 runner.supervisor.signal(shims[shim], SIGKILL)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(portion(5)))
 async def test_each_task_has_one_end_and_leaves_nothing(runner: TaskRunner, seed: int) -> None:
     rng = random.Random(seed)
     names = [f"t{at}" for at in range(TASKS)]
@@ -84,7 +85,7 @@ async def test_a_process_that_ends_during_the_sweep_does_not_hide_its_children(
     # Busy processes delay the ends of others.
     for number in range(6):
         runner.shell(f"busy{number}", "while :; do :; done")
-    names = [f"t{at}" for at in range(40)]
+    names = [f"t{at}" for at in range(portion(100))]
     for name in names:
         runner.shell(name, f"setsid sh {script} 14 & sleep 0.1")
     for name in names:

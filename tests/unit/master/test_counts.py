@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import pytest
 
@@ -49,6 +50,7 @@ def _accept(operations: int, tasks: int) -> framework_pb2.Call:
     return call
 
 
+@cache
 def _named() -> list[framework_pb2.Call]:
     updates = [framework_pb2.Acknowledge.Update()] * MANY
     return [

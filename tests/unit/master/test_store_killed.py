@@ -13,8 +13,9 @@ from pathlib import Path
 
 from croupier.master.core.records import Registry
 from croupier.master.store import SqliteStore
+from tests.harness.effort import portion
 
-ROUNDS = 25
+ROUNDS = portion(60)
 # Records of one commit; more than a page of the file, so a partial write is possible.
 PART = 40
 
@@ -90,4 +91,4 @@ async def test_a_kill_loses_no_acknowledged_commit_and_leaves_no_partial_commit(
         # The commit that was in progress may be durable or not.
         assert max(answered, before) <= found <= max(answered, before) + 1
         before = found
-    assert before > 100
+    assert before > 4 * ROUNDS

@@ -106,10 +106,14 @@ def test_agents_and_frameworks_come_and_go_as_recorded(tmp_path: Path) -> None:
     ],
 )
 def test_a_contradictory_change_is_refused(
-    log: Path, weights: list[str], quotas: list[str], policy: str | None, why: str
+    tmp_path: Path, weights: list[str], quotas: list[str], policy: str | None, why: str
 ) -> None:
+    path = tmp_path / "log"
+    world = RecordedWorld(path)
+    world.agent("cpus:4")
+    world.close()
     with pytest.raises(InvalidRequest, match=why):
-        look(log, Change.parse(weights, quotas, policy))
+        look(path, Change.parse(weights, quotas, policy))
 
 
 def test_a_quota_is_read() -> None:

@@ -14,6 +14,7 @@ from croupier.sim.solvers.continuous import Amounts, Undefined, User
 from croupier.sim.solvers.filling import Machines
 from croupier.sim.solvers.linear import solve
 from croupier.sim.solvers.market import ceei
+from tests.harness.effort import portion
 from tests.reference.fifo import serve_in_order
 
 Problem = tuple[Amounts, list[User]]
@@ -106,7 +107,7 @@ def test_continuous_drf_is_strategy_proof_for_every_lie_of_a_grid() -> None:
 
 def test_the_market_clears() -> None:
     """No feasible point is better to first order: sum w y / x <= sum w for every feasible y."""
-    for number in range(120):
+    for number in range(portion(120)):
         capacity, users = problem(number, by_resource=False)
         users = [user for user in users if user.backlog != 0]
         tasks = ceei(capacity, users)

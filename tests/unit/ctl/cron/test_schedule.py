@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from croupier.ctl.cron.core.schedule import ALIASES, Schedule
 from croupier.ctl.cron.core.zone import next_change, offset_at, wall_clock
 from croupier.model.errors import InvalidRequest
+from tests.harness.effort import portion
 
 ZONES = [
     "UTC",
@@ -184,7 +185,7 @@ def test_a_fixed_schedule_runs_once_for_each_of_its_times(
             assert len(of_day) >= 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=portion(150), deadline=None)
 @given(
     st.sampled_from([*SHOWN, *(text for text, _ in FIXED), "@every 17s", "0 12 29 2 *"]),
     st.sampled_from(ZONES),

@@ -185,7 +185,7 @@ class TestFilters:
 
 def test_a_filter_takes_less_than_200_bytes() -> None:
     allocator = Allocator()
-    for number in range(200):
+    for number in range(100):
         allocator.add_framework(FrameworkId(f"f{number}"), (Role(f"r{number % 7}"),))
         allocator.connect(FrameworkId(f"f{number}"), True)
     for number in range(50):
@@ -200,6 +200,6 @@ def test_a_filter_takes_less_than_200_bytes() -> None:
             )
     size = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert allocator.queries.filter_count() == 200 * 50
+    assert allocator.queries.filter_count() == 100 * 50
     print(f"{size / allocator.queries.filter_count():.0f} bytes per filter")
     assert size / allocator.queries.filter_count() < 200
