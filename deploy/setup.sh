@@ -27,6 +27,8 @@ echo "setup: installing into $environment (about a minute the first time)"
 [ -x "$environment/bin/python" ] || "$python" -m venv "$environment" || fail "could not make $environment"
 target="."
 [ -z "$extras" ] || target=".[$extras]"
-"$environment/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$target" ||
+"$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$target" ||
     fail "could not install; is the package registry reachable?"
+# With all processors, which pip does not use. Templates that are not Python stay as they are.
+"$environment/bin/python" -m compileall -q -j 0 "$environment/lib" >/dev/null 2>&1 || true
 echo "$wanted" > "$stamp"
