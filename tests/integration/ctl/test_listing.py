@@ -250,7 +250,7 @@ async def test_the_leader_of_several_masters_is_asked(operator: ScriptedOperator
 
 async def test_a_closed_pipe_is_not_an_error(operator: ScriptedOperator) -> None:
     views = operator.answers[pb.ListAgentsRequest].agents
-    many = pb.ListAgentsResponse(agents=list(views) * 20_000)
+    many = pb.ListAgentsResponse(agents=list(views) * 4_000)
     operator.answers[pb.ListAgentsRequest] = many
     async with started("agents", "--master", operator.address) as process:
         assert process.stdout is not None

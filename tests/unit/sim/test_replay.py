@@ -44,7 +44,7 @@ from tests.harness.world import make_task
 Spy = Callable[[State, float], None]
 
 # The length of a run with churn.
-SECONDS = 15
+SECONDS = 10
 
 
 def test_the_same_log_gives_the_same_bytes(log: Path) -> None:
