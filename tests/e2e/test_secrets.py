@@ -81,7 +81,7 @@ async def test_only_the_task_gets_a_secret(tmp_path: Path) -> None:
         assert [each.code for each in ended] == [0, 0], ended
         assert ended[0].out.split()[0] == SHOWN
         assert ended[1].out.split() == [SHOWN, "-", "none"]
-        await eventually(lambda: not runs.left(()), what="the secret files are removed")
+        await eventually(lambda: not runs.left(()), 30, "the secret files are removed")
         metrics = fetch(f"http://{cluster.http}/metrics")
         cluster.kill("master", signal.SIGKILL)
         replayed = await croupier("replay", str(log), "--verify")

@@ -26,7 +26,7 @@ from tests.harness.agent_process import UNISOLATED
 from tests.harness.compiled_shim import place_shim
 from tests.harness.eventually import eventually
 
-START_S = 20.0
+START_S = 60.0
 
 
 class Cluster:
