@@ -17,7 +17,8 @@ from croupier.master.core.state import State
 from croupier.master.core.step import Command, Event
 from croupier.master.core.tasks import Task
 from croupier.master.core.token_commands import CreateToken
-from croupier.model.access import Rule, parse_action
+from croupier.model.access import Rule
+from croupier.model.access_checks import parse_action
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, Role
 from croupier.model.principal import ANONYMOUS, Principal, PrincipalName

@@ -15,14 +15,8 @@ from croupier.ctl.table import print_table
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.policy import GROUPS, RULES, difference_lines
-from croupier.model.access import (
-    Object,
-    Rule,
-    check_action,
-    check_member,
-    check_rule,
-    parse_action,
-)
+from croupier.model.access import Object, Rule
+from croupier.model.access_checks import check_action, check_member, check_rule, parse_action
 from croupier.model.ids import check_id
 from croupier.model.principal import check_principal
 from croupier.v1 import access_pb2 as pb

@@ -16,15 +16,17 @@ from croupier.model.access import (
     Permissions,
     Rule,
     allowed,
+    decide,
+    matches,
+    role_object,
+    user_object,
+)
+from croupier.model.access_checks import (
     check_action,
     check_member,
     check_rule,
     check_subject,
-    decide,
-    matches,
     parse_action,
-    role_object,
-    user_object,
 )
 from croupier.model.errors import InvalidRequest
 from croupier.model.principal import ANONYMOUS, Principal

@@ -97,7 +97,8 @@ def grant(
     """
     from croupier.ctl.policy import PolicyOptions
     from croupier.ctl.policy import grant as grant_rule
-    from croupier.model.access import Rule, parse_action
+    from croupier.model.access import Rule
+    from croupier.model.access_checks import parse_action
 
     words = [word.strip() for text in action for word in text.split(",") if word.strip()]
     rule = Rule(name, to, tuple(parse_action(word) for word in dict.fromkeys(words)), on)

@@ -13,13 +13,8 @@ from croupier.master.core.access_records import (
     RuleRecord,
 )
 from croupier.master.core.settings import Settings
-from croupier.model.access import (
-    BUILTIN_GROUPS,
-    AccessPolicy,
-    Rule,
-    check_member,
-    check_rule,
-)
+from croupier.model.access import BUILTIN_GROUPS, AccessPolicy, Rule
+from croupier.model.access_checks import check_member, check_rule
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import check_id
 from croupier.model.tags import recorded

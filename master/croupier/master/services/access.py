@@ -19,12 +19,8 @@ from croupier.master.wire.access import (
     token_from_wire,
     token_to_wire,
 )
-from croupier.model.access import (
-    Action,
-    Object,
-    check_action,
-    parse_action,
-)
+from croupier.model.access import Action, Object
+from croupier.model.access_checks import check_action, parse_action
 from croupier.model.clock import Clock
 from croupier.model.principal import Principal, check_principal
 from croupier.v1 import access_pb2 as pb

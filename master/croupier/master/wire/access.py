@@ -15,7 +15,8 @@ from croupier.master.core.policy_changes import (
     SetGroup,
     SetRule,
 )
-from croupier.model.access import BUILTIN_GROUPS, AccessPolicy, Rule, parse_action
+from croupier.model.access import BUILTIN_GROUPS, AccessPolicy, Rule
+from croupier.model.access_checks import parse_action
 from croupier.model.errors import InvalidRequest
 from croupier.model.principal import PrincipalName
 from croupier.v1 import access_pb2 as pb

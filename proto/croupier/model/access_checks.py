@@ -1,0 +1,118 @@
+"""Checks of rules, subjects, members and actions, as administrators write them."""
+
+from __future__ import annotations
+
+from croupier.model.access import (
+    ALL_ROLES,
+    ANY,
+    BUILTIN_RULES,
+    TAKES,
+    Action,
+    Object,
+    ObjectKind,
+    Rule,
+    split_object,
+)
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import check_id
+from croupier.model.isolation import Isolation
+from croupier.model.principal import check_principal
+
+
+def check_rule(rule: Rule) -> Rule:
+    """Return `rule` if it is legal.
+
+    Raises:
+        InvalidRequest: if its name, subject or object is malformed, it has no action, or an
+            action that does not take the object.
+    """
+    check_id("rule", rule.name)
+    if rule.name in (each.name for each in BUILTIN_RULES):
+        raise InvalidRequest(f"{rule.name!r} is a built-in rule; choose another name")
+    check_subject(rule.subject)
+    if not rule.actions:
+        raise InvalidRequest(f"rule {rule.name!r} has no action")
+    if rule.object != ANY:
+        kind = _check_pattern(rule.object)
+        for action in rule.actions:
+            if kind not in TAKES[action]:
+                raise InvalidRequest(
+                    f"{action.value} is not done to {kind.value}; it takes {_takes(action)}"
+                )
+    return rule
+
+
+def check_subject(text: str) -> str:
+    """Return `text` if it is a principal's name or `group:NAME`.
+
+    Raises:
+        InvalidRequest: if it is neither.
+    """
+    kind, colon, group = text.partition(":")
+    if colon and kind == "group":
+        return check_id("group", group) and text
+    return check_principal(text)
+
+
+def check_member(text: str) -> str:
+    """Return `text` if it can be a member: a principal's name, or `oidc:GROUP`.
+
+    Raises:
+        InvalidRequest: if it is neither.
+    """
+    kind, _, group = text.partition(":")
+    if kind == "oidc" and "/" not in kind and group:
+        return check_id("group", group.replace("/", "-")) and text
+    return check_principal(text)
+
+
+def parse_action(text: str) -> Action:
+    """Return the action of that name.
+
+    Raises:
+        InvalidRequest: if there is none.
+    """
+    for action in Action:
+        if action.value == text:
+            return action
+    known = ", ".join(action.value for action in Action)
+    raise InvalidRequest(f"{text[:80]!r} is no action; actions are {known}")
+
+
+def check_action(action: Action, target: Object) -> None:
+    """Check that the action is one that is done to such an object.
+
+    Raises:
+        InvalidRequest: if it is not.
+    """
+    if target.kind not in TAKES[action]:
+        raise InvalidRequest(
+            f"{action.value} is not done to {target.kind.value}; it takes {_takes(action)}"
+        )
+
+
+def _takes(action: Action) -> str:
+    return " or ".join(sorted(kind.value for kind in TAKES[action]))
+
+
+def _check_pattern(text: str) -> ObjectKind:
+    kind, name = split_object(text)
+    is_any = name == (ALL_ROLES if kind is ObjectKind.ROLE else ANY)
+    if kind is ObjectKind.IMAGE and not is_any:
+        return _check_images(name)
+    if not is_any:
+        Object.parse(text)
+    if not is_any and kind is not ObjectKind.ROLE and ANY in name:
+        raise InvalidRequest(f"{text[:80]!r}: {ANY} stands alone, for every {kind.value}")
+    return kind
+
+
+def _check_images(name: str) -> ObjectKind:
+    prefix = name.removesuffix(ANY)
+    # Else a prefix of a registry or a directory would allow others that begin with its name.
+    if ANY in prefix or (prefix != name and not prefix.endswith(("/", ":", "@"))):
+        raise InvalidRequest(
+            f"image:{name[:80]}: {ANY} stands at the end, after a slash, a colon or an @"
+        )
+    Isolation(image=f"{prefix}x" if prefix != name else name or " ").check()
+    return ObjectKind.IMAGE
