@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from croupier.ctl.service.core import commands, events
 from croupier.ctl.service.core.decide import decide, resume
 from croupier.ctl.service.core.instance import Instance
-from croupier.ctl.service.core.placement import Placed, Room, avoided_places, place, place_counts
-from croupier.ctl.service.core.slot import Slot
-from croupier.ctl.service.file import ServiceFile, template_of
+from croupier.ctl.service.core.placement import Placed, place
+from croupier.ctl.service.demands import Demands
+from croupier.ctl.service.file import ServiceFile
 from croupier.ctl.service.journal import Journal
 from croupier.ctl.service.probes import probe
 from croupier.ctl.service.state_dir import Saved, StateDir
-from croupier.ctl.service.template import Template
+from croupier.ctl.service.works import Works
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
-from croupier.net.address import Address
 from croupier.sdk import (
     Credentials,
     CroupierError,
@@ -69,21 +68,19 @@ class Controller(Framework):
         """Continue the service in `saved`; with `adopts`, wait for instances it does not know."""
         self._saved, self._directory, self._journal = saved, directory, journal
         self._service, self._adopts = saved.service, adopts
-        self._templates: dict[int, Template] = {}
+        self._demands = Demands(saved.service)
         super().__init__(
             name=framework_name(saved.service.name),
             role=saved.role,
             master=master,
             framework_id=saved.framework_id or None,
             failover_timeout_s=FAILOVER_S,
-            demands=[self._demand(saved.service.target, 0, ())],
+            demands=[self._demands.of(saved.service.target, 0, ())],
             credentials=credentials,
         )
         self._epoch = time.time() - time.monotonic()
         self._saving = asyncio.Lock()
         self._probes = asyncio.Semaphore(MAX_PROBES)
-        self._works: set[asyncio.Task[None]] = set()
-        self._busy: set[str] = set()
         self._demanded: list[Demand] | None = None
         self._launching = 0
         # Something has happened: the next turn is due.
@@ -91,6 +88,7 @@ class Controller(Framework):
         self._contact_at = self._asked_at = self._now()
         self.is_subscribed = self._is_synced = False
         self.over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._works = Works(self.over)
         resume(self._service, self._now())
         # Nothing is launched or updated before the master has told which instances run.
         self._service.hold_until = float("inf")
@@ -174,8 +172,10 @@ class Controller(Framework):
     async def on_offers(self, offers: list[Offer]) -> None:
         """Launch instances on the offers, and decline the rest."""
         self._contact()
-        rooms = [self._room(offer) for offer in offers]
-        needs = {number: self._template(number).needs() for number in self._service.versions}
+        rooms = [self._demands.room(offer) for offer in offers]
+        needs = {
+            number: self._demands.template(number).needs() for number in self._service.versions
+        }
         placed = place(self._service, rooms, needs, self._now())
         if placed:
             await self._save()
@@ -219,9 +219,7 @@ class Controller(Framework):
 
     async def close(self) -> None:
         """Save the state, and end all work that is under way."""
-        for work in list(self._works):
-            work.cancel()
-        await asyncio.gather(*self._works, return_exceptions=True)
+        await self._works.close()
         with suppress(Unavailable):
             self._directory.save(self._saved)
         self._tell_news()
@@ -234,17 +232,17 @@ class Controller(Framework):
         await self._save()
         self._tell_news()
         for task_id in kills:
-            self._work(f"kill {task_id}", self._kill(task_id))
+            self._works.start(f"kill {task_id}", self._kill(task_id))
         for instance in service.instances.values():
             health = service.health_of(instance)
             if instance.is_check_due(health, now):
                 instance.is_checking = True
-                self._work(f"check {instance.task_id}", self._check(instance))
+                self._works.start(f"check {instance.task_id}", self._check(instance))
         if not self.is_subscribed:
             return
         if not self._is_synced:
-            self._work("sync", self._sync())
-        self._work("demand", self._send_demand())
+            self._works.start("sync", self._sync())
+        self._works.start("demand", self._send_demand())
         self._ask(now)
         if service.is_stopping and self._is_ended():
             self._finish(stopped=True)
@@ -293,7 +291,7 @@ class Controller(Framework):
         service = self._service
         tasks = []
         for each in placed:
-            template = self._template(each.instance.version)
+            template = self._demands.template(each.instance.version)
             health = service.health_of(each.instance)
             tasks.append(template.task(service.name, each.instance, health, each.resources))
         ids = [task.task_id for task in tasks]
@@ -351,7 +349,7 @@ class Controller(Framework):
 
     async def _send_demand(self) -> None:
         """Ask for what is lacking; offers of nothing else are made."""
-        wanted = self._wanted()
+        wanted = self._demands.wanted(self._now())
         if self._launching or wanted == self._demanded:
             return
         self._demanded = wanted
@@ -363,29 +361,6 @@ class Controller(Framework):
         except CroupierError as error:
             self._journal.write(f"the master refuses the demand: {error}")
         self._contact()
-
-    def _wanted(self) -> list[Demand]:
-        service, now = self._service, self._now()
-        due: dict[int, list[Slot]] = {}
-        for slot in service.launches_due(now):
-            if slot.version in service.versions:
-                due.setdefault(slot.version, []).append(slot)
-        if not due:
-            return [self._demand(service.target, 0, ())]
-        counts = place_counts(service)
-        demands: dict[tuple[object, ...], Demand] = {}
-        for version, slots in due.items():
-            longest = min(slots, key=lambda s: now if s.wanted_since is None else s.wanted_since)
-            demand = self._demand(
-                version, len(slots), avoided_places(service, longest, counts, now)
-            )
-            # Versions of one shape are one demand.
-            key = (demand.unit, frozenset(demand.constraints))
-            if key in demands:
-                count = len(slots) + (demands[key].count or 0)
-                demand = self._demand(version, count, avoided_places(service, longest, counts, now))
-            demands[key] = demand
-        return list(demands.values())
 
     def _ask(self, now: float) -> None:
         """Ask for states that are overdue, and test a silent connection during an update."""
@@ -403,47 +378,12 @@ class Controller(Framework):
             overdue = list(service.instances)[:1]
         if overdue:
             self._asked_at = now
-            self._work("ask", self._reconcile(overdue))
+            self._works.start("ask", self._reconcile(overdue))
 
     async def _reconcile(self, task_ids: list[str]) -> None:
         with suppress(Unavailable):
             await self.reconcile(task_ids)
             self._contact()
-
-    def _work(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Start work unless the same is under way."""
-        if name in self._busy:
-            work.close()
-            return
-        self._busy.add(name)
-        task = asyncio.create_task(work)
-        self._works.add(task)
-
-        def on_done(done: asyncio.Task[None]) -> None:
-            self._works.discard(done)
-            self._busy.discard(name)
-            if not done.cancelled() and done.exception() is not None and not self.over.done():
-                self.over.set_exception(done.exception() or RuntimeError())
-
-        task.add_done_callback(on_done)
-
-    def _room(self, offer: Offer) -> Room:
-        spread = self._service.rules.spread
-        if not spread:
-            where = offer.agent_id
-        elif spread == "hostname":
-            where = offer.hostname
-        else:
-            where = offer.attributes.get(spread, "")
-        return Room(offer.id, offer.agent_id, _host(offer), where, offer.resources, offer.isolation)
-
-    def _template(self, number: int) -> Template:
-        if number not in self._templates:
-            self._templates[number] = template_of(self._service.versions[number].content)
-        return self._templates[number]
-
-    def _demand(self, version: int, count: int, avoided: Iterable[str]) -> Demand:
-        return self._template(version).demand(count, self._service.rules.spread, avoided)
 
     def _finish(self, *, stopped: bool) -> None:
         if not self.over.done():
@@ -460,10 +400,3 @@ class Controller(Framework):
 def framework_name(service: str) -> str:
     """Return the name under which the framework of a service is listed."""
     return f"service-{service}"
-
-
-def _host(offer: Offer) -> str:
-    """Return the address at which the ports of the agent's tasks are reached."""
-    with suppress(InvalidRequest):
-        return Address.parse(offer.http_address.rpartition("//")[2]).host
-    return offer.hostname
