@@ -25,7 +25,7 @@ id; id -G; pwd; umask; ulimit -a; env | grep -v CROUPIER_EXEC_RUN | sort
 grep -E '^(Uid|Gid|Groups|NoNewPrivs|Seccomp|Cap|SigBlk)' /proc/self/status
 cat /proc/self/cgroup /proc/self/oom_score_adj /proc/self/mountinfo
 for each in mnt pid ipc uts net cgroup user time; do readlink /proc/self/ns/$each; done
-ls -a / /dev; ls /proc/self/fd | wc -l; readlink /proc/self/root
+ls -a / /dev; ls /proc/self/fd | wc -l; for each in root cwd; do readlink /proc/self/$each; done
 """
 TASK = f"({FACTS}) >facts 2>&1; mv facts told; exec sleep 600"
 

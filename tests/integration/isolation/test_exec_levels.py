@@ -16,6 +16,7 @@ import pytest
 from croupier.agent.core.events import Exited
 from croupier.agent.exec import task_execs
 from croupier.agent.exec.command import Window
+from croupier.agent.exec.inside import children
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.assembly import assemble
@@ -36,7 +37,7 @@ from tests.harness.eventually import eventually
 from tests.harness.exec_fixture import Execs, collect
 from tests.harness.exec_levels import FACTS, TASK, ExecLevel
 from tests.harness.exec_process import OWN
-from tests.harness.processes import running_as
+from tests.harness.processes import descriptors, running_as
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
 IS_ROOT = os.geteuid() == 0
@@ -149,6 +150,31 @@ async def programs_of_the_task_are_found(
     assert (end.exit_code, output, errors) == (0, "a b\n", "given")
 
 
+async def a_program_of_the_task_finds_nothing_of_the_machine(level: ExecLevel) -> None:
+    if level.level not in ("namespaces", "container"):
+        return
+    # The interpreter would be the shim, whose file is of the machine.
+    script = level.runner.home(level.task) / "script"
+    script.write_text("#!/proc/self/exe\n")
+    script.chmod(0o755)
+    end, output, _ = await level.execs.run(level.task, "./script")
+    assert (end.exit_code, output) in ((126, ""), (2, "croupier-shim 2\n"))
+    if IS_ROOT:
+        assert end.exit_code == 126
+    one = await level.execs.start(level.task, "sleep", "60")
+    (inner,) = children(one._shim.shim)
+    seen = await level.execs.shell(
+        level.task, "ls -l /proc/*/exe /proc/*/cwd 2>/dev/null | grep -c memfd; exit 0"
+    )
+    assert seen == "0\n"
+    if IS_ROOT:
+        null = os.devnull
+        given = descriptors(inner)
+        assert given.pop(3).startswith("pipe:")
+        assert given == {0: null, 1: null, 2: null, 4: null}
+    await one.close()
+
+
 async def a_command_can_have_a_terminal(level: ExecLevel) -> None:
     line = "stty size; echo on >/dev/tty; read x; echo $x"
     one = await level.execs.start(
@@ -166,6 +192,7 @@ async def a_command_can_have_a_terminal(level: ExecLevel) -> None:
         (
             a_command_sees_of_itself_what_its_task_sees,
             programs_of_the_task_are_found,
+            a_program_of_the_task_finds_nothing_of_the_machine,
             a_command_can_have_a_terminal,
         ),
         (
