@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "framework_sdk/examples"
+ENDINGS = (".md", ".py", ".proto", ".txt")
 TASK_SECONDS = "1.0"
 # The shares must equal the paper's for this long, except between the end of one task and the start
 # of the next.
@@ -179,8 +180,7 @@ def as_table(shares: dict[str, tuple[int, float]]) -> Table:
 async def word_count(work_dir: Path) -> None:
     """Count the words of this repository's text files on three agents."""
     console.rule("[bold]A job: counting words")
-    texts = [path for ending in ("md", "py", "proto", "txt") for path in ROOT.rglob(f"*.{ending}")]
-    files = [path for path in sorted(texts) if not is_made(path)]
+    files = sorted(texts(ROOT))
     console.print(f"{len(files)} files, map tasks and a reduce task on three agents.\n")
     async with cluster(work_dir) as (processes, _, master):
         # The tasks read this repository and share a directory, so they run as its user.
@@ -203,10 +203,13 @@ async def word_count(work_dir: Path) -> None:
         raise SystemExit(f"demo: the word count ended with {code}")
 
 
-def is_made(path: Path) -> bool:
-    """Return whether a file is generated."""
-    parts = path.relative_to(ROOT).parts
-    return any(part.startswith(".") or part == "__pycache__" for part in parts)
+def texts(root: Path) -> Iterator[Path]:
+    """Yield the text files in a folder, without those in hidden ones."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith(".") and name.endswith(ENDINGS):
+                yield Path(folder, name)
 
 
 def main() -> int:

@@ -56,9 +56,8 @@ def found(modules: list[Any], name: str) -> Any:
     return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_cpython(local: Local, group: str) -> None:
-    modules = cpython_modules()
+def cases(local: Local, modules: list[Any], group: str) -> Iterator[unittest.TestCase]:
+    """Yield the applicable tests of a group."""
 
     class Executor(ClusterExecutor):
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -70,19 +69,26 @@ def test_cpython(local: Local, group: str) -> None:
     if not issubclass(bases[0], found(modules, "ExecutorMixin")):
         bases.insert(1, found(modules, "ExecutorMixin"))
     case = type(group, tuple(bases), {"executor_type": Executor})
-    names = unittest.defaultTestLoader.getTestCaseNames(case)
-    applicable = [name for name in names if name not in NOT_APPLICABLE]
-    assert applicable
+    for name in unittest.defaultTestLoader.getTestCaseNames(case):
+        if name not in NOT_APPLICABLE:
+            yield case(name)
 
-    def failures_of(name: str) -> list[str]:
+
+def test_cpython(local: Local) -> None:
+    modules = cpython_modules()
+    found = {group: list(cases(local, modules, group)) for group in GROUPS}
+    assert all(found.values())
+
+    def failures_of(case: unittest.TestCase) -> list[str]:
         result = unittest.TestResult()
-        case(name).run(result)
+        case.run(result)
         assert result.testsRun == 1
         return [f"{test}: {text}" for test, text in result.failures + result.errors]
 
     # They mostly sleep.
-    with ThreadPoolExecutor(4) as pool:
-        assert [text for texts in pool.map(failures_of, applicable) for text in texts] == []
+    with ThreadPoolExecutor(5) as pool:
+        every = [case for group in found.values() for case in group]
+        assert [text for texts in pool.map(failures_of, every) for text in texts] == []
 
 
 def run_program(local: Local, text: str) -> tuple[int, str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import signal
 import subprocess
 import sys
 import venv
@@ -88,8 +90,22 @@ def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
         assert done.stdout.count("FINISHED") == 5
 
 
-def test_the_demo_prints_the_right_results() -> None:
-    output = succeed([sys.executable, str(REPO / "deploy/demo.py")], REPO)
+def test_the_demo_prints_the_right_results(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, where its daemons start as forks."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    handler = signal.getsignal(signal.SIGTERM)
+    spec = importlib.util.spec_from_file_location("demo", REPO / "deploy/demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    demo = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(demo)
+        assert demo.main() == 0
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    output = capfd.readouterr().out
     assert "A: 3 tasks, share 0.667, B: 2 tasks, share 0.667" in output
     assert "equal to the count of one process" in output
     assert "Both results are right" in output

@@ -16,6 +16,8 @@ from tests.harness.forked_start.template import Template
 
 # Starts that are not worth a loaded interpreter, which takes as long to start as two daemons.
 COLD_STARTS: Final = 2
+# It starts all daemons of a cluster.
+LOCAL: Final = ["croupier.ctl", "local"]
 BIN: Final = Path(sys.executable).parent
 SCRIPTS: Final = {
     str(BIN / "croupier"): "croupier.ctl",
@@ -77,7 +79,7 @@ class Forks:
         if argv is None or not is_plain(given):
             return False
         self.starts += 1
-        if self.starts <= COLD_STARTS:
+        if self.starts <= COLD_STARTS and argv[:2] != LOCAL:
             return False
         if self._template is None:
             self._template = Template()
