@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from croupier.api.agents import agent_view
+from croupier.api.masters import KnownMaster, known_master_view
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.doctor.agents import isolation_findings
 from croupier.ctl.doctor.credentials import DAY_S, SOON_S
@@ -17,6 +18,7 @@ from croupier.ctl.lists import AGENTS, messages
 from croupier.model.durations import duration_text
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import access_pb2 as pb
+from croupier.v1 import operator_pb2
 
 SKEW_WARN_S: Final = 10.0
 SKEW_FAIL_S: Final = 300.0
@@ -27,12 +29,37 @@ async def cluster_findings(target: Target) -> AsyncIterator[Finding]:
     try:
         async with connected(target) as master:
             yield ok("leader", f"master {master.address} leads")
+            async for finding in _master_findings(master):
+                yield finding
             async for finding in _caller_findings(master):
                 yield finding
             async for finding in _agent_findings(master):
                 yield finding
     except CroupierError as error:
         yield fail("leader", str(error))
+
+
+async def _master_findings(master: Master) -> AsyncIterator[Finding]:
+    try:
+        answer = await master.ask(master.service.ListMasters, operator_pb2.ListMastersRequest())
+    except Unavailable:
+        # It is of an older release.
+        return
+    for finding in release_findings([known_master_view(each) for each in answer.masters]):
+        yield finding
+
+
+def release_findings(masters: Sequence[KnownMaster]) -> Iterator[Finding]:
+    """Yield whether several masters are of one release; nothing about a single one."""
+    if len(masters) < 2:
+        return
+    releases = Counter(each["version"] or "an older release" for each in masters)
+    named = ", ".join(f"{number} of {release}" for release, number in sorted(releases.items()))
+    text = f"{len(masters)} masters are running: {named}"
+    if len(releases) > 1:
+        yield warn("masters", text, "finish the upgrade; croupier masters lists them")
+    else:
+        yield ok("masters", text)
 
 
 async def _caller_findings(master: Master) -> AsyncIterator[Finding]:

@@ -1,0 +1,32 @@
+"""What `croupier doctor` says of the running masters."""
+
+from __future__ import annotations
+
+from croupier.api.masters import KnownMaster, known_master_view
+from croupier.ctl.doctor.cluster import release_findings
+from croupier.ctl.doctor.finding import Outcome
+from croupier.v1 import operator_pb2 as pb
+
+
+def running(*versions: str) -> list[KnownMaster]:
+    return [
+        known_master_view(pb.MasterView(address=f"m{number}:5050", version=version))
+        for number, version in enumerate(versions)
+    ]
+
+
+def test_nothing_is_said_of_a_single_master() -> None:
+    assert list(release_findings(running("0.1.0"))) == []
+
+
+def test_masters_of_one_release_are_counted() -> None:
+    (found,) = release_findings(running("0.1.0", "0.1.0"))
+    assert found.outcome is Outcome.OK
+    assert "2 masters are running: 2 of 0.1.0" in found.line
+
+
+def test_an_unfinished_upgrade_is_a_warning() -> None:
+    (found,) = release_findings(running("0.2.0", "0.1.0", "", "0.2.0"))
+    assert found.outcome is Outcome.WARN
+    assert "4 masters are running: 1 of 0.1.0, 2 of 0.2.0, 1 of an older release" in found.line
+    assert "croupier masters" in found.line
