@@ -15,6 +15,7 @@ sh deploy/setup.sh dev
 .venv/bin/python -m tests.bench.reregister
 .venv/bin/python -m tests.bench.heavy_messages
 .venv/bin/python -m tests.bench.live_readers | grep '^{'
+.venv/bin/python -m tests.bench.exec | grep '^{'
 .venv/bin/python -m tests.bench.failover
 .venv/bin/python -m tests.bench.security
 .venv/bin/python -m tests.bench.futures

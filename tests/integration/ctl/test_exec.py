@@ -112,7 +112,9 @@ async def the_command_ends_with_the_term(master: Master, at: str) -> None:
         term = master.leadership.current
         assert term is not None
         term.journal.close(FailedOver("another master leads"))
-        assert await ended(process) == Ended(125, "", "croupier: another master leads\n")
+        assert await ended(process) == Ended(
+            125, "", "croupier: the command was ended: another master leads\n"
+        )
 
 
 class Typist:

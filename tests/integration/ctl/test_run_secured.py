@@ -11,7 +11,7 @@ from croupier.model.access import Action
 from croupier.net.token_file import make_token
 from tests.harness.agents import running_agent
 from tests.harness.certificates import PemFiles, authority
-from tests.harness.command import Ended, croupier
+from tests.harness.command import Ended, croupier, ended, line, started
 from tests.harness.eventually import eventually
 from tests.harness.masters import running_master
 from tests.harness.secured import SecuredMaster
@@ -50,3 +50,11 @@ async def test_output_is_for_the_owner_and_links_are_renewed(
             )
             done = await croupier(*argv, "--", "sh", "-c", "echo out; sleep 0.25; echo more")
             assert done == Ended(0, "out\nmore\n", "")
+            # A command beside a task: the agent opens its stream with its own certificate.
+            shell = "echo $CROUPIER_TASK_ID; exec sleep 600"
+            async with started(*argv, "--", "sh", "-c", shell) as process:
+                task_id = (await line(process)).strip()
+                command = ("exec", *argv[1:-1], task_id, "--", "sh", "-c", "echo $CROUPIER_TASK_ID")
+                assert await croupier(*command) == Ended(0, f"{task_id}\n", "")
+                process.terminate()
+                await ended(process)

@@ -56,8 +56,8 @@ def check(
     principal
         Such as client/alice; me for yourself.
     action
-        register, run-as, view, read-output, kill, teardown, operate-agents, change-roles,
-        read-metrics, administer or launch-image.
+        register, run-as, view, read-output, read-files, exec, kill, teardown, operate-agents,
+        change-roles, read-metrics, administer or launch-image.
     on
         role:PATH, agent:ID, user:NAME, image:NAME or cluster.
     group

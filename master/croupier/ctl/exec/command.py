@@ -112,7 +112,7 @@ class _Exec:
         except CroupierError as error:
             if not self._has_started:
                 raise
-            return Ended(LOST, f"{error}")
+            return Ended(LOST, f"the command was ended: {error}")
         finally:
             printer.close()
 
@@ -138,7 +138,7 @@ class _Exec:
             finally:
                 await end(*helpers)
                 call.cancel()
-        return Ended(LOST, "the master has ended the connection, and the command with it")
+        return Ended(LOST, "the command was ended: the master has ended the connection")
 
     async def _pass_input(self, call: Any) -> None:
         async with aclosing(parts_of(sys.stdin.fileno())) as parts:

@@ -153,6 +153,4 @@ class ExecBridge:
             raise self._is_lost() from error
 
     def _is_lost(self) -> AgentLost:
-        return AgentLost(
-            f"the connection to agent {self._agent_id} broke, so the command was ended"
-        )
+        return AgentLost(f"the connection to agent {self._agent_id} broke")
