@@ -17,5 +17,6 @@ sh deploy/setup.sh dev
 .venv/bin/python -m tests.bench.live_readers | grep '^{'
 .venv/bin/python -m tests.bench.exec | grep '^{'
 .venv/bin/python -m tests.bench.failover
+.venv/bin/python -m tests.bench.memory
 .venv/bin/python -m tests.bench.security
 .venv/bin/python -m tests.bench.futures

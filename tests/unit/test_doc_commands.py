@@ -21,10 +21,11 @@ NOT_CHECKED: Final = ("CHANGELOG.md", "docs/decisions/", "docs/reference/")
 PAGES: Final = [
     page for page in tracked() if page.endswith(".md") and not page.startswith(NOT_CHECKED)
 ]
-# Programs and folders of other machines, or that change this one. A block that is not run has one.
+# Programs and folders of other machines, or that change this one, and terminals. A block that is
+# not run has one.
 ELSEWHERE: Final = re.compile(
     r"\b(apt|make|pip|pipx|pip-audit|systemctl|docker|kubectl|skopeo|ssh|etcd|SBATCH|simulate"
-    r"|deploy/setup.sh|--image|--store etcd|/etc/prometheus|prometheus)\b"
+    r"|deploy/setup.sh|exec -it|--image|--store etcd|/etc/prometheus|prometheus)\b"
 )
 CODE: Final = re.compile(r"`([^`]+)`")
 FENCED: Final = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)

@@ -67,5 +67,7 @@ def test_the_example_settings_are_settings(name: str, config: type) -> None:
     text = (UNITS / f"{name}.toml").read_text()
     given = tomllib.loads(text)[f"croupier-{name}"]
     commented = re.findall(r"^# ([a-z_]+) = ", text, flags=re.MULTILINE)
-    flags = " ".join(each.name for each in fields(config)) + " tls_ca tls_cert tls_key"
+    flags = (
+        " ".join(each.name for each in fields(config)) + " tls_ca tls_cert tls_key secrets_key_file"
+    )
     assert {*given, *commented} <= set(flags.split())
