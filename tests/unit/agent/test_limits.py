@@ -17,7 +17,7 @@ from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.ids import DEFAULT_ROLE
 from croupier.model.isolation import Usage
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
-from tests.unit.agent.test_task_life import KEY, TOTAL, F, T, World, kill, task
+from tests.harness.agent_core import KEY, TOTAL, F, T, World, kill, task
 
 USED = Usage(cpu_ms=10, memory_peak=5_000)
 DISK = Exceeded(Reason.DISK_LIMIT, "its sandbox took 12 MiB, its limit is 10 MiB")

@@ -9,7 +9,7 @@ from croupier.agent.task_usage import TaskUsage
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import DEFAULT_ROLE, TaskId
 from croupier.model.isolation import Usage
-from tests.unit.agent.test_task_life import KEY, F, World, task
+from tests.harness.agent_core import KEY, F, World, task
 
 
 class Measured:

@@ -1,102 +1,28 @@
-"""Operators drain, deactivate and reactivate agents, or declare them gone."""
+"""Operators drain, deactivate and reactivate agents."""
 
 from __future__ import annotations
 
 import pytest
 
-from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import (
-    AgentAction,
     Deactivate,
     Drain,
-    MarkGone,
-    OperateAgent,
     Reactivate,
 )
 from croupier.master.core.agent_status import AgentStatus, agent_status
-from croupier.master.core.agents import Agent
-from croupier.master.core.drains import DrainProgress, drain_progress
-from croupier.master.core.effects import Answer, SessionId
-from croupier.master.core.events import AgentStopped, AgentTask
-from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
-from croupier.master.core.messages import AgentFailed, Rescinded
+from croupier.master.core.drains import DrainProgress
+from croupier.master.core.events import AgentStopped
+from croupier.master.core.facts import AgentDrained, AgentOperated
+from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
-from croupier.master.core.settings import Settings
-from croupier.master.core.state import State
-from croupier.model.agent_orders import KillTask, LaunchTask
-from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Removed
+from croupier.model.agent_orders import LaunchTask
+from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
-from tests.harness.world import CLUSTER, World, make_task
-
-ALL = "cpus:4;mem:4GB"
-T1 = TaskId("t1")
-
-
-class Scene(World):
-    """One agent, on which one framework runs `t1` with a grace of 3 s."""
-
-    def __init__(self, *tasks: TaskInfo, settings: Settings | None = None) -> None:
-        super().__init__(state=State(f"{CLUSTER}-1", settings or Settings(), Allocator()))
-        self.host = self.agent(ALL)
-        self.host_id = self.agent_id(self.host)
-        self.session = self.framework()
-        self.owner = self.framework_id(self.session)
-        verdict = self.accept(self.session, *(tasks or (make_task("t1"),)))
-        assert verdict.error is None
-
-    def operate(self, action: AgentAction, agent: str | None = None) -> object:
-        """Return the answer to the operator."""
-        named = self.host_id if agent is None else agent
-        event = OperateAgent(7, named, action, "me")
-        (answer,) = [each for each in self.do(event) if isinstance(each, Answer)]
-        assert answer.request == 7
-        return answer.result
-
-    def refused(self, action: AgentAction, agent: str | None = None) -> CroupierError:
-        """Return the error in the operator's answer, and check that nothing changed."""
-        before = len(self.saved), len(self.facts)
-        error = self.operate(action, agent)
-        assert isinstance(error, CroupierError)
-        assert (len(self.saved), len(self.facts)) == before
-        return error
-
-    @property
-    def known(self) -> Agent:
-        return self.state.agents[self.host_id]
-
-    @property
-    def drain(self) -> DrainProgress:
-        found = drain_progress(self.state, self.known, self.now)
-        assert found is not None
-        return found
-
-    def agent_back(self, *running: TaskInfo) -> None:
-        """Register the agent with these tasks, whose first update is unacknowledged."""
-        listed = []
-        for info in running:
-            place = (self.owner, info.task_id, self.host_id)
-            status = TaskStatus(*place, TaskState.RUNNING, Source.EXECUTOR, sequence=1)
-            listed.append(AgentTask(self.owner, info, status, (status,)))
-        self.host = self.agent(ALL, agent_id=self.host_id, tasks=tuple(listed))
-
-    def killed(self, session: SessionId | None = None) -> list[tuple[str, int | None, Reason]]:
-        """Return the kills that were sent to the agent on its latest session."""
-        sent = self.sent.get(session or self.host, [])
-        kills = [message for message in sent if isinstance(message, KillTask)]
-        return [(kill.task_id, kill.grace_ms, kill.reason) for kill in kills]
-
-    def drained(self) -> int:
-        """Return how often a drain was reported as done."""
-        return sum(isinstance(fact, AgentDrained) for fact in self.facts)
-
-
-def graceful(task_id: str, grace_ms: int) -> TaskInfo:
-    task = make_task(task_id)
-    return TaskInfo(task.task_id, task.command, task.resources, grace_ms=grace_ms)
-
+from croupier.model.task import Reason, TaskState
+from tests.harness.operated_agent import ALL, T1, Scene, graceful
+from tests.harness.world import make_task
 
 # Drain.
 
@@ -320,97 +246,6 @@ def test_repeated_action_changes_nothing() -> None:
     saved, facts = len(scene.saved), len(scene.facts)
     scene.operate(Deactivate())
     assert (len(scene.saved), len(scene.facts)) == (saved, facts)
-
-
-# Gone.
-
-
-def test_tasks_of_a_gone_agent_end() -> None:
-    scene = Scene()
-    agent = scene.operate(MarkGone())
-    assert isinstance(agent, AgentStatus)
-    assert (agent.agent.agent_id, agent.state, agent.tasks) == (scene.host_id, "gone", 0)
-    assert isinstance(scene.closed[scene.host], Removed)
-    assert AgentRecord(scene.host_id, "host", gone=True) in scene.saved
-    (status,) = scene.updates(scene.session)
-    gone = TaskState.GONE_BY_OPERATOR
-    assert (status.state, status.reason) == (gone, Reason.GONE_BY_OPERATOR)
-    (failed,) = [m for m in scene.sent[scene.session] if isinstance(m, AgentFailed)]
-    assert failed.agent_id == scene.host_id
-    assert not scene.state.agents
-    assert not scene.state.allocator.queries.total
-    assert [fact.why for fact in scene.facts if isinstance(fact, AgentLeft)][-1] == "gone"
-    # It is resent until it is acknowledged.
-    scene.now += 11.0
-    scene.pass_time(1.0)
-    assert len(scene.updates(scene.session)) == 2
-    update = ((scene.host_id, T1, status.sequence),)
-    assert scene.call(scene.session, calls.Acknowledge(update)).error is None
-    assert not scene.state.frameworks[scene.owner].tasks
-
-
-def test_gone_agent_cannot_register_again() -> None:
-    scene = Scene()
-    scene.operate(MarkGone())
-    scene.restart()
-    session = scene.agent(ALL, agent_id=scene.host_id)
-    assert isinstance(scene.closed[session], Removed)
-    scene.session = scene.framework(framework_id=scene.owner)
-    assert [s.state for s in scene.updates(scene.session)] == [TaskState.GONE_BY_OPERATOR]
-    new = scene.agent(ALL)
-    assert scene.agent_id(new) != scene.host_id
-
-
-@pytest.mark.parametrize("seconds", [0.0, 100.0])
-def test_disconnected_agent_can_be_declared_gone(seconds: float) -> None:
-    scene = Scene()
-    scene.end_session(scene.host)
-    scene.pass_time(seconds)
-    scene.operate(MarkGone())
-    assert not scene.state.agents
-    scene.session = scene.framework(framework_id=scene.owner)
-    assert {s.state for s in scene.updates(scene.session)} == {TaskState.GONE_BY_OPERATOR}
-
-
-def test_absent_agent_can_be_declared_gone() -> None:
-    scene = Scene()
-    scene.restart()
-    scene.operate(MarkGone())
-    scene.session = scene.framework(framework_id=scene.owner)
-    assert [s.state for s in scene.updates(scene.session)] == [TaskState.GONE_BY_OPERATOR]
-    scene.call(scene.session, calls.Reconcile((T1,)))
-    assert scene.updates(scene.session)[-1].state is TaskState.GONE_BY_OPERATOR
-
-
-def test_gone_agent_accepts_only_another_gone() -> None:
-    scene = Scene()
-    scene.operate(MarkGone())
-    again = scene.operate(MarkGone())
-    assert isinstance(again, AgentStatus)
-    assert again.agent.agent_id == scene.host_id
-    for action in (Drain(), Deactivate(), Reactivate()):
-        error = scene.refused(action)
-        assert isinstance(error, Conflict)
-        assert "declared gone" in str(error)
-
-
-def test_oldest_gone_agents_are_forgotten() -> None:
-    scene = Scene(settings=Settings(gone_agents=2))
-    ids = [scene.agent_id(scene.agent(ALL, f"h{n}")) for n in range(3)]
-    for agent_id in ids:
-        scene.operate(MarkGone(), agent_id)
-    assert list(scene.state.gone) == ids[1:]
-    assert ForgetAgent(ids[0]) in scene.saved
-    scene.restart()
-    assert list(scene.state.gone) == ids[1:]
-
-
-def test_gone_id_is_not_reused() -> None:
-    scene = Scene()
-    guessed = f"{CLUSTER}-1-A2"
-    scene.agent(ALL, "liar", agent_id=guessed)
-    scene.operate(MarkGone(), guessed)
-    assert scene.agent_id(scene.agent(ALL, "next")) != guessed
 
 
 # Names.
