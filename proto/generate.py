@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -83,9 +84,14 @@ def generators() -> Path:
     wanted = "\n".join(GENERATORS)
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-        venv.create(ENVIRONMENT, with_pip=True)
-        install = [str(ENVIRONMENT / "bin/python"), "-m", "pip", "install", "--quiet", *GENERATORS]
-        subprocess.run(install, check=True)
+        # This interpreter's pip saves seconds, and so do modules that are compiled when imported.
+        has_pip = find_spec("pip") is not None
+        venv.create(ENVIRONMENT, with_pip=not has_pip)
+        python = str(ENVIRONMENT / "bin/python")
+        pip = (
+            [sys.executable, "-m", "pip", "--python", python] if has_pip else [python, "-m", "pip"]
+        )
+        subprocess.run([*pip, "install", "--quiet", "--no-compile", *GENERATORS], check=True)
         stamp.write_text(wanted)
     return ENVIRONMENT
 
