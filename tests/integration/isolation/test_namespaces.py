@@ -349,8 +349,10 @@ async def test_the_filter_of_system_calls_is_installed(boxes: Boxes, work: Path)
     assert "not permitted" in (boxes.runner.home("t1") / "stderr").read_text()
 
 
-def test_the_isolator_is_built_on_this_machine(work: Path, compiled: Shim) -> None:
-    program("bwrap")
+def test_the_isolator_is_built_on_this_machine(
+    work: Path, compiled: Shim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(program("bwrap").parent), prepend=os.pathsep)
     (isolator,) = build_namespaces(setting(work, compiled))
     assert isolator.features == {Feature.NAMESPACES, Feature.NO_NETWORK}
     assert not list(work.glob("box-*"))
@@ -408,9 +410,9 @@ def sleepers(seconds: str) -> list[str]:
 
 @pytest.mark.parametrize("way", ["c-root", "python-root"], indirect=True)
 async def test_all_processes_of_a_box_are_held_to_the_limits_of_its_task(
-    work: Path, way: tuple[Shim, bool]
+    work: Path, way: tuple[Shim, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program("bwrap")
+    monkeypatch.setenv("PATH", str(program("bwrap").parent), prepend=os.pathsep)
     flags = IsolationFlags(
         isolation=("process", "cgroup", "namespaces"), default_limits=Limits(pids=100)
     )
