@@ -41,15 +41,15 @@ cat >"$logs/.shares" <<'END'
 whole-4 tests/e2e/test_[!a-r]*
 check
 isolation tests/integration/isolation tests/integration/shim
-whole-1 tests/e2e/test_[a-e]*
+whole-1 tests/e2e/test_d*
 unit tests/unit --ignore=tests/unit/sim
 page tests/integration/page
 property tests/property
-whole-2 tests/e2e/test_[f-k]*
+whole-2 tests/e2e/test_[a-ce-f]*
 parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd --ignore=tests/integration/isolation --ignore=tests/integration/page --ignore=tests/integration/shim
 simulator tests/unit/sim tests/scenarios
 ctl tests/integration/ctl
-whole-3 tests/e2e/test_[l-r]*
+whole-3 tests/e2e/test_[g-r]*
 other tests --ignore=tests/unit --ignore=tests/property --ignore=tests/scenarios --ignore=tests/integration --ignore=tests/e2e
 agent tests/integration/agent
 etcd tests/integration/etcd

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.e2e
 HAS = "cpus:2;mem:2GB;disk:1GB"
 QUICK = ("--heartbeat", "0.5", "--agent-timeout", "5")
 UNIT = Resources.parse("cpus:1;mem:256MB")
+# Longer than the master takes to come back.
+GRACE_S = 4
 # A number that identifies the tasks among all processes.
 NAP = "27182.5"
 
@@ -43,7 +45,7 @@ class Stubborn(Framework):
             tasks, left = [], offer.resources
             while self.unit <= left:
                 shell = f"trap '' TERM; while :; do sleep {NAP} & wait; done"
-                tasks.append(Task(shell=shell, resources=UNIT, grace_s=6))
+                tasks.append(Task(shell=shell, resources=UNIT, grace_s=GRACE_S))
                 left -= UNIT
             await self.accept(offer, tasks)
 
@@ -71,7 +73,7 @@ async def test_a_drain_is_followed_through_the_kill_of_its_master(tmp_path: Path
             killing = TaskState.KILLING
             await eventually(lambda: len(framework.on(host0, killing)) == 2, 20)
             # The command must have listed the tasks before the master dies.
-            assert "2 tasks left; all are killed within 6 s" in await line(process)
+            assert f"2 tasks left; all are killed within {GRACE_S} s" in await line(process)
             cluster.kill("master")
             await cluster.start_master(*QUICK)
             done = await ended(process, 60)

@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 CPUS = 8
 UNIT = "cpus:1;mem:64MB"
 LONG = 600.0
+# Preemption would show by then: longer than the timeouts and the grace that the master has.
+AGAIN_S = 3.0
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def local(tmp_path: Path) -> Iterator[Local]:
     size = ("--agents", "1", "--cpus", str(CPUS), "--mem", "8GB", "--disk", "1GB")
     hurry = (
         "--preemption", "--starvation-timeout", "1", "--guarantee-timeout", "0.5",
-        "--preemption-grace", "1.5",
+        "--preemption-grace", "1",
     )  # fmt: skip
     with running_local(tmp_path, *size, "--", *hurry) as local:
         yield local
@@ -87,7 +89,7 @@ async def test_a_starving_framework_gets_its_share_and_no_more(local: Local) -> 
         reasons = {task["reason"] for task in ended if task["state"] == "KILLED"}
         assert reasons == {"PREEMPTED"}, ended
         # No framework is below its share any more, so preemption stops.
-        await asyncio.sleep(4)
+        await asyncio.sleep(AGAIN_S)
         assert await is_even()
 
 
@@ -128,7 +130,7 @@ async def test_a_role_with_preemption_off_is_not_preempted(local: Local) -> None
         await eventually(is_full, 20, what="batch has everything")
         late = Steady("late", local.master, UNIT, LONG)
         await stack.enter_async_context(at_work(late))
-        await asyncio.sleep(5)
+        await asyncio.sleep(AGAIN_S)
         assert await running(local) == {"batch": CPUS, "late": 0}
         await croupier(local, "quota", "remove", "batch")
 
