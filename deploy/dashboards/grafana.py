@@ -35,6 +35,8 @@ def panel_json(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
     if panel.kind == "timeseries":
         fill, stacking = (40, "normal") if panel.is_stacked else (0, "none")
         defaults["custom"] = {"fillOpacity": fill, "stacking": {"mode": stacking}, "lineWidth": 1}
+    elif panel.kind == "table":
+        defaults["custom"] = {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}
     targets = [
         {
             "refId": chr(ord("A") + at),
@@ -63,10 +65,28 @@ def panel_json(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
 def _options(panel: Panel) -> dict[str, Any]:
     if panel.kind == "timeseries":
         return {
-            "legend": {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull"]},
+            "legend": {
+                "showLegend": True,
+                "displayMode": "table",
+                "placement": "right",
+                "calcs": ["lastNotNull"],
+            },
             "tooltip": {"mode": "multi", "sort": "desc"},
         }
-    return {"reduceOptions": {"calcs": ["lastNotNull"]}} if panel.kind == "stat" else {}
+    if panel.kind == "table":
+        return {"showHeader": True, "frameIndex": 0}
+    # Grafana's defaults, which its schema requires.
+    return {
+        "reduceOptions": {"calcs": ["lastNotNull"]},
+        "orientation": "auto",
+        "textMode": "auto",
+        "colorMode": "value",
+        "graphMode": "area",
+        "justifyMode": "auto",
+        "wideLayout": True,
+        "showPercentChange": False,
+        "percentChangeColorMode": "standard",
+    }
 
 
 def laid_out(panels: tuple[Panel, ...]) -> list[dict[str, Any]]:
@@ -111,6 +131,9 @@ def dashboard_json(dashboard: Dashboard) -> dict[str, Any]:
                 "type": "dashboards",
                 "tags": ["croupier"],
                 "title": "Croupier",
+                "tooltip": "",
+                "icon": "external link",
+                "targetBlank": False,
                 "asDropdown": True,
                 "keepTime": True,
                 "includeVars": True,

@@ -14,6 +14,7 @@ from croupier.model.errors import Unauthenticated
 from croupier.net.token_file import create_token_file, make_token
 from croupier.net.transport import free_addresses
 from croupier.v1 import operator_pb2
+from croupier.v1.agent_pb2 import HealthProblem
 from croupier.v1.framework_pb2 import AgentDescription
 from tests.harness.certificates import HOUR, Authority, PemFiles, authority
 from tests.harness.scripted_access import ScriptedAccess, command, serving_access
@@ -104,6 +105,25 @@ async def test_missing_agents_and_a_token_that_expires_soon(capsys: Output) -> N
     assert code == 0
     assert found["agents"][0].startswith("warn 1 missing: 1 connected, 1 disconnected")
     assert "the token expires in 3 days" in found["principal"][0]
+
+
+async def test_agents_with_problems(capsys: Output) -> None:
+    problem = HealthProblem(part="disk", message="it is full")
+    views = [
+        operator_pb2.AgentView(
+            agent=AgentDescription(agent_id=name), state="connected", problems=problems
+        )
+        for name, problems in (("well", []), ("sick", [problem]))
+    ]
+    async with serving_access() as access:
+        access.operator.answers[operator_pb2.ListAgentsRequest] = operator_pb2.ListAgentsResponse(
+            agents=views
+        )
+        _, found = await diagnosed(access, capsys)
+    assert found["agents"] == [
+        "ok 2 connected -> ",
+        "warn agent sick reports a problem and gets no tasks -> croupier agent show sick",
+    ]
 
 
 async def test_a_refused_credential_fails(capsys: Output) -> None:

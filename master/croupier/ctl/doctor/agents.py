@@ -1,4 +1,4 @@
-"""Checks of the isolation of tasks on agents."""
+"""Checks of agents: their health, and the isolation of their tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ from croupier.model.isolation import Feature
 
 _MOST_NAMED: Final = 5
 _ROOT: Final = "root"
+
+
+def health_findings(agents: Sequence[View]) -> Iterator[Finding]:
+    """Yield the problems of agents that get no tasks because of them."""
+    unhealthy = [each for each in agents if each["problems"]]
+    if unhealthy:
+        yield warn(
+            "agents",
+            f"{_named(unhealthy)} reports a problem and gets no tasks",
+            f"croupier agent show {unhealthy[0]['agent_id']}",
+        )
 
 
 def isolation_findings(agents: Sequence[View]) -> Iterator[Finding]:

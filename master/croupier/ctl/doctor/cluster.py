@@ -10,7 +10,7 @@ from typing import Final
 from croupier.api.agents import agent_view
 from croupier.api.masters import KnownMaster, known_master_view
 from croupier.ctl.connection import Master, connected
-from croupier.ctl.doctor.agents import isolation_findings
+from croupier.ctl.doctor.agents import health_findings, isolation_findings
 from croupier.ctl.doctor.credentials import DAY_S, SOON_S
 from croupier.ctl.doctor.finding import Finding, fail, ok, warn
 from croupier.ctl.flags import Target
@@ -120,5 +120,7 @@ async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
         yield warn("agents", f"{missing} missing: {named}", "croupier agents")
     else:
         yield ok("agents", named)
+    for finding in health_findings(agents):
+        yield finding
     for finding in isolation_findings([each for each in agents if each["state"] == "connected"]):
         yield finding
