@@ -129,7 +129,10 @@ class Prometheus:
 
 @asynccontextmanager
 async def running_prometheus(
-    directory: Path, jobs: Sequence[Mapping[str, Any]], haste: Haste | None = None
+    directory: Path,
+    jobs: Sequence[Mapping[str, Any]],
+    haste: Haste | None = None,
+    interval: str = INTERVAL,
 ) -> AsyncIterator[Prometheus]:
     """Run Prometheus with our rules, which fire at once, and end it.
 
@@ -137,11 +140,12 @@ async def running_prometheus(
         directory: takes its files.
         jobs: its configurations of scrapes; see `scrape`.
         haste: how times are shortened; by default only those that rules wait before they fire.
+        interval: of scrapes and evaluations.
     """
     for name in ("recording.yml", "alerts.yml"):
         (directory / name).write_text(json.dumps((haste or Haste()).rules(name)))
     config = {
-        "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": ["recording.yml", "alerts.yml"],
         "scrape_configs": jobs,
     }

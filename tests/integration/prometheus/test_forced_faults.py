@@ -53,7 +53,9 @@ async def test_each_alert_fires_during_its_fault_and_stops_after_it(
         started = await asyncio.gather(*(part.start() for part in parts))
         jobs = [job for each in started for job in each]
         targets = sum(len(job["static_configs"][0]["targets"]) for job in jobs)
-        prometheus = await stack.enter_async_context(running_prometheus(tmp_path, jobs, HASTE))
+        # Daemons render their metrics once a second.
+        running = running_prometheus(tmp_path, jobs, HASTE, interval="1s")
+        prometheus = await stack.enter_async_context(running)
         await eventually(lambda: prometheus.has_scraped(targets), 30)
         async with asyncio.TaskGroup() as group:
             for part in parts:
