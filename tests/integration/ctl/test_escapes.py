@@ -14,7 +14,7 @@ from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from tests.harness.command import croupier, ended, started
 from tests.harness.operators import ScriptedOperator, serving
-from tests.integration.ctl.test_run import Master
+from tests.harness.run_master import Master
 
 EVIL = "x\x1b[2J\x07\u202e\r"
 SHOWN = "x\\x1b[2J\\x07\\u202e\\r"
