@@ -94,6 +94,7 @@ def test_the_page_goes_where_the_leader_is(browser: Browser, tmp_path: Path) -> 
         # On a leader that dies: the next master, with the events of its term, at the same place.
         leader.kill()
         visitor.sees(f"{follower.url} does")
+        visitor.page.get_by_role("link", name="Go there").click()
         visitor.page.wait_for_url(f"{follower.url}/#/events")
         visitor.one(".live.live").wait_for()
         visitor.sees("began to lead")
