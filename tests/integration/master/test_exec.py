@@ -15,6 +15,7 @@ import pytest
 
 from croupier.master.app import Master
 from croupier.master.core.access_records import TokenId, TokenKind
+from croupier.master.rate_limits import Usage
 from croupier.master.services import execs
 from croupier.master.services.exec_messages import INPUT_WINDOW, MAX_CHUNK
 from croupier.model.access import Action
@@ -379,10 +380,15 @@ async def test_a_lost_caller_ends_the_agents_stream_although_input_was_not_taken
     received = 0
     while received < INPUT_WINDOW:
         received += len((await agent.next()).input)
-    assert received == INPUT_WINDOW
+    # No more comes, although there is more: the next thing that the agent sees is the end.
+    for _ in range(20):
+        await agent.send(output=b"x")
+        await caller.next()
     caller.stream.cancel()
     await asyncio.wait([writing])
-    assert (await agent.ended())[0] is _STATUS.OK
+    async with asyncio.timeout(DEADLINE_S):
+        assert await agent.stream.read() is grpc.aio.EOF
+    assert (received, (await agent.ended())[0]) == (INPUT_WINDOW, _STATUS.OK)
 
 
 async def _write_on(caller: Side) -> None:
@@ -540,6 +546,29 @@ async def test_only_the_ordered_agent_may_call_back(tmp_path: Path) -> None:
         assert (await agent.next()).HasField("start")
         await agent.send(started=exec_pb2.ExecStarted())
         assert (await caller.next()).HasField("started")
+
+
+async def test_a_command_counts_as_one_call_of_each_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with secured_scene(tmp_path) as (secured, scene, host):
+        limiter = secured.master._security.limiter  # type: ignore[union-attr]
+        admit, admitted, received = limiter.admit, list[str](), list[int]()
+
+        async def counting(name: str) -> Usage:
+            admitted.append(name)
+            return await admit(name)
+
+        async def receiving(_: Usage, size: int) -> None:
+            received.append(size)
+
+        monkeypatch.setattr(limiter, "admit", counting)
+        monkeypatch.setattr(limiter, "received", receiving)
+        owner = bearing(secured.token_for("client/owner"))
+        caller, agent = await scene.begun(owner, host, has_input=True)
+        await caller.send(input=b"x" * MAX_CHUNK)
+        assert len((await agent.next()).input) == MAX_CHUNK
+        assert (admitted, received) == (["client/owner", "agent/a1"], [])
 
 
 async def test_a_withdrawn_permission_or_credential_ends_a_command(tmp_path: Path) -> None:
