@@ -10,11 +10,13 @@ clean() { [ -z "$fetching" ] || kill "$fetching" 2>/dev/null || true; rm -rf "$l
 trap clean EXIT
 
 if [ $# = 0 ]; then
-    # pip keeps one processor busy. A test whose program is not there yet waits for it.
+    # pip keeps one processor busy. What cannot be fetched is told by the tests that need it.
     "${PYTHON:-python3}" -m tests.harness.debian >"$logs/.fetched" 2>&1 &
     fetching=$!
 fi
 sh deploy/setup.sh dev
+[ -z "$fetching" ] || wait "$fetching" || true
+fetching=""
 PATH="$PWD/.venv/bin:$PATH"
 export PATH
 
