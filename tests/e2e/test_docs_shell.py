@@ -16,41 +16,21 @@ from typing import Final
 
 import pytest
 
+from tests.harness.doc_pages import (
+    LOCAL,
+    LOCAL_PAGES,
+    OTHER_PAGES,
+    PLAIN_PAGES,
+    SECURED_PAGES,
+    STOPPED_PAGE,
+)
 from tests.harness.docs_clusters import DocsCluster, docs_cluster, end_sessions
 from tests.harness.forked_start.commands import forked_commands
 from tests.harness.real_local import Local, running_local
-from tests.harness.shell_blocks import CLUSTER, blocks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 
-REPO: Final = Path(__file__).resolve().parents[2]
-LOCAL: Final = ("--agents", "3", "--cpus", "2", "--mem", "2GB")
 WAIT_S: Final = 30.0
-# Pages on the cluster of one `croupier local`.
-LOCAL_PAGES: Final = [
-    "README.md",
-    "docs/first-ten-minutes.md",
-    "docs/tutorials/framework.md",
-    "docs/tutorials/batch.md",
-    "docs/tutorials/service.md",
-    "docs/tutorials/two-teams.md",
-    "docs/batch.md",
-    "docs/cron.md",
-]
-# The first page makes the cluster of the others, which see it as its administrator.
-SECURED_PAGES: Final = [
-    "docs/security.md",
-    "docs/cli.md",
-    "docs/fairness.md",
-    "docs/operating.md",
-]
-PLAIN_PAGES: Final = ["deploy/README.md", "docs/http-api.md"]
-# Pages that need no cluster but what they start.
-OTHER_PAGES: Final = ["docs/deployment.md", "docs/event-log.md"]
-# Its masters have stopped.
-STOPPED_PAGE: Final = "docs/backup.md"
-# Pages that tests of their subject run.
-RUN_ELSEWHERE: Final = {"docs/service.md": "tests/e2e/test_service.py"}
 
 
 @pytest.fixture(scope="module")
@@ -118,28 +98,6 @@ def test_the_shell_blocks_of_a_page_run_alone(page: str, commands: Path, folder:
     with docs_cluster(folder, commands) as cluster:
         shutil.rmtree(folder / "certs")
         run(cluster, page)
-
-
-def test_every_page_with_blocks_is_run() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "*.md"], cwd=REPO, check=True, capture_output=True, text=True
-    )
-    found = {
-        page
-        for page in listed.stdout.split()
-        if any(block.runs for block in blocks((REPO / page).read_text()))
-    }
-    run_here = {*LOCAL_PAGES, *SECURED_PAGES, *PLAIN_PAGES, *OTHER_PAGES, STOPPED_PAGE}
-    assert found == run_here | set(RUN_ELSEWHERE)
-    for page, test in RUN_ELSEWHERE.items():
-        assert Path(page).name in (REPO / test).read_text()
-
-
-@pytest.mark.parametrize("page", LOCAL_PAGES)
-def test_the_cluster_of_a_page_is_that_of_the_tests(page: str) -> None:
-    for block in blocks((REPO / page).read_text()):
-        if block.mark == CLUSTER:
-            assert " ".join(("croupier local", *LOCAL)) in block.text
 
 
 def run(cluster: DocsCluster, page: str, **variables: str) -> None:

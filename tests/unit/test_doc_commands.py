@@ -12,7 +12,16 @@ from typing import Final
 import pytest
 
 from tests.harness.doc_commands import PROGRAMS, commands, mistake
-from tests.harness.shell_blocks import Block, blocks
+from tests.harness.doc_pages import (
+    LOCAL,
+    LOCAL_PAGES,
+    OTHER_PAGES,
+    PLAIN_PAGES,
+    RUN_ELSEWHERE,
+    SECURED_PAGES,
+    STOPPED_PAGE,
+)
+from tests.harness.shell_blocks import CLUSTER, Block, blocks
 from tests.unit.test_docs import tracked
 
 REPO: Final = Path(__file__).resolve().parents[2]
@@ -77,6 +86,22 @@ def test_marks_of_blocks_are_known() -> None:
     for page in PAGES:
         for block in blocks((REPO / page).read_text()):
             block.check()
+
+
+def test_a_test_runs_every_page_with_blocks() -> None:
+    found = {page for page in PAGES if any(block.runs for block in shell_blocks(page))}
+    here = {*LOCAL_PAGES, *SECURED_PAGES, *PLAIN_PAGES, *OTHER_PAGES, STOPPED_PAGE}
+    assert found == here | set(RUN_ELSEWHERE)
+    for page, test in RUN_ELSEWHERE.items():
+        assert Path(page).name in (REPO / test).read_text()
+
+
+def test_the_clusters_of_pages_are_that_of_the_tests() -> None:
+    started = [
+        block.text for page in LOCAL_PAGES for block in shell_blocks(page) if block.mark == CLUSTER
+    ]
+    assert len(started) > 1
+    assert all(" ".join(("croupier local", *LOCAL)) in text for text in started)
 
 
 def test_blocks_that_are_not_run_belong_to_other_machines() -> None:
