@@ -13,6 +13,8 @@ import pytest
 from croupier.agent.core.events import Exited
 from croupier.agent.exec import task_execs
 from croupier.agent.exec.command import ExecCommand, Stream, Window
+from croupier.agent.exec.inside import find_inside
+from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from tests.harness.eventually import eventually
@@ -221,3 +223,31 @@ async def test_commands_that_no_agent_can_run(tmp_path: Path, command: ExecComma
 async def test_only_live_tasks_have_commands(execs: Execs) -> None:
     with pytest.raises(NotFound, match="task t9 does not run on this agent"):
         await execs.start("t9", "true")
+
+
+async def test_a_word_that_is_too_long_for_the_kernel(execs: Execs) -> None:
+    with pytest.raises(InvalidRequest, match="Argument list too long"):
+        await execs.start("t1", "echo", "\N{EURO SIGN}" * 60_000)
+    assert len(execs.execs) == 0
+
+
+async def test_the_end_of_a_task_waits_for_no_command_that_does_not_end(
+    execs: Execs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_execs, "END_S", 0.05)
+    one = await execs.start("t1", "sleep", "60")
+    with monkeypatch.context() as stuck:
+        stuck.setattr(TaskExec, "kill", lambda *_: None)
+        told: list[str] = []
+        assert execs.execs.end_with(key("t1"), lambda: told.append("over"))
+        await eventually(lambda: told)
+    await one.close()
+    assert told == ["over"], "it is told once"
+    assert not execs.execs.end_with(key("t1"), lambda: told.append("again"))
+
+
+async def test_a_process_without_namespaces_is_not_entered(execs: Execs) -> None:
+    running = execs.runner.supervisor.running(key("t1"))
+    assert running is not None
+    with pytest.raises(Unavailable, match="has not started in its namespaces yet"):
+        find_inside(running)

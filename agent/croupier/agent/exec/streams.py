@@ -55,6 +55,8 @@ class Streams:
             if owner is not None:
                 for fd in self._opened:
                     os.fchown(fd, owner.uid, owner.gid)
+                    # Members of its group may write to a terminal otherwise.
+                    os.fchmod(fd, 0o600)
         except BaseException:
             self.release()
             self.close()

@@ -7,6 +7,7 @@ and have its user. They are killed for that, so it takes milliseconds.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from croupier.agent.exec.task_exec import Started, TaskExec
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.shim.build import Shim
+from croupier.agent.shim.launch_errors import cannot_run
 from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.shim.orphan_sweep import EXEC_VARIABLE, OPTION, VARIABLE
 from croupier.agent.shim.sealed import sealed_copy
@@ -89,6 +91,8 @@ class TaskExecs:
         try:
             started = self._start(key, command)
         except OSError as error:
+            if error.errno == errno.E2BIG:
+                raise InvalidRequest(cannot_run(command.argv[0], errno.E2BIG)) from error
             why = error.strerror or str(error)
             raise Unavailable(f"cannot start the command: {why}") from error
         except ValueError as error:

@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -67,8 +68,6 @@ class Container:
         self._runtime, self._runs = runtime, work_dir / "runs"
         self._directory = containers_of(work_dir)
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        # What the runtime makes of the profile, for commands that join later.
-        self._filter = write_filter(self._directory, has_ports=False)
 
     def prepare(self, launch: Launch) -> Launch:
         """Write the configuration of the container; return the launch of its runtime.
@@ -156,6 +155,11 @@ class Container:
             if each.name not in known and each.is_dir():
                 shutil.rmtree(each)
         self.store.clean()
+
+    @cached_property
+    def _filter(self) -> Path | None:
+        """What the runtime makes of its profile, for commands that join."""
+        return write_filter(self._directory, has_ports=False)
 
     def _image(self, launch: Launch) -> Image:
         text = launch.info.isolation.image
