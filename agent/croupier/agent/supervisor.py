@@ -30,7 +30,7 @@ from croupier.agent.isolation.layers import NO_ISOLATION, Layers, completed
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.launch_errors import cause_on_agent, describe, exit_code_of
+from croupier.agent.shim.launch_errors import as_shell, cause_on_agent, describe, exit_code_of
 from croupier.agent.shim.orphan_sweep import OPTION, RunMarks, kill_given, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
@@ -139,6 +139,7 @@ class Supervisor:
             pid, pidfd = waiting.process.pid, waiting.pidfd
             running = ShimProcess(launch.run, pid, pidfd, launch.program, waiting=waiting)
         running.is_own_user = launch.user is not None and launch.user.is_own
+        running.search_path = launch.search_path
         self._watch(launch.key, running)
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
@@ -352,6 +353,7 @@ class Supervisor:
             return
         running.failed = True
         self._failed(start.step)
+        start = as_shell(start, running.program, running.search_path)
         message = describe(running.program, start, is_own_user=running.is_own_user)
         self._report(LaunchFailed(key, message, exit_code_of(start), cause_on_agent(start)))
 

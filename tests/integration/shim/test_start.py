@@ -196,6 +196,22 @@ async def test_a_program_that_another_user_may_not_run_has_an_error(
 
 
 @AS_ROOT
+async def test_a_missing_program_is_not_found_although_the_user_may_not_search_all_of_path(
+    runner: TaskRunner, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir(mode=0o700)
+    (secret / "there").touch(mode=0o755)
+    path = {"PATH": f"{secret}:/usr/bin"}
+    runner.spawn("t1", "no-such-program", environment=path, account=find_user("nobody"))
+    runner.spawn("t2", "there", environment=path, account=find_user("nobody"))
+    missing = "cannot run 'no-such-program': no such program, or its interpreter is missing"
+    denied = "cannot run 'there': permission denied: it is not executable"
+    assert await runner.ended("t1") == LaunchFailed(key("t1"), missing, 127)
+    assert await runner.ended("t2") == LaunchFailed(key("t2"), denied, 126)
+
+
+@AS_ROOT
 async def test_a_task_of_another_user_ends_with_its_shim(runner: TaskRunner) -> None:
     runner.spawn("t1", "sleep", "60", account=find_user("nobody"))
     await runner.started("t1")

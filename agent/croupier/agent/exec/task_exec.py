@@ -20,7 +20,7 @@ from croupier.agent.exec.command import ExecEnd, Stream, Window
 from croupier.agent.exec.streams import Streams
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.shim import run_file
-from croupier.agent.shim.launch_errors import describe, exit_code_of
+from croupier.agent.shim.launch_errors import as_shell, describe, exit_code_of
 from croupier.agent.shim.orphan_sweep import RunMarks, sweep
 from croupier.agent.shim.shim_process import KILL_S
 from croupier.model.errors import Unavailable
@@ -173,8 +173,9 @@ class TaskExec:
         if record.end is not None:
             self._finish(ExecEnd(record.end.exit_code, record.end.signal, self._why))
         elif record.error is not None:
-            message = describe(self._launch.program, record.error)
-            self._finish(ExecEnd(exit_code_of(record.error), None, message))
+            launch = self._launch
+            failed = as_shell(record.error, launch.program, launch.search_path)
+            self._finish(ExecEnd(exit_code_of(failed), None, describe(launch.program, failed)))
         else:
             sessions = [] if record.task is None else [record.task.pid]
             marks = RunMarks([str(self._shim.path)], (), sessions)

@@ -36,6 +36,11 @@ class Launch:
     program: str = ""
     joins: bool = False
 
+    @property
+    def search_path(self) -> str:
+        """Where the program is looked for: the task's PATH, or the shim's default."""
+        return self.environment.get("PATH", "/bin:/usr/bin")
+
     def with_options(self, options: tuple[str, ...]) -> Launch:
         """Return the launch with other options."""
         return Launch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from typing import Final
 
 from croupier.agent.shim.run_file import StartError
@@ -41,6 +42,18 @@ def describe(program: str, error: StartError, *, is_own_user: bool = False) -> s
     if error.step == "isolation":
         return f"cannot isolate the task ({error.option}): {os.strerror(error.number)}"
     return f"cannot enter the sandbox: {os.strerror(error.number)}"
+
+
+def as_shell(error: StartError, program: str, search_path: str) -> StartError:
+    """Return the error that a shell would tell: a program that is nowhere is not found.
+
+    The kernel tells EACCES for a directory of PATH that the task's user may not enter, whether the
+    program is there or not. The agent may enter more.
+    """
+    is_denied = error.step == "exec" and error.number == errno.EACCES
+    if is_denied and "/" not in program and shutil.which(program, os.F_OK, search_path) is None:
+        return StartError(error.step, errno.ENOENT)
+    return error
 
 
 def exit_code_of(error: StartError) -> int | None:

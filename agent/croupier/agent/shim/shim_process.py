@@ -18,6 +18,7 @@ class ShimProcess:
 
     Attributes:
         program: for error messages; empty if the shim was adopted.
+        search_path: the task's PATH, where the program was looked for.
         is_own_user: whether the task has a uid of its own; False if the shim was adopted.
         is_child: whether the shim must be reaped.
         pid: the pid of the task's process; 0 until it has started.
@@ -36,6 +37,7 @@ class ShimProcess:
     failed: bool = False
     kill_at: float | None = None
     is_own_user: bool = False
+    search_path: str = ""
     waiting: WaitingShim | None = None
     _early: list[Signals] = field(default_factory=list)
 
