@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Adopting, Key, Starting
@@ -13,6 +12,7 @@ from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
+from croupier.agent.shim.own_words import read_own_words
 from croupier.agent.task_environment import TaskEnvironment
 from croupier.model.errors import NotFound, Unavailable
 from croupier.model.secrets import DIRECTORY_VARIABLE
@@ -63,9 +63,13 @@ class Entries:
 def _variables(pid: int, names: Collection[str]) -> dict[str, str]:
     """Return variables of a process; those that it has overwritten or hidden are missing."""
     try:
-        content = Path(f"/proc/{pid}/environ").read_bytes()
+        content = b"\0" + read_own_words(f"/proc/{pid}/environ")
     except OSError:
         return {}
-    found = (entry.decode(errors="surrogateescape") for entry in content.split(b"\0"))
-    pairs = (entry.partition("=") for entry in found)
-    return {name: value for name, _, value in pairs if name in names}
+    found: dict[str, str] = {}
+    for name in names:
+        # Without a list of all: the process may tell millions.
+        _, is_there, rest = content.partition(f"\0{name}=".encode())
+        if is_there:
+            found[name] = rest.partition(b"\0")[0].decode(errors="surrogateescape")
+    return found

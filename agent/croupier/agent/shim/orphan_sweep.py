@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from croupier.agent.sandbox import STREAMS
+from croupier.agent.shim.own_words import read_own_words
 from croupier.agent.shim.run_file import Process
 
 VARIABLE = "CROUPIER_TASK_RUN"
@@ -111,11 +112,11 @@ def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
         if session is None or session in spared:
             continue
         session_of[int(name)] = session
-        environment = _read(f"/proc/{name}/environ").split(b"\0")
+        environment = _read_words(f"/proc/{name}/environ").split(b"\0")
         if (
             not variables.isdisjoint(environment)
             or (output and _prints_to(name, output))
-            or not options.isdisjoint(_read(f"/proc/{name}/cmdline").split(b"\0")[:16])
+            or not options.isdisjoint(_read_words(f"/proc/{name}/cmdline").split(b"\0", 16)[:16])
         ):
             marked.add(int(name))
             found.add(session)
@@ -147,6 +148,14 @@ def _read(path: str) -> bytes:
             return file.readall() or b""
     except OSError:
         # It has ended, or the agent may not read it: then only its session is known.
+        return b""
+
+
+def _read_words(path: str) -> bytes:
+    try:
+        return read_own_words(path)
+    except OSError:
+        # As above.
         return b""
 
 
