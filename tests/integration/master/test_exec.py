@@ -17,7 +17,9 @@ from croupier.master.app import Master
 from croupier.master.core.access_records import TokenId, TokenKind
 from croupier.master.rate_limits import Usage
 from croupier.master.services import execs
+from croupier.master.services.exec_bridge import LEAST_COST
 from croupier.master.services.exec_messages import INPUT_WINDOW, MAX_CHUNK
+from croupier.master.services.pace import Pace
 from croupier.model.access import Action
 from croupier.model.errors import FailedOver
 from croupier.net.credentials import ClientSecurity
@@ -25,6 +27,7 @@ from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, task_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.harness.secured import SecuredMaster, bearing, secured_master
 
@@ -426,6 +429,26 @@ async def test_a_caller_that_never_reads_makes_the_agent_wait(
     # The agent is free at once, the caller once it reads.
     assert (await agent.ended())[0] is _STATUS.OK
     assert (await caller.ended())[0] is _STATUS.RESOURCE_EXHAUSTED
+
+
+async def test_messages_that_are_not_passed_on_count_for_the_pace(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs: list[int] = []
+
+    async def passed(pace: Pace, size: int) -> None:
+        costs.append(size)
+
+    monkeypatch.setattr(Pace, "passed", passed)
+    caller, agent = await scene.begun(has_input=True)
+    before = len(costs)
+    for _ in range(3):
+        await caller.send(input=b"")
+        await agent.send(input_taken=0)
+    await caller.send(input_end=exec_pb2.ExecInputEnd())
+    await caller.send(input_end=exec_pb2.ExecInputEnd())
+    await eventually(lambda: len(costs) >= before + 8)
+    assert set(costs) == {LEAST_COST}
 
 
 async def test_too_many_commands(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

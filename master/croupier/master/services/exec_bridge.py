@@ -7,10 +7,10 @@ other, so each side waits for the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from croupier.master.journal.watch import CHECK_S
 from croupier.master.services.exec_messages import InputWindow, for_agent, for_caller
@@ -23,8 +23,9 @@ from croupier.v1 import agent_pb2, exec_pb2, operator_pb2
 
 # A caller that reads nothing for this long, while there is output, is cut off. It may be a pager.
 UNREAD_S: Final = 3600.0
-# A message counts for the pace by at least so many bytes: small ones cost nearly as much.
+# A message counts for the pace by at least so many bytes: small and empty ones cost nearly as much.
 LEAST_COST: Final = 32 * 1024
+RequestT = TypeVar("RequestT")
 
 
 class AgentLost(Unavailable):
@@ -100,7 +101,8 @@ class ExecBridge:
             self._agent.is_over.set()
 
     async def _pass_output(self) -> None:
-        answers = for_caller(self._agent.requests, self._agent_id, self._window)
+        requests = self._paced(self._agent.requests, _cost_of_agent)
+        answers = for_caller(requests, self._agent_id, self._window)
         try:
             async with aclosing(answers):
                 async for answer in answers:
@@ -117,15 +119,22 @@ class ExecBridge:
             raise self._is_lost()
 
     async def _pass_input(self, command: exec_pb2.ExecCommand) -> NoReturn:
-        messages = for_agent(self._caller.requests, command)
+        messages = for_agent(self._paced(self._caller.requests, _cost_of_caller), command)
         async with aclosing(messages):
             async for message in messages:
                 await self._window.take(len(message.input))
                 await self._to_agent(message)
-                await self._pace.passed(max(LEAST_COST, len(message.input)))
         # The command goes on without input.
         await asyncio.Event().wait()
         raise AssertionError("it waits without end")
+
+    async def _paced(
+        self, requests: AsyncIterator[RequestT], cost_of: Callable[[RequestT], int]
+    ) -> AsyncGenerator[RequestT, None]:
+        """Yield requests; the pace counts each, also one that is not passed on."""
+        async for request in requests:
+            yield request
+            await self._pace.passed(cost_of(request))
 
     async def _watch(self) -> NoReturn:
         while True:
@@ -144,7 +153,6 @@ class ExecBridge:
             raise TooSlow(f"no output was read for {UNREAD_S:.0f} s") from None
         except Exception as error:  # gRPC raises several kinds if a stream has ended
             raise CallerLost("the connection to the caller broke") from error
-        await self._pace.passed(max(LEAST_COST, len(answer.output) + len(answer.errors)))
 
     async def _to_agent(self, message: agent_pb2.AgentServiceExecResponse) -> None:
         try:
@@ -154,3 +162,12 @@ class ExecBridge:
 
     def _is_lost(self) -> AgentLost:
         return AgentLost(f"the connection to agent {self._agent_id} broke")
+
+
+def _cost_of_caller(request: operator_pb2.ExecTaskRequest) -> int:
+    return max(LEAST_COST, len(request.input))
+
+
+def _cost_of_agent(request: agent_pb2.AgentServiceExecRequest) -> int:
+    # Input that was taken has counted on its way to the agent.
+    return max(LEAST_COST - request.input_taken, len(request.output) + len(request.errors))
