@@ -305,7 +305,8 @@ async def test_a_refusal_of_the_agent_reaches_the_caller(
 
 
 async def test_tasks_that_run_no_commands(scene: Scene) -> None:
-    assert (await (await scene.caller(task_id="t2")).ended())[0] is _STATUS.NOT_FOUND
+    unknown = await (await scene.caller(task_id="t2")).ended()
+    assert unknown == (_STATUS.NOT_FOUND, "no task 't2'")
     task = task_pb2.TaskStatus(
         framework_id=scene.framework.framework_id,
         task_id="t1",
@@ -426,8 +427,9 @@ async def test_a_caller_that_never_reads_makes_the_agent_wait(
             await agent.stream.write(agent_pb2.AgentServiceExecRequest(output=b"x" * MAX_CHUNK))
             sent += MAX_CHUNK
     assert sent < 4 << 20
-    # The agent is free at once, the caller once it reads.
-    assert (await agent.ended())[0] is _STATUS.OK
+    # The agent is free at once, the caller once it reads. gRPC's client tells INTERNAL of a stream
+    # that the server has ended while a message was being sent.
+    assert (await agent.ended())[0] in (_STATUS.OK, _STATUS.INTERNAL)
     assert (await caller.ended())[0] is _STATUS.RESOURCE_EXHAUSTED
 
 

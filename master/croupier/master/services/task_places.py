@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from croupier.master.core.authorisation import may_on_role, require
 from croupier.master.core.state import State
 from croupier.model.access import Action, Permissions, role_object
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+
+_FORGOTTEN: Final = "; if it has ended long ago, name its framework and its agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +101,9 @@ def find_place(
         raise InvalidRequest(f"several frameworks have a task {named.task_id!r}: {ids}; name one")
     if not found:
         within = f" of framework {named.framework_id}" if named.framework_id else ""
-        raise NotFound(
-            f"no task {named.task_id!r}{within}; if it has ended long ago, name its framework and"
-            " its agent"
-        )
+        # A forgotten task can be found on its agent, but nothing can run beside it.
+        hint = "" if action is Action.EXEC else _FORGOTTEN
+        raise NotFound(f"no task {named.task_id!r}{within}{hint}")
     known = live[0] if len(live) == 1 else found[0]
     agent = state.agents.get(known.agent_id)
     place = TaskPlace(
