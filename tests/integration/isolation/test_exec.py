@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from croupier.agent.core.events import Exited
 from croupier.agent.exec import task_execs
 from croupier.agent.exec.command import ExecCommand, Stream, Window
 from croupier.agent.exec.inside import find_inside
+from croupier.agent.exec.streams import Streams
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
@@ -108,6 +111,32 @@ async def test_output_waits_for_its_reader_and_input_for_the_program(execs: Exec
     assert not writing.done()
     await two.close()
     await writing
+
+
+def has_more(streams: Streams) -> bool:
+    """Return whether there is output to read, or all of it is closed."""
+    outputs = list(streams._outputs)
+    return not outputs or bool(select.select(outputs, (), (), 0)[0])
+
+
+@pytest.mark.parametrize("window", [None, Window(24, 80)])
+async def test_output_ends_although_the_task_has_taken_an_end_of_it(
+    tmp_path: Path, window: Window | None
+) -> None:
+    with (tmp_path / "null").open("w+") as null:
+        streams = Streams(ExecCommand(("true",), window=window), null.fileno(), None)
+        taker = await asyncio.create_subprocess_exec("yes", stdout=streams.given[1])
+        streams.release()
+        found = await streams.read()
+        streams.end()
+        async with asyncio.timeout(10):
+            while found is not None:
+                # The caller is slower than the task: there is always more to read.
+                await eventually(partial(has_more, streams))
+                found = await streams.read()
+        streams.close()
+        # It can write no more: the pipe is closed, or the terminal has hung up.
+        assert await taker.wait()
 
 
 async def test_input_is_dropped_once_the_program_has_closed_it(execs: Execs) -> None:

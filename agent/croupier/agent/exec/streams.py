@@ -21,6 +21,9 @@ from croupier.agent.shim.start import move_up
 from croupier.agent.unix_user import UnixUser
 
 CHUNK: Final = 64 * 1024
+# Bytes of output that are read after the end of all processes: more than a pipe or terminal holds,
+# unless the machine allows larger pipes.
+MOST_LEFT: Final = 2 * 1024 * 1024
 # Errors of a terminal or pipe whose other end is closed.
 _CLOSED: Final = (errno.EIO, errno.EPIPE)
 # The character that ends the input of a terminal, usually typed as Ctrl-D.
@@ -46,6 +49,7 @@ class Streams:
         self._opened: list[int] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_over = False
+        self._left = MOST_LEFT
         self.given = (null, null, null)
         try:
             if command.window is not None:
@@ -82,6 +86,7 @@ class Streams:
                     # The other stream is looked at first then.
                     del self._outputs[fd]
                     self._outputs[fd] = stream
+                    self._count_left(len(data))
                     return stream, data
                 if data is not None:
                     self._close_output(fd)
@@ -163,6 +168,15 @@ class Streams:
             self._input = _copy(self._master)
         _set_size(self._master, window)
         self.given = (self._opened[0],) * 3
+
+    def _count_left(self, size: int) -> None:
+        """Count output that was read; the task may have taken an end of it, and write forever."""
+        if not self._is_over:
+            return
+        self._left -= size
+        if self._left <= 0:
+            for fd in list(self._outputs):
+                self._close_output(fd)
 
     def _read(self, fd: int) -> bytes | None:
         """Return what is there; empty at the end, None if nothing has come yet."""
