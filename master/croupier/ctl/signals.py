@@ -14,12 +14,14 @@ SAME_SIGNAL_S: Final = 0.5
 class EndSignals:
     """Handles SIGINT, SIGTERM and SIGHUP until `close`. For the main thread and its loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, *further: signal.Signals) -> None:
+        """Handle `further` signals, too."""
+        self._numbers = (*END_SIGNALS, *further)
         self._loop = asyncio.get_running_loop()
         self._is_first, self._is_second = asyncio.Event(), asyncio.Event()
         self._number: signal.Signals | None = None
         self._first_at = 0.0
-        for number in END_SIGNALS:
+        for number in self._numbers:
             self._loop.add_signal_handler(number, self._on_signal, number)
 
     async def first(self) -> signal.Signals:
@@ -34,7 +36,7 @@ class EndSignals:
 
     def close(self) -> None:
         """Remove the handlers."""
-        for number in END_SIGNALS:
+        for number in self._numbers:
             self._loop.remove_signal_handler(number)
 
     def _on_signal(self, number: signal.Signals) -> None:

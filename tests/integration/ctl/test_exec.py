@@ -198,8 +198,8 @@ async def test_a_shell_at_a_terminal(tmp_path: Path) -> None:
         assert user.is_restored()
         other.type("echoed\r")
         await other.sees("echoed\r\nechoed\r\n")
-        ends.terminate()
-        assert await asyncio.wait_for(ends.wait(), DEADLINE_S) == 143
+        ends.send_signal(signal.SIGQUIT)
+        assert await asyncio.wait_for(ends.wait(), DEADLINE_S) == 131
         assert other.is_restored()
         await until(lambda: not len(agent.execs))
         # The agent is lost.

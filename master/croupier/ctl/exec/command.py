@@ -92,7 +92,8 @@ class _Exec:
 
     async def run(self) -> Ended:
         """Run the command until it ends, or a signal comes."""
-        signals = EndSignals()
+        # SIGQUIT would leave the terminal as the command needs it.
+        signals = EndSignals(signal.SIGQUIT)
         working = asyncio.create_task(self._serve())
         signalled = asyncio.create_task(signals.first())
         try:

@@ -1,6 +1,6 @@
 """The terminal of this command, given to a command beside a task.
 
-Rule: what was set is restored at every exit; only SIGKILL prevents that.
+Rule: what was set is restored at every exit, also one by SIGINT, SIGTERM, SIGHUP or SIGQUIT.
 """
 
 from __future__ import annotations
