@@ -39,11 +39,12 @@ MOST_AGAIN=5
 
 # Shares: a name, and arguments of pytest; `check` is check.sh. Tests of whole clusters and tests of
 # one part with its peers mostly wait; between them are those that compute. The longest come first.
+# Services of two clusters may get the same ports: those of whole-1 run one after the other.
 cat >"$logs/.shares" <<'END'
-whole-4 tests/e2e/test_[!a-r]*
+whole-1 tests/e2e/test_d* tests/e2e/test_service.py
 check
 isolation tests/integration/isolation tests/integration/shim
-whole-1 tests/e2e/test_d*
+whole-4 tests/e2e/test_s[!e]* tests/e2e/test_se[!r]* tests/e2e/test_[!a-s]*
 unit tests/unit --ignore=tests/unit/sim
 page tests/integration/page
 property tests/property

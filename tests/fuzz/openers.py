@@ -7,7 +7,7 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
+from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, resources_pb2
 from tests.fuzz.messages import Messages
 from tests.fuzz.parties import FUZZED_AGENT
 from tests.fuzz.values import Values
@@ -51,7 +51,26 @@ def _register(_: Messages, values: Values) -> Iterator[Message]:
     yield agent_pb2.AgentServiceConnectRequest(reports=[agent_pb2.Report(register=register)])
 
 
+def _exec(_: Messages, values: Values) -> Iterator[Message]:
+    start = exec_pb2.ExecStart(
+        framework_id=values.known("framework_id") or "",
+        task_id=values.known("task_id") or "t1",
+        command=exec_pb2.ExecCommand(argv=["true"], has_input=values.rng.random() < 0.7),
+    )
+    if values.rng.random() < 0.5:
+        start.command.terminal.rows, start.command.terminal.columns = 24, 80
+    yield operator_pb2.ExecTaskRequest(start=start)
+
+
+def _call_back(_: Messages, values: Values) -> Iterator[Message]:
+    # Seldom one that the master waits for: such an id is valid once, and for one agent.
+    exec_id = values.known("exec_id") or f"{values.rng.getrandbits(128):032x}"
+    yield agent_pb2.AgentServiceExecRequest(exec_id=exec_id)
+
+
 OPENERS: Final[dict[str, Opener]] = {
     "/croupier.v1.FrameworkService/Connect": _subscribe,
     "/croupier.v1.AgentService/Connect": _register,
+    "/croupier.v1.AgentService/Exec": _call_back,
+    "/croupier.v1.OperatorService/ExecTask": _exec,
 }

@@ -22,8 +22,10 @@ _TABLE: tuple[tuple[type[CroupierError], pb.ErrorCode.ValueType, grpc.StatusCode
     (errors.TooSlow, pb.ERROR_CODE_TOO_SLOW, _STATUS.RESOURCE_EXHAUSTED),
     (errors.ProtocolViolation, pb.ERROR_CODE_PROTOCOL, _STATUS.INVALID_ARGUMENT),
 )
-_CODES = {kind: code for kind, code, _ in _TABLE}
+_ROWS = {kind: (code, status) for kind, code, status in _TABLE}
 _ERRORS = {code: kind for kind, code, _ in _TABLE}
+# Of an error that no row has, and whose base classes none has.
+_OTHER = pb.ERROR_CODE_INVALID, _STATUS.INTERNAL
 STATUS = {kind: status for kind, _, status in _TABLE}
 # The error of a failed call; any other status means Unavailable.
 _MEANINGS: dict[grpc.StatusCode, type[CroupierError]] = {
@@ -36,9 +38,18 @@ _MEANINGS: dict[grpc.StatusCode, type[CroupierError]] = {
 }
 
 
+def nearest_status(error: CroupierError) -> grpc.StatusCode:
+    """Return the status of a failed call: that of the nearest kind of `error` in the table."""
+    return _row(error)[1]
+
+
+def _row(error: CroupierError) -> tuple[pb.ErrorCode.ValueType, grpc.StatusCode]:
+    return next((_ROWS[kind] for kind in type(error).__mro__ if kind in _ROWS), _OTHER)
+
+
 def error_to_wire(error: CroupierError) -> pb.Error:
     """Return the message that carries `error`."""
-    wire = pb.Error(code=_CODES.get(type(error), pb.ERROR_CODE_INVALID), message=str(error))
+    wire = pb.Error(code=_row(error)[0], message=str(error))
     if isinstance(error, errors.NotLeader):
         wire.leader = error.leader
     return wire

@@ -152,7 +152,7 @@ async def test_a_master_that_dies_is_reported_and_restarted(tmp_path: Path) -> N
 
 async def test_logs_are_kept_after_a_failure(tmp_path: Path) -> None:
     words = ("local", "--agents", "1", "--master-port", "0", "--http-port", "0")
-    done = await croupier(*words, "--", "--nosuch", TMPDIR=str(tmp_path))
+    done = await croupier(*words, *LOCAL_FLAGS, "--", "--nosuch", TMPDIR=str(tmp_path))
     assert done.code == 1
     (kept,) = tmp_path.iterdir()
     assert f"croupier local: the logs are kept in {kept}\n" in done.err

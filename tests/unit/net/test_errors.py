@@ -7,7 +7,13 @@ import pytest
 
 from croupier.model import errors
 from croupier.model.errors import CroupierError
-from croupier.net.errors import STATUS, error_from_rpc, error_from_wire, error_to_wire
+from croupier.net.errors import (
+    STATUS,
+    error_from_rpc,
+    error_from_wire,
+    error_to_wire,
+    nearest_status,
+)
 from croupier.v1 import framework_pb2 as pb
 
 
@@ -27,6 +33,13 @@ def test_every_error_survives_the_wire(kind: type[CroupierError]) -> None:
 
 def test_every_error_has_a_grpc_code() -> None:
     assert set(STATUS) == set(KINDS)
+
+
+def test_an_error_of_another_package_has_the_status_of_its_kind() -> None:
+    class Missing(errors.NotFound): ...
+
+    assert nearest_status(Missing("why")) is grpc.StatusCode.NOT_FOUND
+    assert type(error_from_wire(error_to_wire(Missing("why")))) is errors.NotFound
 
 
 def test_an_unknown_code_of_a_newer_peer_is_a_croupier_error() -> None:

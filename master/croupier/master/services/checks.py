@@ -26,7 +26,7 @@ from croupier.master.services.requirements import Requirement
 from croupier.model.access import Permissions
 from croupier.model.errors import CroupierError, PermissionDenied
 from croupier.model.principal import Principal
-from croupier.net.errors import STATUS
+from croupier.net.errors import nearest_status
 
 _STATUS: Final = grpc.StatusCode
 
@@ -128,5 +128,4 @@ def status_of(error: CroupierError) -> grpc.StatusCode:
         return _STATUS.UNAUTHENTICATED
     if isinstance(error, RateExceeded):
         return _STATUS.RESOURCE_EXHAUSTED
-    kinds = type(error).__mro__
-    return next((STATUS[kind] for kind in kinds if kind in STATUS), _STATUS.INTERNAL)
+    return nearest_status(error)

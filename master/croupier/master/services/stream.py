@@ -13,7 +13,7 @@ from croupier.master.core.events import SessionEnded
 from croupier.master.core.step import Event
 from croupier.master.session import Session
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
-from croupier.net.errors import STATUS
+from croupier.net.errors import STATUS, nearest_status
 from croupier.net.outbox import Encoded
 from croupier.process.inbox import Inbox
 
@@ -65,7 +65,7 @@ async def refuse(context: Context, response: object, refusal: CroupierError) -> 
     """End the stream with `response`, which carries `refusal`, and with its status."""
     async with asyncio.timeout(WRITE_TIMEOUT_S):
         await context.write(response)
-    await context.abort(STATUS[type(refusal)], str(refusal))
+    await context.abort(nearest_status(refusal), str(refusal))
     raise AssertionError("abort raises")
 
 

@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from grpc import StatusCode
-
 from croupier.master.caller import current_caller
 from croupier.master.services.redirection import as_redirected
 from croupier.master.services.stream import Context
 from croupier.model.errors import CroupierError, Unavailable, shortened
-from croupier.net.errors import STATUS
+from croupier.net.errors import nearest_status
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -31,6 +29,6 @@ def unary(handler: Handler[RequestT, ResponseT]) -> Handler[RequestT, ResponseT]
                 error = as_redirected(error, current_caller())
             # The text may quote all of the request.
             text = str(shortened(error))
-            return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), text)
+            return await context.abort(nearest_status(error), text)
 
     return handle
