@@ -189,9 +189,10 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
         await welcomed(process, tmp_path)
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        await asyncio.sleep(SAME_SIGNAL_S)
+        # A loaded machine may handle the first one late, and the second one soon after it.
+        await asyncio.sleep(4 * SAME_SIGNAL_S)
         process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.communicate(), 8)
+        await asyncio.wait_for(process.communicate(), 7)
         assert process.returncode == 0
     assert alive(family) == []
 
