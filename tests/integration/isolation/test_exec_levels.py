@@ -14,7 +14,7 @@ from signal import SIGKILL, SIGSEGV
 import pytest
 
 from croupier.agent.core.events import Exited
-from croupier.agent.exec import task_execs
+from croupier.agent.exec import entry, task_execs
 from croupier.agent.exec.command import Window
 from croupier.agent.exec.inside import children
 from croupier.agent.exec.task_exec import TaskExec
@@ -134,6 +134,13 @@ async def a_command_ends_with_its_task_whose_end_is_told_at_once(level: ExecLeve
     await one.close()
 
 
+async def variables_of_the_task_are_found(level: ExecLevel) -> None:
+    running = level.runner.supervisor.running(key(level.task))
+    assert running is not None
+    # Secrets are known from there only.
+    assert entry._variables(running.pid, ["NAME", "NO_SUCH"]) == {"NAME": "a b"}
+
+
 async def programs_of_the_task_are_found(
     level: ExecLevel,
 ) -> None:
@@ -191,6 +198,7 @@ async def a_command_can_have_a_terminal(level: ExecLevel) -> None:
     [
         (
             a_command_sees_of_itself_what_its_task_sees,
+            variables_of_the_task_are_found,
             programs_of_the_task_are_found,
             a_program_of_the_task_finds_nothing_of_the_machine,
             a_command_can_have_a_terminal,

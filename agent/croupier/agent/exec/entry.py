@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import product
+from typing import Final
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Adopting, Key, Starting
 from croupier.agent.exec.command import ExecCommand
+from croupier.agent.isolation.container import PREFIX as CONTAINER_PREFIX
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
+from croupier.agent.shim.orphan_sweep import PREFIX
 from croupier.agent.shim.own_words import read_own_words
 from croupier.agent.task_environment import TaskEnvironment
 from croupier.model.errors import NotFound, Unavailable
 from croupier.model.secrets import DIRECTORY_VARIABLE
+
+# Of variables of the task itself, of bubblewrap, and of a container runtime.
+_PREFIXES: Final = ("", PREFIX, CONTAINER_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +74,10 @@ def _variables(pid: int, names: Collection[str]) -> dict[str, str]:
     except OSError:
         return {}
     found: dict[str, str] = {}
-    for name in names:
-        # Without a list of all: the process may tell millions.
-        _, is_there, rest = content.partition(f"\0{name}=".encode())
+    # Without a list of all: the process may tell millions.
+    for prefix, name in product(_PREFIXES, names):
+        _, is_there, rest = content.partition(f"\0{prefix}{name}=".encode())
         if is_there:
-            found[name] = rest.partition(b"\0")[0].decode(errors="surrogateescape")
+            value = rest.partition(b"\0")[0].decode(errors="surrogateescape")
+            found.setdefault(name, value)
     return found
