@@ -6,6 +6,7 @@ Rule: a list is made of what is in memory; nothing is asked for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from croupier.master.candidate import Candidate
 from croupier.master.leadership import Leadership
@@ -32,7 +33,7 @@ class Roster:
     def masters(self, *, only_leader: bool = False) -> list[pb.MasterView]:
         """Return the masters, the leader first; with `only_leader` this one and the leader."""
         leader, own = self._leadership.leader, self._own()
-        known = {each.address: each for each in (*self._others(), own)}
+        known = {each.address: each for each in (*self._known_others(), own)}
         if leader and leader not in known:
             # It is of an older release, which tells nothing of itself.
             known[leader] = Candidate(leader)
@@ -50,11 +51,20 @@ class Roster:
 
     def page_of(self, address: str) -> str:
         """Return the URL of the page of the master at HOST:PORT; empty if unknown."""
-        return next((each.http for each in self._others() if each.address == address), "")
+        return next((each.http for each in self._known_others() if each.address == address), "")
 
     def other_pages(self) -> list[str]:
         """Return the URLs of the pages of the other masters."""
-        return [each.http for each in self._others() if each.http]
+        return [each.http for each in self._known_others() if each.http]
+
+    def _known_others(self) -> list[Candidate]:
+        """Return the other masters; a user of an encrypted page is sent to no other one."""
+        others = self._others()
+        if not self.own_page.startswith("https:"):
+            return list(others)
+        return [
+            each if each.http.startswith("https:") else replace(each, http="") for each in others
+        ]
 
 
 def _view(one: Candidate, *, is_leader: bool) -> pb.MasterView:

@@ -96,3 +96,14 @@ def test_the_page_may_connect_to_addresses_only() -> None:
     assert is_page_url("http://10.0.0.1:5080")
     assert not is_page_url("http://m1:5080 *")
     assert not is_page_url("http://*:5080")
+
+
+def test_a_user_of_an_encrypted_page_is_sent_to_no_other_one() -> None:
+    own = Candidate("m1:1", "https://m1:5051")
+    plain = Candidate("m2:1", "http://m2:80")
+    encrypted = Candidate("m3:1", "https://m3:5051")
+    known = roster(own, (plain, encrypted), "m1:1")
+    assert known.other_pages() == ["https://m3:5051"]
+    assert known.page_of("m2:1") == ""
+    pages = {view.address: view.http_address for view in known.masters()}
+    assert pages == {"m1:1": own.http, "m2:1": "", "m3:1": encrypted.http}
