@@ -102,9 +102,19 @@ def _check_pattern(text: str) -> ObjectKind:
         return _check_images(name)
     if not is_any:
         Object.parse(text)
+        _check_single(text, name)
     if not is_any and kind is not ObjectKind.ROLE and ANY in name:
         raise InvalidRequest(f"{text[:80]!r}: {ANY} stands alone, for every {kind.value}")
     return kind
+
+
+def _check_single(text: str, name: str) -> None:
+    # Such names are legal, but in a rule they are nearly always a list of objects.
+    if "," in name or ":" in name:
+        raise InvalidRequest(
+            f"{text[:80]!r}: a rule has one object, whose name has no comma or colon; add a rule"
+            " with a name of its own for each object"
+        )
 
 
 def _check_images(name: str) -> ObjectKind:

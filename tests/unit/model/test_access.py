@@ -199,6 +199,18 @@ def test_malformed_rules_are_refused(text: str) -> None:
         check_rule(rule(text))
 
 
+@pytest.mark.parametrize(
+    "text", ["role:ops,agent:*", "role:ops,dev", "role:a:b", "agent:a,b", "agent:a:b", "user:a,b"]
+)
+def test_a_list_of_objects_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="a rule with a name of its own for each object"):
+        check_rule(rule(f"r client/x {'run-as' if text.startswith('user') else 'view'} {text}"))
+
+
+def test_a_stored_rule_with_a_comma_still_allows() -> None:
+    assert matches("role:a,b", Object.parse("role:a,b"))
+
+
 def test_a_rule_has_an_action() -> None:
     with pytest.raises(InvalidRequest, match="no action"):
         check_rule(Rule("r", "client/x", (), "*"))

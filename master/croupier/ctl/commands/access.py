@@ -93,7 +93,8 @@ def grant(
         What it may do, such as register,run-as; may be repeated. See croupier access check --help.
     on
         role:PATH (with all roles below it), `role:**` (all roles), agent:ID, `agent:*`, user:NAME,
-        `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*` (everything).
+        `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*` (everything). A rule has
+        one object: add a rule with a name of its own for each further one.
     """
     from croupier.ctl.policy import PolicyOptions
     from croupier.ctl.policy import grant as grant_rule
