@@ -192,6 +192,7 @@ class Tries:
         waits = ("/bin/sh", "-c", "touch ready; exec sleep 600")
         launch = self._start("attacker", user, waits, environment, tries)
         execs.launches.of[launch.key] = launch
+        await self._runner.started("attacker")
         await eventually((self._runner.home("attacker") / "ready").exists, 30)
         end, output, errors = await execs.run("attacker", "./escapes")
         assert end.exit_code == 0, (end, errors)

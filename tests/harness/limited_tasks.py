@@ -135,7 +135,7 @@ async def check_weights(limited: Limited) -> None:
     line = f"taskset -pc 0 $$ >&2; {SPIN}"
     limited.start("small", line, "cpus:0.5;mem:32MB")
     limited.start("large", line, "cpus:2;mem:32MB")
-    await eventually(lambda: spent(limited, "small") + spent(limited, "large") > 1500, 60)
+    await eventually(lambda: spent(limited, "small") + spent(limited, "large") > 3000, 60)
     assert spent(limited, "large") > 2 * spent(limited, "small")
 
 

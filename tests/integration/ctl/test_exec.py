@@ -185,7 +185,7 @@ async def test_a_shell_at_a_terminal(tmp_path: Path) -> None:
         user.type("until [ \"$(stty size)\" = '44 111' ]; do sleep 0.05; done; echo re''sized\n")
         await user.sees("resized")
         # Ctrl-C goes to what the shell runs, and the shell lives.
-        user.type("echo be''gun; sleep 600\n")
+        user.type("sh -c \"echo be''gun; exec sleep 600\"\n")
         await user.sees("begun")
         user.type("\x03")
         # The terminal drops what was typed before its echo.
