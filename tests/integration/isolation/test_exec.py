@@ -151,6 +151,12 @@ async def test_input_is_dropped_once_the_program_has_closed_it(execs: Execs) -> 
     await one.close()
 
 
+async def test_a_terminal_without_input_has_its_end(execs: Execs) -> None:
+    for argv in (("cat",), ("/bin/sh",)):
+        end, _, errors = await execs.run("t1", *argv, window=Window(24, 80))
+        assert (end.exit_code, errors) == (0, "")
+
+
 async def test_a_terminal_is_the_controlling_one_and_hangs_up(execs: Execs) -> None:
     line = "trap 'stty size; exit 4' WINCH; stty size; tty >/dev/null && echo t >/dev/tty; read x"
     one = await execs.start("t1", "/bin/sh", "-c", line, has_input=True, window=Window(24, 80))

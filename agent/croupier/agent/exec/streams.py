@@ -166,6 +166,9 @@ class Streams:
         self._outputs[_copy(self._master)] = Stream.OUTPUT
         if has_input:
             self._input = _copy(self._master)
+        else:
+            # As an empty input: a shell would wait for keys that cannot come.
+            os.write(self._master, _END_OF_INPUT)
         _set_size(self._master, window)
         self.given = (self._opened[0],) * 3
 
