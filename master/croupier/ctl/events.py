@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.api.events import EventsReset, event_view
-from croupier.ctl.connection import connected
+from croupier.ctl.connection import Refused, connected
 from croupier.ctl.flags import Target
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.event import event_lines
@@ -79,6 +79,9 @@ class EventReader:
         while True:
             try:
                 await self._read(backoff)
+            except Refused as error:
+                # Only values of the flags can be malformed.
+                raise InvalidRequest(str(error)) from None
             except Unavailable as error:
                 if not self._options.follow or not self._has_begun:
                     raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any, Final
@@ -16,12 +16,13 @@ from croupier.api.agents import agent_view
 from croupier.api.frameworks import framework_view
 from croupier.api.roles import role_view
 from croupier.api.tasks import offer_view, task_view
-from croupier.ctl.connection import Master, run
+from croupier.ctl.connection import Master, Refused, run
 from croupier.ctl.flags import Target
 from croupier.ctl.table import Table, print_table
+from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, may_view, restricted
 from croupier.ctl.views import agent, framework, role, task
 from croupier.ctl.views.amounts import View
-from croupier.model.errors import Conflict, NotFound, Unavailable
+from croupier.model.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from croupier.v1 import operator_pb2 as pb
 
 Pages = AsyncIterator[list[View]]
@@ -184,14 +185,24 @@ def print_list(
 
     async def printed(master: Master) -> None:
         found = (pages if form.as_json else rows)(master, kind, **fields)
-        await _print_pages(found, shown, form, keep)
+        if not await _print_pages(found, shown, form, keep):
+            await _print_nothing(master, kind, shown, form)
 
-    run(target, printed)
+    _run(target, printed)
+
+
+def _run(target: Target, printed: Callable[[Master], Coroutine[Any, Any, None]]) -> None:
+    try:
+        run(target, printed)
+    except Refused as error:
+        # Only values of the flags can be malformed.
+        raise InvalidRequest(str(error)) from None
 
 
 async def _print_pages(
     found: Pages, table: Table, form: Form, keep: Callable[[View], bool] = lambda _: True
-) -> None:
+) -> bool:
+    """Print the views of all pages that pass `keep`; return whether there are any."""
     is_empty = True
     async for page in found:
         views = [view for view in page if keep(view)]
@@ -201,10 +212,17 @@ async def _print_pages(
         elif views:
             print_table(table, views, sys.stdout, with_titles=is_empty, wide=form.wide)
         is_empty = is_empty and not views
+    if form.as_json and not is_empty:
+        print("\n]")
+    return not is_empty
+
+
+async def _print_nothing(master: Master, kind: Kind, table: Table, form: Form) -> None:
     if form.as_json:
-        print("[]" if is_empty else "\n]")
-    elif is_empty:
-        print(table.empty)
+        print("[]")
+        return
+    every = ALL_AGENTS if kind is AGENTS else EVERY_ROLE
+    print(table.empty if await may_view(master, every) else restricted(table.empty))
 
 
 def list_tasks(target: Target, named: str, *, form: Form, **fields: Any) -> None:
@@ -233,6 +251,7 @@ def list_tasks(target: Target, named: str, *, form: Form, **fields: Any) -> None
                 yield page
 
     async def printed(master: Master) -> None:
-        await _print_pages(fetch(master), table, form)
+        if not await _print_pages(fetch(master), table, form):
+            await _print_nothing(master, TASKS, table, form)
 
-    run(target, printed)
+    _run(target, printed)

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from croupier.ctl.flags import Target
+from croupier.ctl.run.waiting import WaitReasons
 from croupier.model.errors import Conflict, PermissionDenied, Unauthenticated
 from croupier.model.token import BearerToken
+from croupier.net.address import Address
 from croupier.net.token_file import create_token_file, make_token, read_token_file
 from croupier.v1 import access_pb2 as pb
+from croupier.v1 import operator_pb2
 from tests.harness.scripted_access import command, serving_access
 
 Output = pytest.CaptureFixture[str]
@@ -192,3 +196,57 @@ async def test_a_refusal_says_what_to_do(tmp_path: Path, capsys: Output) -> None
         access.error = PermissionDenied("no rule allows it")
         assert await command(access, "access", "show") == 1
         assert "croupier access whoami" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "restricted", "every"),
+    [
+        ("agents", "no agents that you may view are registered", "no agents are registered"),
+        (
+            "tasks --role ads",
+            "no tasks that you may view pass these filters",
+            "no tasks pass these filters",
+        ),
+        (
+            "quota list",
+            "no role that you may view has a guarantee, a limit or a preemption setting",
+            "no role has a guarantee, a limit or a preemption setting",
+        ),
+    ],
+)
+async def test_an_empty_list_is_not_called_empty_to_a_restricted_caller(
+    words: str, restricted: str, every: str, capsys: Output
+) -> None:
+    async with serving_access() as access:
+        assert await command(access, *words.split()) == 0
+        assert capsys.readouterr().out == f"{restricted}\n"
+        access.check = pb.CheckAccessResponse(allowed=True)
+        assert await command(access, *words.split()) == 0
+        assert capsys.readouterr().out == f"{every}\n"
+
+
+async def test_top_tells_a_restricted_caller_that_it_is_one(capsys: Output) -> None:
+    async with serving_access() as access:
+        assert await command(access, "top", "--once") == 0
+        _, totals, _, *sections = capsys.readouterr().out.splitlines()
+        assert totals == "you may not view the totals of the cluster"
+        assert sections[1::3] == [
+            "no roles that you may view have frameworks or settings",
+            "no frameworks that you may view are registered",
+            "no agents that you may view have problems",
+        ]
+        access.check = pb.CheckAccessResponse(allowed=True)
+        assert await command(access, "top", "--once") == 0
+        _, totals, _, *sections = capsys.readouterr().out.splitlines()
+        assert (totals, sections[7]) == ("no agents are connected", "all agents are well")
+
+
+async def test_a_run_of_a_restricted_caller_asks_why_it_waits() -> None:
+    async with serving_access() as access:
+        access.operator.answers[operator_pb2.ExplainRequest] = operator_pb2.ExplainResponse(
+            reasons=[operator_pb2.PassedOver(cause="does not fit", agents=3)]
+        )
+        reasons = WaitReasons(Target((Address.parse(access.address),)))
+        assert (await reasons.find("f1")).text == "does not fit on 3 agents"
+        access.check = pb.CheckAccessResponse(allowed=True)
+        assert (await reasons.find("f1")).text == "no agents are registered"

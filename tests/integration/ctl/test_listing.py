@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from croupier.model.errors import NotFound, Unavailable
+from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.transport import bind, make_server
@@ -95,6 +95,14 @@ async def test_an_unknown_state_names_the_nearest_one() -> None:
     done = await croupier("tasks", "--state", "RUNING")
     assert (done.code, done.out) == (2, "")
     assert done.err == "croupier: --state: unknown state 'RUNING': did you mean RUNNING?\n"
+
+
+async def test_a_value_that_the_master_does_not_know_is_a_wrong_argument(
+    operator: ScriptedOperator,
+) -> None:
+    operator.answers[pb.ListAgentsRequest] = InvalidRequest("unknown state 'x'")
+    done = await croupier("agents", "--state", "x", "--master", operator.address)
+    assert (done.code, done.err) == (2, "croupier: unknown state 'x'\n")
 
 
 async def test_a_table_in_a_pipe(operator: ScriptedOperator) -> None:

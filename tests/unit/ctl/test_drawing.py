@@ -9,7 +9,7 @@ import pytest
 from croupier.api.agents import agent_view
 from croupier.api.tasks import task_view
 from croupier.ctl.drawing import Drawn, drawn_lines
-from croupier.ctl.table import Table, bold, print_table
+from croupier.ctl.table import Table, bold, lines_of, print_table
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.task import TASKS
@@ -35,6 +35,15 @@ def shown(table: Table, view: View, monkeypatch: pytest.MonkeyPatch) -> list[str
     out = Terminal()
     print_table(table, [view, view], out)
     return out.getvalue().splitlines()
+
+
+def test_forty_columns_name_the_framework_of_a_task() -> None:
+    task = pb.TaskView(framework_id=FRAMEWORK_ID, agent_id=AGENT_ID, role="ads")
+    task.task.task_id = "run-0"
+    task.status.state = task_pb2.TASK_RUNNING
+    titles, line, *_ = lines_of(TASKS, [task_view(task)], 40)
+    assert titles.split() == ["TASK", "FRAMEWORK", "STATE"]
+    assert line.split() == ["run-0", FRAMEWORK_ID, "RUNNING"]
 
 
 def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -> None:

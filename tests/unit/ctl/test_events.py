@@ -118,6 +118,9 @@ async def test_events_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert (event["id"], event["kind"]) == ("1-1", "term-began")
         await EventReader(target, EventOptions(as_json=True, since="1-1", follow=False)).run()
         assert printed() == []
+        # As a wrong word that the command itself can check: exit code 2.
+        with pytest.raises(InvalidRequest, match="no kind of event is called 'foo'"):
+            await EventReader(target, EventOptions(kinds=("foo",))).run()
 
 
 async def test_without_a_master_it_fails_at_once() -> None:

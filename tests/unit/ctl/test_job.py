@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from croupier.ctl.run.command import role_hint
 from croupier.ctl.run.job import CALL_BYTES, MAX_COUNT, Job, make_unit, parse_environment
 from croupier.ctl.run.secret_flags import read_secrets
 from croupier.model.errors import InvalidRequest
@@ -42,6 +43,13 @@ def test_the_count_is_bounded(count: int) -> None:
 def test_a_malformed_command_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(InvalidRequest):
         Job(words, UNIT)
+
+
+def test_a_refusal_of_the_default_role_names_the_flag() -> None:
+    refusal = "client/alice may not register role:*"
+    assert role_hint(Job(("x",), UNIT), refusal) == "; --role names the role to run in"
+    assert role_hint(Job(("x",), UNIT), "client/alice may not run-as user:x") == ""
+    assert role_hint(Job(("x",), UNIT, role="ads"), "client/alice may not register role:ads") == ""
 
 
 def test_a_missing_command_is_refused_with_an_example() -> None:

@@ -30,6 +30,7 @@ from croupier.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from croupier.model.ids import DEFAULT_ROLE
 from croupier.process.daemon import raise_file_limit
 
 # Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
@@ -54,8 +55,17 @@ def run_job(job: Job, target: Target, limits: Limits) -> int:
     except InvalidRequest as error:
         # The command line is valid: the master has refused the job.
         raise Refused(str(error)) from None
-    except (Unauthenticated, PermissionDenied) as error:
+    except PermissionDenied as error:
+        hinted = PermissionDenied(f"{error}{role_hint(job, str(error))}")
+        raise with_advice(hinted, target.credentials()) from None
+    except Unauthenticated as error:
         raise with_advice(error, target.credentials()) from None
+
+
+def role_hint(job: Job, refusal: str) -> str:
+    """Return the advice to name a role, if the master refuses the default one; else nothing."""
+    is_default = job.role == DEFAULT_ROLE and f"role:{DEFAULT_ROLE}" in refusal
+    return "; --role names the role to run in" if is_default else ""
 
 
 async def _run(job: Job, target: Target, limits: Limits) -> int:

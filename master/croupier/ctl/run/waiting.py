@@ -12,6 +12,7 @@ from croupier.ctl.flags import Target
 from croupier.ctl.missing_credential import MissingCredential
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
+from croupier.ctl.viewing import TOTALS, may_view
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import operator_pb2 as pb
 
@@ -82,7 +83,8 @@ class WaitReasons:
         try:
             async with connected(self._target) as master:
                 cluster = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
-                if not (cluster.total.cpus_milli or cluster.total.mem_milli):
+                is_empty = not (cluster.total.cpus_milli or cluster.total.mem_milli)
+                if is_empty and await may_view(master, TOTALS):
                     return WaitReason("no agents", "no agents are registered")
                 if framework_id is None:
                     return self._not_admitted()

@@ -6,7 +6,7 @@ Rule: no line is wider than the terminal, and nothing is said by colour alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from croupier.ctl.drawing import cut, text_width
 from croupier.ctl.table import Column, Table, age, amount, lines_of, number, text
 from croupier.ctl.top.snapshot import Page, Snapshot
+from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.amounts import View
@@ -115,12 +116,19 @@ _AGENTS: Final = Table(
 
 def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:
     """Return the lines of a frame; at most `terminal.height`."""
-    head = [*_head_lines(found, display, terminal), *_bars(found.master, terminal), ""]
+    head = [*_head_lines(found, display, terminal), *_bars(found, terminal), ""]
+    roles, frameworks, troubled = _ROLES, _FRAMEWORKS, _AGENTS
+    if EVERY_ROLE in found.hidden:
+        roles, frameworks = (
+            replace(each, empty=restricted(each.empty)) for each in (roles, frameworks)
+        )
+    if ALL_AGENTS in found.hidden:
+        troubled = replace(troubled, empty="no agents that you may view have problems")
     sections = [
-        _section("roles", _ROLES, found.roles, display, terminal, _role_texts, None),
+        _section("roles", roles, found.roles, display, terminal, _role_texts, None),
         _section(
             f"frameworks by {display.order.value}",
-            _FRAMEWORKS,
+            frameworks,
             found.frameworks,
             display,
             terminal,
@@ -128,7 +136,7 @@ def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:
             _KEYS[display.order],
         ),
         _section(
-            "agents with problems", _AGENTS, found.agents, display, terminal, _agent_texts, None
+            "agents with problems", troubled, found.agents, display, terminal, _agent_texts, None
         ),
     ]
     foot = [] if terminal.height is None else [_foot(display, terminal)]
@@ -159,7 +167,8 @@ def _head_lines(found: Snapshot, display: Display, terminal: Terminal) -> Iterat
         yield terminal.style(cut(line, terminal.width), "33")
 
 
-def _bars(master: View, terminal: Terminal) -> Iterator[str]:
+def _bars(found: Snapshot, terminal: Terminal) -> Iterator[str]:
+    master = found.master
     totals: Mapping[str, int] = master["total"]["milli"]
     names = [name for name in _FIRST if name in totals]
     names += sorted(name for name in totals if name not in _FIRST)
@@ -167,7 +176,8 @@ def _bars(master: View, terminal: Terminal) -> Iterator[str]:
         used, offered = (master[key]["milli"].get(name, 0) for key in ("used", "offered"))
         yield _bar(name, used, offered, totals[name], terminal)
     if not names:
-        yield "no agents are connected"
+        hidden = "you may not view the totals of the cluster"
+        yield cut(hidden if TOTALS in found.hidden else "no agents are connected", terminal.width)
 
 
 def _bar(name: str, used: int, offered: int, total: int, terminal: Terminal) -> str:

@@ -12,7 +12,9 @@ from typing import Any, Final
 from croupier.api.masters import master_view
 from croupier.ctl.connection import Master
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, Kind, with_age
+from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
 from croupier.ctl.views.amounts import View
+from croupier.model.access import Object
 from croupier.v1 import operator_pb2 as pb
 
 # Words for agents that need a look.
@@ -43,6 +45,7 @@ class Snapshot:
     Attributes:
         now_ms: the master's time, in milliseconds since the epoch; 0: unknown.
         agents: those that need a look.
+        hidden: what is empty here, but only because the caller may not view all of it.
     """
 
     master: View
@@ -51,6 +54,7 @@ class Snapshot:
     roles: Page = field(default_factory=Page)
     frameworks: Page = field(default_factory=Page)
     agents: Page = field(default_factory=Page)
+    hidden: frozenset[Object] = frozenset()
 
 
 async def take_snapshot(master: Master) -> Snapshot:
@@ -63,7 +67,15 @@ async def take_snapshot(master: Master) -> Snapshot:
     roles, _ = await _page(master, ROLES)
     frameworks, now_ms = await _page(master, FRAMEWORKS)
     agents, _ = await _page(master, AGENTS, states=TROUBLED, page_size=MOST_AGENTS)
-    return Snapshot(master_view(answer), str(master.address), now_ms, roles, frameworks, agents)
+    view, address = master_view(answer), str(master.address)
+    empty = {
+        TOTALS: not view["total"]["milli"],
+        EVERY_ROLE: not (roles.views and frameworks.views),
+        ALL_AGENTS: not agents.views,
+    }
+    asked = [each for each, is_empty in empty.items() if is_empty]
+    hidden = frozenset([each for each in asked if not await may_view(master, each)])
+    return Snapshot(view, address, now_ms, roles, frameworks, agents, hidden)
 
 
 async def _page(master: Master, kind: Kind, **fields: Any) -> tuple[Page, int]:

@@ -44,7 +44,7 @@ def framework_page(found: View, width: int | None) -> Iterator[str]:
     timeout = duration_text(framework["failover_timeout_s"])
     yield f"  its tasks end if it is away for: {timeout}"
     more = f"croupier tasks --framework {framework_id}"
-    yield from _tasks(found, framework["tasks"], more, width)
+    yield from _tasks(found, framework["tasks"], more, width, "FRAMEWORK")
     yield ""
     yield from reason_lines(why, "")
     yield from event_section(found["events"], width)
@@ -75,15 +75,21 @@ def role_page(found: View, width: int | None) -> Iterator[str]:
     yield from event_section(found["events"], width)
 
 
-def _tasks(found: View, number: int, more: str, width: int | None) -> Iterator[str]:
-    """Yield the number of tasks that have not ended, and the first of them."""
+def _tasks(
+    found: View, number: int, more: str, width: int | None, omitted: str = ""
+) -> Iterator[str]:
+    """Yield the number of tasks that have not ended, and the first of them.
+
+    `omitted` is the title of a column that is the same for all.
+    """
     tasks = found["tasks"]
     yield ""
     yield f"{many(number, 'task')} that {'has' if number == 1 else 'have'} not ended" + (
         ":" if tasks else ""
     )
     if tasks:
-        yield from lines_of(TASKS, tasks, width)
+        columns = tuple(each for each in TASKS.columns if each.title != omitted)
+        yield from lines_of(Table(columns, ""), tasks, width)
     if number > len(tasks):
         yield f"{more} lists all"
 

@@ -81,21 +81,21 @@ TASKS = Table(
     (
         text("TASK", "task_id", is_id=True),
         text("NAME", "name", 6),
-        text("FRAMEWORK", "framework_id", 4, is_id=True),
+        text("FRAMEWORK", "framework_id", 1, is_id=True),
         text("AGENT", "agent_id", 5, is_id=True),
         text("ROLE", "role", 7),
         text("STATE", "state"),
-        Column("CODE", _code_text, is_number=True, rank=2),
-        Column("WHY", _reason_text, rank=3),
+        Column("CODE", _code_text, is_number=True, rank=3),
+        Column("WHY", _reason_text, rank=4),
         amount("RESOURCES", "resources", 8),
-        age("AGE", "age_s", 1),
+        age("AGE", "age_s", 2),
     ),
     "no tasks are running or have ended recently",
 )
 TASKS_WITH_COMMANDS = Table(
     (
         *TASKS.columns,
-        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=3),
+        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=4),
     ),
     TASKS.empty,
 )
