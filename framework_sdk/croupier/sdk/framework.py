@@ -95,7 +95,7 @@ class Framework:
                 first role is the default. A role without a demand gets no offers.
             credentials: for a cluster with authentication; None looks in the environment
                 (CROUPIER_TLS_CA, CROUPIER_TOKEN_FILE, ...), then in
-                ~/.config/croupier/credentials/HOST:PORT.toml for the first master.
+                ~/.config/croupier/credentials/HOST:PORT.toml for the first master that has one.
             insecure: send secrets of tasks even unencrypted to other machines.
 
         Raises:

@@ -138,7 +138,8 @@ async def connected(target: Target) -> AsyncIterator[Master]:
 
     try:
         async with AsyncExitStack() as stack:
-            yield masters[await LeaderSearch(ask, FIND_S).run(target.addresses)]
+            search = LeaderSearch(ask, FIND_S, by_token=found.security.has_token)
+            yield masters[await search.run(target.addresses)]
     except (Unauthenticated, PermissionDenied) as error:
         raise with_advice(error, found) from None
 

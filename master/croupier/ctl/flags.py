@@ -72,7 +72,7 @@ class Target:
         return cls(parse_masters(text))
 
     def credentials(self) -> FoundCredentials:
-        """Return the credentials of the flags, the environment or the file of the first master.
+        """Return the credentials of the flags, the environment or the masters' file.
 
         Raises:
             InvalidRequest: if a file cannot be used, or the settings contradict each other.

@@ -3,8 +3,9 @@
 Rule: what proves the caller's identity, a certificate or a token, is taken from one source, the
 first that has any. The authorities and the master's name are looked up each by itself.
 
-The file is `~/.config/croupier/credentials/HOST:PORT.toml` of the first master in the list. Its
-keys are `ca`, `cert`, `key`, `name` and `token`; relative paths begin at its directory.
+The file is `~/.config/croupier/credentials/HOST:PORT.toml` of the first master in the list that
+has one: all are of one cluster, so their order must not matter. Its keys are `ca`, `cert`, `key`,
+`name` and `token`; relative paths begin at its directory.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class FoundCredentials:
 
     Attributes:
         sources: for each setting that was found, the flag, variable or file that has it.
-        file: the file that was looked for, whether or not it exists.
+        file: the file of the first master that has one; if none has, that of the first master.
     """
 
     security: ClientSecurity
@@ -88,7 +89,7 @@ def find_credentials(
     Raises:
         InvalidRequest: if a file that was found cannot be used, or a source has two tokens.
     """
-    path = credentials_file(masters[0], environment)
+    path = _file_of(masters, environment)
     settings: dict[str, str] = {}
     sources: dict[str, str] = {}
     has_identity = False
@@ -114,6 +115,16 @@ def credentials_file(master: Address, environment: Mapping[str, str] = os.enviro
         return None
     host = "127.0.0.1" if master.host == "localhost" else master.host
     return Path(config, "croupier", "credentials", f"{Address(host, master.port)}.toml")
+
+
+def _file_of(masters: tuple[Address, ...], environment: Mapping[str, str]) -> Path | None:
+    """Return the credentials file of the first master that has one, else that of the first."""
+    paths = [credentials_file(master, environment) for master in masters]
+    return next((path for path in paths if path is not None and _exists(path)), paths[0])
+
+
+def _exists(path: Path) -> bool:
+    return os.access(path, os.F_OK)
 
 
 def _security(settings: Mapping[str, str]) -> ClientSecurity:
@@ -152,7 +163,7 @@ def _from_file(path: Path | None) -> _Source:
     Raises:
         InvalidRequest: if it cannot be read, is malformed, or is not private.
     """
-    if path is None or not os.access(path, os.F_OK):
+    if path is None or not _exists(path):
         return {}
     import tomllib
 

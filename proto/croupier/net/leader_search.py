@@ -8,7 +8,7 @@ election takes a few seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from croupier.model.errors import CroupierError, Unavailable
@@ -37,9 +37,12 @@ Ask = Callable[[Address, float], Awaitable[LeaderAnswer]]
 class LeaderSearch:
     """One search, which takes at most `timeout_s`."""
 
-    def __init__(self, ask: Ask, timeout_s: float) -> None:
-        """Search by `ask(address, timeout_s)`, which raises CroupierError if there is no answer."""
-        self._ask, self._timeout_s = ask, timeout_s
+    def __init__(self, ask: Ask, timeout_s: float, *, by_token: bool = False) -> None:
+        """Search by `ask(address, timeout_s)`, which raises CroupierError if there is no answer.
+
+        With `by_token` the caller has a token, so that followers may not name the leader to it.
+        """
+        self._ask, self._timeout_s, self._by_token = ask, timeout_s, by_token
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + timeout_s
         self._asking: dict[asyncio.Task[LeaderAnswer], Address] = {}
@@ -53,6 +56,7 @@ class LeaderSearch:
 
         Raises:
             Unavailable: if no leader was found.
+            CroupierError: if none was found, and a master refuses the caller.
         """
         try:
             for address in addresses:
@@ -95,15 +99,32 @@ class LeaderSearch:
         return answer.is_leader
 
     def _failure(self, addresses: Sequence[Address]) -> CroupierError:
+        # A follower cannot check a token: if any master refuses the caller, that is the reason.
+        for error in self._errors.values():
+            if not isinstance(error, Unavailable):
+                return error
         for follower, leader in self._followers.items():
             if leader is not None and leader in self._errors:
                 return Unavailable(f"{leader} leads, says {follower}, but: {self._errors[leader]}")
         if self._followers:
-            names = ", ".join(map(str, self._followers))
-            return Unavailable(
-                f"no master leads right now, say {names}; waited {self._timeout_s:g} s for one to"
-                " be elected; try again in a few seconds"
+            return Unavailable(self._no_leader_text())
+        return self._errors[addresses[0]]
+
+    def _no_leader_text(self) -> str:
+        names = ", ".join(map(str, self._followers))
+        waited = f"waited {self._timeout_s:g} s"
+        if self._by_token and not any(self._followers.values()):
+            return (
+                f"no master that leads was found: {names} {_verb(self._followers)}, and a master"
+                f" that follows does not tell callers with a token which one leads; {waited}; list"
+                " the token ports of all masters (--master HOST:PORT,HOST:PORT,...); if all are"
+                " listed, none leads right now: try again in a few seconds"
             )
-        errors = [self._errors[address] for address in addresses]
-        # A refusal is more useful to the user than the error of a master that is down.
-        return next((each for each in errors if not isinstance(each, Unavailable)), errors[0])
+        return (
+            f"no master leads right now, say {names}; {waited} for one to be elected; try again in"
+            " a few seconds"
+        )
+
+
+def _verb(followers: Mapping[Address, Address | None]) -> str:
+    return "follows" if len(followers) == 1 else "follow"

@@ -9,12 +9,17 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.ctl.connection import Master, with_advice
+from croupier.ctl import connection
+from croupier.ctl.connection import Master, connected, with_advice
+from croupier.ctl.flags import Target
 from croupier.model.errors import PermissionDenied, Unauthenticated, Unavailable
 from croupier.net.address import Address
 from croupier.net.credential_search import FoundCredentials
 from croupier.net.credentials import ClientSecurity
+from croupier.net.token_file import make_token
 from croupier.net.transport import make_channel
+from croupier.v1 import operator_pb2 as pb
+from tests.harness.operators import ScriptedOperator, serving
 
 ADDRESS = Address("127.0.0.1", 1)
 
@@ -69,3 +74,16 @@ def test_a_refusal_names_the_credential_and_the_next_command_once() -> None:
     assert "croupier doctor" in str(with_advice(Unauthenticated("who?"), found))
     nothing = FoundCredentials(ClientSecurity())
     assert "give --token-file or --tls-cert" in str(with_advice(Unauthenticated("who?"), nothing))
+
+
+async def test_only_a_caller_with_a_token_is_told_to_list_the_token_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "FIND_S", 0.5)
+    async with serving(ScriptedOperator()) as follower:
+        follower.answers[pb.GetMasterRequest] = pb.GetMasterResponse()
+        for token, text in (("", "no master leads right now"), (make_token().text, "token ports")):
+            monkeypatch.setenv("CROUPIER_TOKEN", token)
+            with pytest.raises(Unavailable, match=text):
+                async with connected(Target.parse(follower.address)):
+                    pass

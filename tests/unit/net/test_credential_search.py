@@ -58,6 +58,18 @@ def test_the_file_of_the_first_master_is_read(home: Path) -> None:
     assert token.secret not in repr(found)
 
 
+def test_the_order_of_the_masters_does_not_matter(home: Path) -> None:
+    path = write(home, 'name = "m"\n')
+    first, second = MASTERS
+    assert find_credentials(NO_FLAGS, (second, first), {"HOME": str(home)}).file == path
+    other = path.with_name(f"{second}.toml")
+    assert find_credentials(NO_FLAGS, (second,), {"HOME": str(home)}).file == other
+    other.write_text('name = "other"\n')
+    other.chmod(0o600)
+    found = find_credentials(NO_FLAGS, (second, first), {"HOME": str(home)})
+    assert found.security.name == "other", "the first that has one"
+
+
 def test_localhost_has_the_file_of_its_address() -> None:
     names = {
         credentials_file(Address(host, 5050), {"XDG_CONFIG_HOME": "/c"})

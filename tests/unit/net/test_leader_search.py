@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import CroupierError, Unauthenticated, Unavailable
 from croupier.net.address import Address
 from croupier.net.leader_search import AGAIN_S, LeaderAnswer, LeaderSearch
 
@@ -65,6 +65,27 @@ async def test_an_unreachable_leader_is_an_error_that_names_the_follower() -> No
     masters = Masters({A: [LeaderAnswer(False, B)], B: [Unavailable("no route")]})
     with pytest.raises(Unavailable, match="host:2 leads, says host:1, but: no route"):
         await LeaderSearch(masters.ask, 0.5).run([A])
+
+
+async def test_a_refusal_is_the_error_although_followers_answer() -> None:
+    follows = LeaderAnswer(False, None)
+    expired = Unauthenticated("the credential has expired")
+    masters = Masters({A: [follows], B: [follows], C: [expired]})
+    with pytest.raises(Unauthenticated, match="has expired"):
+        await LeaderSearch(masters.ask, 0.5, by_token=True).run([A, B, C])
+
+
+async def test_a_refusal_by_a_leader_that_a_follower_names_is_the_error() -> None:
+    masters = Masters({A: [LeaderAnswer(False, B)], B: [Unauthenticated("revoked")]})
+    with pytest.raises(Unauthenticated, match=r"^revoked$"):
+        await LeaderSearch(masters.ask, 0.5).run([A])
+
+
+async def test_a_caller_with_a_token_is_told_to_list_all_token_ports() -> None:
+    masters = Masters({A: [LeaderAnswer(False, None)]})
+    told = r"host:1 follows, .* does not tell callers with a token .* list the token ports of all"
+    with pytest.raises(Unavailable, match=told):
+        await LeaderSearch(masters.ask, 0.5, by_token=True).run([A])
 
 
 async def test_the_error_of_the_first_master_is_raised_if_none_answers() -> None:

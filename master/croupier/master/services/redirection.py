@@ -13,5 +13,8 @@ def as_redirected(refusal: Unavailable, caller: Caller) -> Unavailable:
     listener for tokens tries the masters that it knows.
     """
     if isinstance(refusal, NotLeader) and not caller.is_redirected:
-        return NotLeader("not the leader; try the other masters")
+        return NotLeader(
+            "not the leader; try the other masters: a caller with a token must list the token"
+            " ports of all"
+        )
     return refusal
