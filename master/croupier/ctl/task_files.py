@@ -17,8 +17,8 @@ from croupier.api.files import FileList, file_list_view
 from croupier.ctl.connection import Master, connected, run
 from croupier.ctl.flags import Target
 from croupier.ctl.run.printer import OutputClosed, Printer
-from croupier.ctl.task_reader import Part, Reader, TaskName, advised
-from croupier.model.errors import InvalidRequest, NotFound
+from croupier.ctl.task_reader import Part, Reader, TaskName, advising
+from croupier.model.errors import InvalidRequest
 from croupier.v1 import operator_pb2 as pb
 
 _TAB_OR_LINE: Final = re.compile(r"[^\n\t]+")
@@ -72,10 +72,8 @@ async def listed(master: Master, task: TaskName, path: str) -> FileList:
     request = pb.ListTaskFilesRequest(
         framework_id=task.framework_id, task_id=task.task_id, agent_id=task.agent_id, path=path
     )
-    try:
+    async with advising(task, master):
         return file_list_view(await master.ask(master.service.ListTaskFiles, request))
-    except NotFound as error:
-        raise advised(error, task) from None
 
 
 def terminal_text() -> Callable[[bytes], bytes]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.ctl.connection import Master
+from croupier.ctl.connection import Master, Refused
+from croupier.ctl.lists import find_framework
 from croupier.ctl.terminal import print_lines
-from croupier.model.errors import NotFound, Unavailable
+from croupier.model.errors import Conflict, CroupierError, NotFound, Unavailable
 from croupier.model.ids import check_id
 from croupier.net.backoff import Backoff
 from croupier.v1 import operator_pb2 as pb
@@ -91,7 +92,7 @@ class Reader:
                 async with self._connect() as master:
                     request = self._request()
                     answers = master.watch(master.service.ReadTaskFile, request)
-                    async with aclosing(answers):
+                    async with aclosing(answers), advising(self._task, master):
                         async for answer in answers:
                             if request.HasField("limit"):
                                 self.offset = answer.size
@@ -103,8 +104,6 @@ class Reader:
                             until = loop.time() + PATIENCE_S
                 if not request.HasField("limit") or not self._part.follow:
                     return
-            except NotFound as error:
-                raise advised(error, self._task) from None
             except Unavailable as error:
                 is_over = not self._part.follow and loop.time() >= until
                 if self.offset is None or is_over:
@@ -150,14 +149,43 @@ class Reader:
         self.offset = answer.offset + len(answer.data)
 
 
-def advised(error: NotFound, task: TaskName) -> NotFound:
-    """Return the error with the next step."""
+@asynccontextmanager
+async def advising(task: TaskName, master: Master) -> AsyncIterator[None]:
+    """Add the next step to a refusal of a request about `task` by the master."""
+    try:
+        yield
+    except (NotFound, Refused) as error:
+        raise await _advised(error, task, master) from None
+
+
+async def _advised(error: CroupierError, task: TaskName, master: Master) -> CroupierError:
+    """Return a refusal by the master, with the next step."""
     text = str(error)
     if text.startswith("no file"):
         return NotFound(f"{text}; croupier files {task.task_id} lists the files")
     if text.startswith("no task"):
-        return NotFound(f"{text}; croupier tasks lists the tasks")
+        unknown = await _framework_problem(task.framework_id, master)
+        return NotFound(f"{text}; {unknown or 'croupier tasks lists the tasks'}")
+    if text.startswith("several frameworks have a task") and text.endswith("name one"):
+        return Refused(f"{text} by --framework ID")
     return error
+
+
+async def _framework_problem(framework_id: str, master: Master) -> str:
+    """Return what is wrong with the id of a framework; empty if nothing, or if it is unknown."""
+    if not framework_id:
+        return ""
+    try:
+        known = (await find_framework(master, framework_id))["framework_id"]
+    except NotFound:
+        return f"no framework has the id or name {framework_id!r}; croupier frameworks lists them"
+    except Conflict as error:
+        return f"{error}; name one by --framework ID"
+    except CroupierError:
+        return ""
+    if known == framework_id:
+        return ""
+    return f"{framework_id!r} is a name; give the id: --framework {known}"
 
 
 def _note(text: str) -> None:

@@ -46,6 +46,14 @@ async def test_a_grace_is_a_duration() -> None:
             assert operator.asked[-1] == pb.KillTaskRequest(task_id="t1", kill_policy=policy)
 
 
+async def test_an_ambiguous_task_is_refused_with_the_next_step() -> None:
+    several = "several frameworks have a task 't1': F1, F2; name one"
+    async with serving(ScriptedOperator()) as operator:
+        operator.answers[pb.KillTaskRequest] = InvalidRequest(several)
+        done = await croupier("kill", "t1", "--master", operator.address)
+        assert done == Ended(1, "", f"croupier: {several} by --framework ID\n")
+
+
 @pytest.mark.parametrize("error", [InvalidRequest("no"), Conflict("no")])
 async def test_a_refusal_by_the_master_is_exit_code_1(error: Exception) -> None:
     async with serving(ScriptedOperator()) as operator:

@@ -65,7 +65,8 @@ async def test_task_is_listed_and_killed() -> None:
         listed = (await operator.ListTasks(pb.ListTasksRequest())).tasks
         assert [view.status.state for view in listed] == [task_pb2.TASK_STAGING] * 2
         ambiguous = operator.KillTask(pb.KillTaskRequest(task_id="same"))
-        assert "several" in await refused(ambiguous, grpc.StatusCode.INVALID_ARGUMENT)
+        text = await refused(ambiguous, grpc.StatusCode.INVALID_ARGUMENT)
+        assert f"{one.framework_id}, {two.framework_id}; name one" in text
         request = pb.KillTaskRequest(task_id="same", framework_id=two.framework_id)
         assert (await operator.KillTask(request)).task.framework_id == two.framework_id
         order = (await agent.next("kill")).kill

@@ -8,7 +8,7 @@ from croupier.ctl.app import app
 from croupier.ctl.flags import LOCAL, GraceFlag, MasterFlag, TaskFrameworkFlag
 
 if TYPE_CHECKING:
-    from croupier.v1.operator_pb2 import KillTaskRequest
+    from croupier.v1.operator_pb2 import KillTaskRequest, TaskView
 
 
 @app.command
@@ -29,10 +29,17 @@ def kill(
     grace
         The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
     """
-    from croupier.ctl.operation import ask
+    from croupier.ctl.connection import Master, run
+    from croupier.ctl.task_reader import TaskName, advising
     from croupier.ctl.terminal import print_lines
 
-    task = ask(master, "KillTask", kill_request(task_id, framework, grace)).task
+    request = kill_request(task_id, framework, grace)
+
+    async def killed(leader: Master) -> TaskView:
+        async with advising(TaskName(task_id, framework), leader):
+            return (await leader.ask(leader.service.KillTask, request)).task
+
+    task = run(master, killed)
     print_lines(f"task {task.task.task_id} of framework {task.framework_id} was asked to end")
 
 

@@ -23,9 +23,9 @@ from croupier.ctl.exec.terminal import RawTerminal, terminal_type, window_size
 from croupier.ctl.flags import Target
 from croupier.ctl.run.printer import OutputClosed, Printer
 from croupier.ctl.signals import EndSignals
-from croupier.ctl.task_reader import TaskName
+from croupier.ctl.task_reader import TaskName, advising
 from croupier.ctl.terminal import print_lines
-from croupier.model.errors import CroupierError, InvalidRequest, NotFound
+from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.net.cancellation import reraise_own_cancellation
 from croupier.net.task_scope import end
 from croupier.v1 import exec_pb2
@@ -58,15 +58,10 @@ def exec_in_task(
         command.terminal.CopyFrom(window_size())
         command.terminal_type = terminal_type()
     raw = RawTerminal() if has_input and has_terminal else None
-    start = exec_pb2.ExecStart(
-        framework_id=task.framework_id, task_id=task.task_id, command=command
-    )
     try:
-        ended = asyncio.run(_Exec(target, start, raw).run())
+        ended = asyncio.run(_Exec(target, task, command, raw).run())
     except OutputClosed:
         raise BrokenPipeError from None
-    except NotFound as error:
-        raise NotFound(f"{error}; croupier tasks lists the tasks") from None
     if ended.message:
         print_lines(f"croupier: {ended.message}", file=sys.stderr)
     return ended.code
@@ -85,8 +80,14 @@ def _argv(words: Sequence[str]) -> Sequence[str]:
 class _Exec:
     """One command."""
 
-    def __init__(self, target: Target, start: exec_pb2.ExecStart, raw: RawTerminal | None) -> None:
-        self._target, self._start, self._raw = target, start, raw
+    def __init__(
+        self,
+        target: Target,
+        task: TaskName,
+        command: exec_pb2.ExecCommand,
+        raw: RawTerminal | None,
+    ) -> None:
+        self._target, self._task, self._command, self._raw = target, task, command, raw
         self._turn = asyncio.Lock()
         self._has_started = False
 
@@ -108,7 +109,7 @@ class _Exec:
     async def _serve(self) -> Ended:
         printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=False)
         try:
-            async with connected(self._target) as master:
+            async with connected(self._target) as master, advising(self._task, master):
                 return await self._converse(master, printer)
         except CroupierError as error:
             if not self._has_started:
@@ -119,7 +120,12 @@ class _Exec:
 
     async def _converse(self, master: Master, printer: Printer) -> Ended:
         call: Any = master.service.ExecTask()
-        await self._send(call, start=self._start)
+        start = exec_pb2.ExecStart(
+            framework_id=self._task.framework_id,
+            task_id=self._task.task_id,
+            command=self._command,
+        )
+        await self._send(call, start=start)
         helpers: list[asyncio.Task[None]] = []
         with self._raw or nullcontext(), self._windows(call):
             try:
@@ -128,7 +134,7 @@ class _Exec:
                         match answer.WhichOneof("response"):
                             case "started":
                                 self._has_started = True
-                                if self._start.command.has_input:
+                                if self._command.has_input:
                                     helpers.append(asyncio.create_task(self._pass_input(call)))
                             case "output":
                                 await printer.write(sys.stdout.buffer, answer.output)
@@ -158,7 +164,7 @@ class _Exec:
     @contextmanager
     def _windows(self, call: Any) -> Iterator[None]:
         """Send the size of the terminal whenever it changes."""
-        if not self._start.command.HasField("terminal"):
+        if not self._command.HasField("terminal"):
             yield
             return
         loop, sending = asyncio.get_running_loop(), set[asyncio.Task[None]]()

@@ -66,7 +66,8 @@ class OperatorKill(OperatorCommand[TaskSnapshot]):
             and finds(framework.tasks[task_id].role, framework.owner)
         ]
         if len(found) > 1:
-            raise InvalidRequest(f"several frameworks have a task {task_id!r}; name one")
+            ids = ", ".join(task.framework_id for task in found)
+            raise InvalidRequest(f"several frameworks have a task {task_id!r}: {ids}; name one")
         if found and not found[0].state.is_terminal:
             return found[0]
         ended = [task.status for task in found] or [
