@@ -33,9 +33,11 @@ class CallerAndActions(Caller):
 
     Attributes:
         may: actions that it may do on some object; the owner of a framework may do more with that.
+        views_all: kinds of objects that it may view all of: `role`, `agent` and `cluster`.
     """
 
     may: list[str]
+    views_all: list[str]
 
 
 class Group(TypedDict):

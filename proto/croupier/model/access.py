@@ -281,6 +281,12 @@ class Permissions:
         """Return whether the principal may do `action` on any object. O(its rules)."""
         return not self.is_on or any(action in rule.actions for rule in self._rules)
 
+    @property
+    def views_all(self) -> tuple[ObjectKind, ...]:
+        """The kinds of objects that the principal may view all of. O(its rules), once."""
+        every = (role_object(ALL_ROLES), agent_object(ANY), CLUSTER)
+        return tuple(each.kind for each in every if self.decide(Action.VIEW, each))
+
     def owns(self, owner: str) -> bool:
         """Return whether the principal is the owner of that name."""
         return self.is_on and bool(owner) and owner == self.principal.name

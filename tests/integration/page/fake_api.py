@@ -56,7 +56,8 @@ class FakeApi:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.needs_token, self.leader = False, ""
-        self.permissions = ["operate-agents", "kill", "teardown", "change-roles"]
+        may = ["operate-agents", "kill", "teardown", "change-roles"]
+        self.identity = {"may": may, "views_all": ["role", "agent", "cluster"]}
         self.posted: list[tuple[str, Any]] = []
         self.output_sent = 0
         self.watchers: list[asyncio.Queue[str | None]] = []
@@ -117,7 +118,8 @@ class FakeApi:
     @web.middleware
     async def _checked(self, request: web.Request, handler: Any) -> web.StreamResponse:
         is_api = request.path.startswith("/api/")
-        if is_api and self.leader:
+        is_anonymous = self.needs_token and "Authorization" not in request.headers
+        if is_api and self.leader and not is_anonymous:
             told = {"code": "not-leader", "message": "this master follows"}
             return self._json({"error": {**told, "leader_http": self.leader}}, 503)
         has_token = request.headers.get("Authorization") == f"Bearer {TOKEN}"
@@ -177,10 +179,10 @@ class FakeApi:
                 return self._json({"items": [folder, file], "cut": False})
             case ["whoami"]:
                 name = "alice" if self.needs_token else ""
-                return self._json({"principal": name, "may": self.permissions})
+                return self._json({"principal": name, **self.identity})
             case ["master"]:
                 told = {"is_leader": True, "epoch": cluster.epoch, "version": "0.1.0"}
-                told |= {"master_id": "m1", "leader_address": "10.0.0.1:5050"}
+                told |= {"master_id": "m1", "leader_address": None}
                 return self._json({**told, "total": cluster.overview()["total"]})
             case ["events"]:
                 return self._json({"items": cluster.events})

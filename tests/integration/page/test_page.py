@@ -110,6 +110,43 @@ def test_a_follower_says_who_leads_and_goes_there(visitor: Visitor, api: FakeApi
         visitor.one("tbody tr").nth(4).wait_for()
 
 
+def test_signing_in_at_a_follower_goes_to_the_leader(visitor: Visitor, api: FakeApi) -> None:
+    with FakeApi(Cluster(5)).running() as leader:
+        api.needs_token, api.leader = True, leader.url
+        visitor.page.goto(f"{visitor.url}/#/agents")
+        field = visitor.page.get_by_label("Token")
+        field.fill(TOKEN)
+        field.press("Enter")
+        visitor.sees("Sign in at the one that leads")
+        visitor.sees(f"{leader.url} leads")
+        visitor.page.get_by_role("link", name="Go there").wait_for()
+        visitor.page.wait_for_url(f"{leader.url}/#/agents")
+
+
+def test_a_restricted_person_reads_what_is_true(browser: Browser) -> None:
+    api = FakeApi(Cluster(1))
+    api.cluster.size = 0
+    api.cluster.agents.clear()
+    api.cluster.frameworks.clear()
+    api.identity = {"may": ["view"], "views_all": []}
+    with api.running(), Visitor.of(browser, api.url) as visitor:
+        visitor.go("overview")
+        visitor.sees("You may not view the totals of the cluster.")
+        visitor.sees("No agents that you may view.")
+        visitor.go("agents")
+        visitor.sees("No agents that you may view are registered.")
+        visitor.go("frameworks")
+        visitor.sees("No frameworks that you may view are registered.")
+
+
+def test_the_leader_names_itself(visitor: Visitor, api: FakeApi) -> None:
+    api.cluster.epoch = 1
+    visitor.go("masters")
+    facts = visitor.one(".facts").inner_text().split("\n")
+    assert facts[facts.index("Address of the leader") + 1] == "10.0.0.1:5050"
+    visitor.sees("1: no other master has led this cluster")
+
+
 def test_signing_in_and_out(visitor: Visitor, api: FakeApi) -> None:
     api.needs_token = True
     visitor.page.goto(f"{visitor.url}/#/agents/agent-00002")
@@ -168,7 +205,7 @@ def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> Non
 
 
 def test_without_permission_there_are_no_actions(visitor: Visitor, api: FakeApi) -> None:
-    api.permissions = []
+    api.identity["may"] = []
     for view in (("agents", "agent-00000"), ("tasks", "f-0", "t-0"), ("frameworks", "f-1")):
         visitor.go(*view)
         named = ("Drain", "Deactivate", "Declare gone", "Kill", "Tear down")

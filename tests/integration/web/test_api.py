@@ -92,6 +92,7 @@ async def test_objects_by_list_and_alone(api: Api) -> None:
     assert {each["framework_id"] for each in offers["items"]} <= {api.framework}
     _, who, _ = await api.get("/api/v1/whoami")
     assert (who["is_auth_on"], "kill" in who["may"]) == (False, True)
+    assert who["views_all"] == ["role", "agent", "cluster"]
     _, master, _ = await api.get("/api/v1/master")
     assert (master["is_leader"], master["total"]["milli"]["cpus"]) == (True, 8000)
 

@@ -135,6 +135,15 @@ def test_nobody_without_a_name_is_allowed_anything() -> None:
     assert not Permissions(policy, ANONYMOUS).owns("")
 
 
+@pytest.mark.parametrize(
+    ("who", "kinds"),
+    [("anna", ["agent"]), ("olga", ["role"]), ("vera", ["role", "agent", "cluster"])],
+)
+def test_kinds_that_a_principal_may_view_all_of(who: str, kinds: list[str]) -> None:
+    views_all = Permissions(POLICY, caller(who)).views_all
+    assert [each.value for each in views_all] == kinds
+
+
 def test_an_owner_is_exactly_the_principal_of_that_name() -> None:
     permissions = Permissions(POLICY, caller("anna"))
     assert permissions.owns("client/anna")

@@ -16,7 +16,8 @@ async def _who_am_i(asked: Asked) -> CallerAndActions:
     answer = await asked.ask("WhoAmI", access_pb2.WhoAmIRequest())
     known = asked.calls.permissions
     may = [each.value for each in Action if known is not None and known.allows_somewhere(each)]
-    return {**caller_view(answer), "may": may}
+    every = () if known is None else known.views_all
+    return {**caller_view(answer), "may": may, "views_all": [each.value for each in every]}
 
 
 async def _master(asked: Asked) -> MasterState:

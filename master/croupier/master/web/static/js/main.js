@@ -103,7 +103,7 @@ function signIn(message) {
   setIdentity(null);
   shell.tellIdentity();
   shell.tellStatus({ state: "signed-out" });
-  open(signInView(message, begin), "");
+  open(signInView(message, enter), "");
 }
 
 /** Ask who we are, show the route's view, and connect. */
@@ -113,6 +113,16 @@ async function begin() {
   place = null;
   route();
   live.start();
+}
+
+/** Begin after a person gave a token. A follower cannot check it: the leader's page asks for it again. */
+async function enter() {
+  try {
+    await begin();
+  } catch (error) {
+    if (error instanceof ApiError && error.leader) onStatus({ state: "follower", leader: error.leader });
+    throw error;
+  }
 }
 
 /** @param {import("./live.js").Status} status */

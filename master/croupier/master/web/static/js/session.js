@@ -37,3 +37,21 @@ export function identity() {
 export function may(action) {
   return (me?.may ?? []).includes(action);
 }
+
+/**
+ * Return whether the person may view all objects of a kind; true while that is unknown.
+ * @param {string} kind `role`, `agent` or `cluster`
+ * @returns {boolean}
+ */
+export function viewsAll(kind) {
+  return (me?.views_all ?? [kind]).includes(kind);
+}
+
+/**
+ * Return the words for what is empty, such as `No agents.`: of what the person may view, unless that is all.
+ * @param {string} text begins with `No` and a noun
+ * @param {string} kind as of `viewsAll`
+ */
+export function nothing(text, kind) {
+  return viewsAll(kind) ? text : text.replace(/^(no \w+)/i, "$1 that you may view");
+}

@@ -1,6 +1,7 @@
 // The map of agents: a cell for each agent, coloured by its load. Ten thousand still fit.
 
 import { h, href, replace } from "../dom.js";
+import { nothing } from "../session.js";
 import { colour, onColours } from "../theme.js";
 import { count, many, percent, visible } from "../text.js";
 import { loadColour } from "./scale.js";
@@ -133,7 +134,7 @@ export class Heatmap {
     const row = (name, number) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "number" }, count(number)));
     const details = this.text.querySelector("details");
     replace(this.text,
-      h("p", { class: "faint" }, agents.length ? `${many(agents.length, "agent")}: ${inWords}. On average ${percent(mean)} is used. ` : "No agents.",
+      h("p", { class: "faint" }, agents.length ? `${many(agents.length, "agent")}: ${inWords}. On average ${percent(mean)} is used. ` : `${nothing("No agents", "agent")}.`,
         h("span", { class: "key down" }), "not connected ", h("span", { class: "key withheld" }), "withheld from offers"),
       h("details", { open: details?.open ?? false }, h("summary", null, "Loads as a table"),
         h("table", { class: "list narrow" }, h("thead", null, h("tr", null, h("th", { scope: "col" }, "Load"), h("th", { scope: "col", class: "number" }, "Agents"))),

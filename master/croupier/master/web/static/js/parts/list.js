@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { button, h, replace } from "../dom.js";
 import { current, setQuery } from "../router.js";
+import { nothing } from "../session.js";
 import { count } from "../text.js";
 import { Table } from "./table.js";
 
@@ -49,7 +50,7 @@ export class List {
     this.table.update(items);
     this.table.root.hidden = items.length === 0;
     const isFiltered = Object.keys(this.#chosen()).length > 0;
-    replace(this.note, isFiltered ? "Nothing matches." : this.options.empty);
+    replace(this.note, isFiltered ? "Nothing matches." : nothing(this.options.empty, this.options.what === "agents" ? "agent" : "role"));
     this.note.hidden = items.length > 0;
     const first = (this.tokens.length - 1) * rows + 1;
     replace(this.where, items.length ? `${count(first)} to ${count(first + items.length - 1)}${next ? ", and more" : ""}` : "");

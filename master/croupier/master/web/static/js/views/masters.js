@@ -13,7 +13,7 @@ export function masters() {
     title: "Masters", root: place,
     load: async (signal) => {
       const [master, known] = await Promise.all([get(["master"], {}, signal), get(["masters"], {}, signal)]);
-      replace(place, list(known.items ?? []), answering(master));
+      replace(place, list(known.items ?? []), answering(master, (known.items ?? []).find((each) => each.leader)));
     },
   };
 }
@@ -41,13 +41,19 @@ function since(ms) {
   return ms ? h("time", { title: clock(ms) }, span(Math.max(0, Date.now() - ms) / 1000)) : "";
 }
 
-function answering(master) {
+/** @param {number} epoch */
+function ledSoFar(epoch) {
+  return epoch === 1 ? "1: no other master has led this cluster" : `${count(epoch)}: so many masters have led this cluster`;
+}
+
+/** @param {any} master the one that answers @param {any} leader the one of the list that leads, if it is known */
+function answering(master, leader) {
   return section("This master", facts([
     ["Role", master.is_leader ? badge("good", "leads") : badge("wait", "follows")],
-    ["Term", master.is_leader ? `${count(master.epoch)}: so many masters have led this cluster` : ""],
+    ["Term", master.is_leader ? ledSoFar(master.epoch) : ""],
     ["Id", master.master_id ? h("span", { class: "id" }, master.master_id) : ""],
     ["Version", master.version],
-    ["Address of the leader", h("span", { class: "id" }, master.leader_address ?? "")],
+    ["Address of the leader", h("span", { class: "id" }, master.leader_address ?? leader?.address ?? "")],
     ["Page", address(master.http_address)],
     ["Allocation passes", master.is_leader ? count(master.allocation_passes) : ""],
     ["Agents missing", master.agents_missing ? `${count(master.agents_missing)} have not returned; given up in ${span(master.decided_in_s)}` : ""],

@@ -8,6 +8,7 @@ import { Chart } from "../parts/chart.js";
 import { EventList } from "../parts/events.js";
 import { Heatmap } from "../parts/heatmap.js";
 import { usedSeries } from "../parts/history.js";
+import { viewsAll } from "../session.js";
 import { count, percent, scalar } from "../text.js";
 
 const MAP_EVERY_MS = 5000;
@@ -64,6 +65,7 @@ export function overview() {
 
 function resources(data) {
   const names = Object.keys(data.total?.milli ?? {}).filter((name) => data.total.milli[name]);
+  if (!names.length && !viewsAll("cluster")) return h("p", { class: "empty" }, "You may not view the totals of the cluster.");
   if (!names.length) return h("p", { class: "empty" }, "No agents are connected, so there are no resources yet.");
   return names.map((name) => {
     const of = (amount) => amount?.milli?.[name] ?? 0;
@@ -81,10 +83,11 @@ function counters(data) {
   const sum = (states) => Object.values(states ?? {}).reduce((all, number) => all + number, 0);
   const item = (name, states, path, extra) => h("li", null, link(h("span", null, h("b", null, count(sum(states))), ` ${name}`), [path]),
     h("span", { class: "faint" }, Object.entries(states ?? {}).filter(([, number]) => number).map(([state, number]) => `${count(number)} ${state}`).join(", ") || extra));
+  const none = (kind) => (viewsAll(kind) ? "none yet" : "none that you may view");
   return [
-    item("agents", data.agents, "agents", "none yet"),
-    item("frameworks", data.frameworks, "frameworks", "none yet"),
-    item("tasks", data.tasks, "tasks", "none yet"),
+    item("agents", data.agents, "agents", none("agent")),
+    item("frameworks", data.frameworks, "frameworks", none("role")),
+    item("tasks", data.tasks, "tasks", none("role")),
     h("li", null, link(h("span", null, h("b", null, count(data.offers ?? 0)), " offers"), ["offers"]), h("span", { class: "faint" }, "outstanding")),
     h("li", null, link(h("span", null, "term ", h("b", null, String(data.epoch ?? "?"))), ["masters"]), h("span", { class: "faint" }, "of the master")),
   ];

@@ -3,6 +3,13 @@
 import { h, replace } from "../dom.js";
 import { signIn } from "../session.js";
 
+/** @param {any} error */
+function told(error) {
+  if (error.leader) return "This master is a follower. Sign in at the one that leads.";
+  if (error.code === "not-leader") return `${error.message}. Open the page of the master that leads; its address is not known here.`;
+  return error.message;
+}
+
 /** @param {string} message @param {() => Promise<void>} done @returns {import("../types.js").View} */
 export function signInView(message, done) {
   const input = /** @type {HTMLInputElement} */ (h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true }));
@@ -14,7 +21,7 @@ export function signInView(message, done) {
     try {
       await done();
     } catch (error) {
-      replace(problem, error.message);
+      replace(problem, told(error));
       input.select();
     }
   };
