@@ -192,11 +192,14 @@ def print_list(
 
 
 def _run(target: Target, printed: Callable[[Master], Coroutine[Any, Any, None]]) -> None:
-    try:
-        run(target, printed)
-    except Refused as error:
-        # Only values of the flags can be malformed.
-        raise InvalidRequest(str(error)) from None
+    async def checked(master: Master) -> None:
+        try:
+            await printed(master)
+        except Refused as error:
+            # Only values of the flags can be malformed: the master was found before.
+            raise InvalidRequest(str(error)) from None
+
+    run(target, checked)
 
 
 async def _print_pages(
