@@ -203,7 +203,7 @@ async def test_kill(operator: ScriptedOperator) -> None:
 async def test_an_unknown_task_is_exit_code_1(operator: ScriptedOperator) -> None:
     operator.answers[pb.KillTaskRequest] = NotFound("no task 't9'")
     done = await croupier("kill", "t9", "--master", operator.address)
-    assert done == Ended(1, "", "croupier: no task 't9'\n")
+    assert done == Ended(1, "", "croupier: no task 't9'; croupier tasks lists the tasks\n")
 
 
 async def test_ids_in_a_tasks_environment_are_not_flags(operator: ScriptedOperator) -> None:
