@@ -3,157 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.app import Master
-from croupier.master.core.access_records import TokenId, TokenKind
-from croupier.master.rate_limits import Usage
 from croupier.master.services import execs
 from croupier.master.services.exec_bridge import LEAST_COST
 from croupier.master.services.exec_messages import INPUT_WINDOW, MAX_CHUNK
 from croupier.master.services.pace import Pace
-from croupier.model.access import Action
 from croupier.model.errors import FailedOver
-from croupier.net.credentials import ClientSecurity
-from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, task_pb2
-from croupier.v1.agent_pb2_grpc import AgentServiceStub
-from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.eventually import eventually
-from tests.harness.masters import RawAgent, RawFramework, running_master
-from tests.harness.secured import SecuredMaster, bearing, secured_master
+from tests.harness.exec_scene import DEADLINE_S, Scene, Side, scene_of
+from tests.harness.masters import running_master
 
 _STATUS = grpc.StatusCode
-DEADLINE_S = 10.0
-
-
-class Side:
-    """One stream of a command: a caller's, or an agent's."""
-
-    def __init__(self, stream: Any, message: Callable[..., Any]) -> None:
-        self.stream, self._message = stream, message
-
-    async def send(self, **fields: Any) -> None:
-        """Send a message; if the stream has ended, its status is not that of the write."""
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            async with asyncio.timeout(DEADLINE_S):
-                await self.stream.write(self._message(**fields))
-
-    async def next(self) -> Any:
-        """Return the next message.
-
-        Raises:
-            AssertionError: with the status if the stream has ended.
-        """
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                found = await self.stream.read()
-        except grpc.aio.AioRpcError as error:
-            raise AssertionError(f"{error.code()}: {error.details()}") from None
-        assert found is not grpc.aio.EOF, "the stream has ended in order"
-        return found
-
-    async def ended(self) -> tuple[Any, str]:
-        """Read to the end; return its status."""
-        async with asyncio.timeout(DEADLINE_S):
-            try:
-                while await self.stream.read() is not grpc.aio.EOF:
-                    pass
-            except grpc.aio.AioRpcError:
-                pass
-            return await self.stream.code(), await self.stream.details()
-
-
-class Scene:
-    """A task t1 of role ads on an agent that has no processes."""
-
-    def __init__(self, master: Master, agent: RawAgent, framework: RawFramework) -> None:
-        self.master, self.agent, self.framework = master, agent, framework
-        self.channels: list[grpc.aio.Channel] = []
-
-    def channel(self, security: ClientSecurity | None = None) -> grpc.aio.Channel:
-        self.channels.append(make_channel(self.master.address, security))
-        return self.channels[-1]
-
-    def opened(self, security: ClientSecurity | None = None) -> Side:
-        stub = OperatorServiceStub(self.channel(security))
-        return Side(stub.ExecTask(), operator_pb2.ExecTaskRequest)
-
-    async def caller(
-        self, security: ClientSecurity | None = None, task_id: str = "t1", **command: Any
-    ) -> Side:
-        """Return the stream of a caller that has sent a start."""
-        side = self.opened(security)
-        wire = exec_pb2.ExecCommand(**{"argv": ["cat"], **command})
-        await side.send(start=exec_pb2.ExecStart(task_id=task_id, command=wire))
-        return side
-
-    async def called_back(
-        self, security: ClientSecurity | None = None, exec_id: str | None = None
-    ) -> Side:
-        """Return the stream of an agent that has sent the id of an order."""
-        if exec_id is None:
-            exec_id = (await self.agent.next("exec")).exec.exec_id
-        stub = AgentServiceStub(self.channel(security))
-        side = Side(stub.Exec(), agent_pb2.AgentServiceExecRequest)
-        await side.send(exec_id=exec_id)
-        return side
-
-    async def begun(
-        self,
-        security: ClientSecurity | None = None,
-        host: ClientSecurity | None = None,
-        **command: Any,
-    ) -> tuple[Side, Side]:
-        """Return both sides of a command that has started."""
-        caller = await self.caller(security, **command)
-        agent = await self.called_back(host)
-        assert (await agent.next()).HasField("start")
-        await agent.send(started=exec_pb2.ExecStarted())
-        assert (await caller.next()).HasField("started")
-        return caller, agent
-
-
-async def launch(framework: RawFramework, task_id: str = "t1") -> None:
-    offer = await framework.offer()
-    task = task_pb2.TaskInfo(
-        task_id=task_id, command=task_pb2.Command(shell="true"), resources=offer.resources
-    )
-    operation = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=[task]))
-    verdict = await framework.call(
-        accept={"offer_ids": [offer.offer_id], "operations": [operation]}
-    )
-    assert not verdict.HasField("error"), verdict
-
-
-@asynccontextmanager
-async def scene_of(
-    master: Master,
-    host: ClientSecurity | None = None,
-    owner: ClientSecurity | None = None,
-    **register: Any,
-) -> AsyncIterator[Scene]:
-    async with (
-        RawAgent(master.address, host) as agent,
-        RawFramework(master.address, owner) as framework,
-    ):
-        await agent.register(agent_id="a1", **{"takes_exec": True, **register})
-        await framework.subscribe(roles=["ads"])
-        await launch(framework)
-        scene = Scene(master, agent, framework)
-        try:
-            yield scene
-        finally:
-            for channel in scene.channels:
-                await channel.close()
 
 
 @pytest.fixture
@@ -483,138 +351,6 @@ async def test_a_follower_names_the_leader(scene: Scene) -> None:
         assert (code, "not the leader" in text) == (_STATUS.UNAVAILABLE, True), text
     finally:
         scene.master.leadership.begin(term, 0)
-
-
-@asynccontextmanager
-async def secured_scene(
-    directory: Path,
-) -> AsyncIterator[tuple[SecuredMaster, Scene, ClientSecurity]]:
-    """A scene of `client/owner` with authentication; and the credential of its agent."""
-    async with secured_master(directory, audit_log=directory / "audit") as secured:
-        secured.allow("client/owner", [Action.REGISTER, Action.RUN_AS], "*")
-        host = bearing(secured.token_for("agent/a1", TokenKind.AGENT))
-        owner = bearing(secured.token_for("client/owner"))
-        async with scene_of(secured.master, host, owner) as scene:
-            yield secured, scene, host
-
-
-async def test_who_may_run_commands_and_what_is_audited(tmp_path: Path) -> None:
-    async with secured_scene(tmp_path) as (secured, scene, host):
-        for group in ("operator", "viewer"):
-            secured.join(group, f"client/{group}")
-        secured.allow("client/debugger", [Action.EXEC], "role:ads")
-        tokens = {
-            name: bearing(secured.token_for(f"client/{name}"))
-            for name in ("operator", "viewer", "other", "debugger", "owner")
-        }
-        refused = {
-            "operator": (_STATUS.PERMISSION_DENIED, "client/operator may not exec role:ads"),
-            "viewer": (_STATUS.PERMISSION_DENIED, "client/viewer may not exec role:ads"),
-        }
-        for name, expected in refused.items():
-            assert await (await scene.caller(tokens[name])).ended() == expected
-        # Another's task is like one that does not exist.
-        hidden = await (await scene.caller(tokens["other"])).ended()
-        missing = await (await scene.caller(tokens["owner"], task_id="t2")).ended()
-        assert hidden == (missing[0], missing[1].replace("t2", "t1"))
-        assert hidden[0] is _STATUS.NOT_FOUND
-        # A command of the agent itself, or of a join token.
-        assert (await (await scene.caller(host)).ended())[0] is _STATUS.NOT_FOUND
-        for name in ("debugger", "owner"):
-            caller, agent = await scene.begun(tokens[name], host, argv=["sh", "-c", "it's $me\n"])
-            await agent.send(end=exec_pb2.ExecEnd(signal=9))
-            assert (await caller.next()).end.signal == 9
-            assert (await caller.ended())[0] is _STATUS.OK
-    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
-    found = [line for line in lines if "EXEC" in line["method"]]
-    about = f"task:{scene.framework.framework_id}/t1,agent:a1"
-    assert [
-        (each["principal"], each["method"], each["object"], each["rule"], each["detail"])
-        for each in found
-    ] == [
-        entry
-        for name, rule in (("debugger", "r1"), ("owner", "owner"))
-        for entry in (
-            (
-                f"client/{name}",
-                "OperatorService/EXEC_START",
-                about,
-                rule,
-                "sh -c 'it'\"'\"'s $me\n'",
-            ),
-            (f"client/{name}", "OperatorService/EXEC_END", about, rule, "signal 9"),
-        )
-    ]
-    denied = [line for line in lines if line["method"] == "OperatorService/ExecTask"]
-    assert [(each["principal"], each["decision"]) for each in denied][:2] == [
-        ("client/operator", "deny"),
-        ("client/viewer", "deny"),
-    ]
-
-
-async def test_only_the_ordered_agent_may_call_back(tmp_path: Path) -> None:
-    async with secured_scene(tmp_path) as (secured, scene, host):
-        owner = bearing(secured.token_for("client/owner"))
-        caller = await scene.caller(owner)
-        exec_id = (await scene.agent.next("exec")).exec.exec_id
-        another = bearing(secured.token_for("agent/a2", TokenKind.AGENT))
-        code, text = await (await scene.called_back(another, exec_id)).ended()
-        assert (code, text) == (_STATUS.NOT_FOUND, "no command waits for this agent under this id")
-        assert (await (await scene.called_back(owner, exec_id)).ended())[
-            0
-        ] is _STATUS.PERMISSION_DENIED
-        assert (await (await scene.called_back(None, exec_id)).ended())[
-            0
-        ] is _STATUS.UNAUTHENTICATED
-        # The id is still valid for the agent that has the order.
-        agent = await scene.called_back(host, exec_id)
-        assert (await agent.next()).HasField("start")
-        await agent.send(started=exec_pb2.ExecStarted())
-        assert (await caller.next()).HasField("started")
-
-
-async def test_a_command_counts_as_one_call_of_each_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with secured_scene(tmp_path) as (secured, scene, host):
-        limiter = secured.master._security.limiter  # type: ignore[union-attr]
-        admit, admitted, received = limiter.admit, list[str](), list[int]()
-
-        async def counting(name: str) -> Usage:
-            admitted.append(name)
-            return await admit(name)
-
-        async def receiving(_: Usage, size: int) -> None:
-            received.append(size)
-
-        monkeypatch.setattr(limiter, "admit", counting)
-        monkeypatch.setattr(limiter, "received", receiving)
-        owner = bearing(secured.token_for("client/owner"))
-        caller, agent = await scene.begun(owner, host, has_input=True)
-        await caller.send(input=b"x" * MAX_CHUNK)
-        assert len((await agent.next()).input) == MAX_CHUNK
-        assert (admitted, received) == (["client/owner", "agent/a1"], [])
-
-
-async def test_a_withdrawn_permission_or_credential_ends_a_command(tmp_path: Path) -> None:
-    async with secured_scene(tmp_path) as (secured, scene, host):
-        secured.allow("client/debugger", [Action.EXEC], "role:ads")
-        token = secured.token_for("client/debugger")
-        caller, agent = await scene.begun(bearing(token), host)
-        access = secured.state.access
-        rules = {name: rule for name, rule in access.rules.items() if name != "r1"}
-        secured.state.set_access(type(access)(access.is_on, access.groups, rules))
-        code, text = await caller.ended()
-        assert (code, text) == (
-            _STATUS.PERMISSION_DENIED,
-            "client/debugger may not exec role:ads",
-        )
-        assert (await agent.ended())[0] is _STATUS.OK
-        secured.state.set_access(access)
-        caller, agent = await scene.begun(bearing(token), host)
-        secured.state.tokens.remove(TokenId(token.token_id))
-        assert (await caller.ended())[0] is _STATUS.UNAUTHENTICATED
-        assert (await agent.ended())[0] is _STATUS.OK
 
 
 async def test_metrics(scene: Scene) -> None:
