@@ -19,6 +19,7 @@ from croupier.agent.isolation.cgroup.directory import name_for
 from croupier.agent.isolation.cgroup.places import read_places
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.layers import Layers
+from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.model.isolation import NO_LIMITS, Feature, Limits, Usage
 from croupier.model.resources import Resources
@@ -196,7 +197,8 @@ async def check_adoption(work: Path, shim: Shim) -> None:
         await first.runner.started(name)
     first.runner.supervisor.close()
     (first.runner.home("ends") / "pipe").write_text("\n")
-    await eventually(lambda: "exit 4" in (first.runner.runs / "ends").read_text())
+    # The shim writes the end just before it releases the run file.
+    await eventually(lambda: not run_file.is_locked(first.runner.runs / "ends"))
     following = Limited(work, shim)
     following.layers.clean({"lives", "ends"})
     ended = following.runner.supervisor.adopt(key("ends"), "ends")
