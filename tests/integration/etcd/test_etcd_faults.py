@@ -161,6 +161,14 @@ async def test_metrics_show_failing_members(three: Masters) -> None:
         assert value is not None
         return value
 
+    async def probed_until(failing: int) -> None:
+        # Members fail while they elect a leader; a connection waits before it is made again.
+        async with asyncio.timeout(30):
+            await client.probe(b"/croupier/leader")
+            while metric("members_failing") != failing:
+                await asyncio.sleep(0.1)
+                await client.probe(b"/croupier/leader")
+
     with capture_logs() as logs:
         election = three.election("a:1", LEASE_S, client)
         await election.win()
@@ -171,15 +179,10 @@ async def test_metrics_show_failing_members(three: Masters) -> None:
         # No call needs this member, so only a probe shows that it fails, and that it is back.
         idle = (client._current + 1) % 3
         etcd.kill(idle)
-        await client.probe(b"/croupier/leader")
-        assert metric("members_failing") == 1
+        await probed_until(1)
         etcd.launch(idle)
         await asyncio.to_thread(etcd.wait_ready)
-        async with asyncio.timeout(30):
-            # The connection waits before it is made again.
-            while metric("members_failing"):
-                await asyncio.sleep(0.1)
-                await client.probe(b"/croupier/leader")
+        await probed_until(0)
 
         etcd.kill(0, 1)
         standing = asyncio.create_task(stand_again(election))
