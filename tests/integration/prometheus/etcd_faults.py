@@ -41,7 +41,7 @@ class Site:
 
 
 class EtcdFaults:
-    """Two masters, of which one leads, on an etcd of three members with TLS."""
+    """A leader and a follower, on an etcd of three members with TLS."""
 
     def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
         self.stack, self.folder = stack, folder / CLUSTER
