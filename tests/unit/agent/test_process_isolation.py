@@ -98,7 +98,7 @@ def test_an_old_kernel_gets_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_capabilities_of_an_agent_that_may_drop_them_or_not() -> None:
     root = OwnCapabilities("CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n")
-    assert (root.option(0), root.option(7)) == (f"bounding={ROOT_KEPT:x}", None)
+    assert (root.option(0), root.option(7)) == (f"bounding={ROOT_KEPT:x}", "bounding=0")
     other = OwnCapabilities("CapEff:\t0000000000000000\nCapBnd:\t00000000000000ff\n")
     assert (other.option(0), other.option(7)) == ("bounding=ff", None)
 

@@ -43,12 +43,11 @@ class OwnCapabilities:
         self.can_drop = bool(int(found["CapEff"], 16) >> _SETPCAP & 1)
 
     def option(self, uid: int) -> str | None:
-        """Return the shim's option for a task of this user; None if it needs none.
+        """Return the shim's option for a task of this user; None if there is nothing to do.
 
-        A user that is not root has no capabilities and, with `no-new-privs`, can get none. To take
-        40 of them from the bounding set all the same would cost 0.1 ms for each task. Without
-        CAP_SETPCAP the bounding set of root stays.
+        Without CAP_SETPCAP the bounding set stays. A user that is not root then has no
+        capabilities all the same, and with `no-new-privs` can get none.
         """
-        if uid != 0:
-            return None
-        return f"bounding={ROOT_KEPT if self.can_drop else self.bounding:x}"
+        if self.can_drop:
+            return f"bounding={ROOT_KEPT if uid == 0 else 0:x}"
+        return f"bounding={self.bounding:x}" if uid == 0 else None

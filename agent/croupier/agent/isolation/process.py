@@ -5,7 +5,7 @@ What it enforces, by options of the shim:
 - umask 027, no core dumps, at most `files` open files, and no file larger than the disk limit. If
   the task has a uid of its own, at most `pids` processes and threads.
 - No program gives the task more rights (`no_new_privs`), so a task that is not root never has a
-  capability. A task that is root keeps a few, as its bounding set.
+  capability, and its bounding set is empty. A task that is root keeps a few.
 - A Landlock domain: the task cannot trace, signal or read processes outside of it. With
   `--undealt-ports refuse`, it can bind only the TCP ports that were dealt to it.
 - A filter of system calls that change the machine or are seldom needed and often attacked.
