@@ -21,6 +21,7 @@ from croupier.agent.probe import GivenResources
 from croupier.master.app import Master
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
+from croupier.net.credential_search import credentials_file
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import bind, make_channel, make_server
 from croupier.net.unary import call_master
@@ -301,3 +302,40 @@ async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(
         assert agent.link._number == session
         agent.link._session.hang_up()
         await eventually(lambda: agent.link._number > session and agent.link.is_registered, 10)
+
+
+class Waiting(Framework):
+    """Notes when it is subscribed."""
+
+    def __init__(self, master: Address) -> None:
+        super().__init__(master=str(master))
+        self.subscribed = asyncio.Event()
+
+    async def on_subscribed(self, _: str) -> None:
+        self.subscribed.set()
+
+
+async def test_a_framework_finds_credentials_that_are_written_later(
+    own: PemFiles,
+    alice: PemFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It says once what is missing, and needs no restart."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    async with secured(own) as master:
+        path = credentials_file(master.address)
+        assert path is not None
+        waiting = Waiting(master.address)
+        running = asyncio.create_task(waiting.run())
+        await eventually(lambda: "retry_in_s" in caplog.text)
+        path.parent.mkdir(parents=True)
+        path.touch(mode=0o600)
+        path.write_text(f'ca = "{alice.ca}"\ncert = "{alice.cert}"\nkey = "{alice.key}"\n')
+        async with asyncio.timeout(10):
+            await waiting.subscribed.wait()
+        await waiting.stop(teardown=True)
+        await running
+    assert caplog.text.count("no credential was found") == 1
+    assert str(path) in caplog.text

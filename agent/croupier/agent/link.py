@@ -123,7 +123,6 @@ class Link:
         """
         self._credential, self._agent_id = credential, agent_id
         self._on_accepted, self._on_exec = on_registered, on_exec
-        security = None if credential is None else credential.security
         self.rejection = ""
         self._identity, self._inbox = identity, inbox
         self._newest = newest or NewestMaster()
@@ -145,7 +144,7 @@ class Link:
             outbox_messages=OUTBOX_LIMIT,
             outbox_bytes=OUTBOX_BYTES,
             error_of=_error_of,
-            security=security,
+            find_security=lambda: None if credential is None else credential.security,
             prepare=self._prepare,
         )
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
 from croupier.net.credential_search import CredentialFlags, find_credentials
 from croupier.net.credentials import ClientSecurity
@@ -38,17 +41,46 @@ class Credentials:
     token_file: PathArg | None = None
 
 
-def security_for(credentials: Credentials | None, masters: tuple[Address, ...]) -> ClientSecurity:
-    """Return checked settings of the connection; None looks in the environment and the file.
+class CredentialSource:
+    """Where a framework finds its credentials, for each connection anew.
 
-    Raises:
-        InvalidRequest: if they cannot be used.
+    So a framework that started before its cluster had credentials connects once they exist.
     """
-    if credentials is None:
-        found = find_credentials(CredentialFlags(), masters).security
-    else:
-        paths = (credentials.ca, credentials.cert, credentials.key, credentials.token_file)
+
+    def __init__(
+        self,
+        credentials: Credentials | Callable[[], Credentials] | None,
+        masters: tuple[Address, ...],
+    ) -> None:
+        """Look once; `credentials` None looks in the environment and the masters' file.
+
+        Raises:
+            InvalidRequest: if what is found cannot be used.
+        """
+        self._credentials, self._masters = credentials, masters
+        self._is_told = credentials is not None
+        self.find().check()
+
+    def find(self) -> ClientSecurity:
+        """Return the present settings of the connection.
+
+        Raises:
+            InvalidRequest: if a file cannot be used.
+        """
+        given = self._credentials
+        if given is None:
+            return find_credentials(CredentialFlags(), self._masters).security
+        one = given if isinstance(given, Credentials) else given()
+        paths = (one.ca, one.cert, one.key, one.token_file)
         ca, cert, key, token_file = (None if path is None else Path(path) for path in paths)
-        found = ClientSecurity(ca, cert, key, credentials.name, credentials.token, token_file)
-    found.check()
-    return found
+        return ClientSecurity(ca, cert, key, one.name, one.token, token_file)
+
+    def advice(self) -> str:
+        """Return what to append to the reason why no master can be reached; once, else nothing."""
+        if self._is_told:
+            return ""
+        with suppress(InvalidRequest):
+            found = find_credentials(CredentialFlags(), self._masters)
+            self._is_told = True
+            return found.advice("start it with CROUPIER_TOKEN_FILE or CROUPIER_TLS_CERT")
+        return ""

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from croupier.model.attributes import Constraint, check_constraints, facts_of
@@ -23,7 +23,7 @@ from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
 from croupier.sdk.agent import Agent
 from croupier.sdk.core.subscription import Launch, Subscription
-from croupier.sdk.credentials import Credentials, security_for
+from croupier.sdk.credentials import Credentials, CredentialSource
 from croupier.sdk.demand_args import demands_of, one_demand, roles_of
 from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.failure import Failure
@@ -71,7 +71,7 @@ class Framework:
         offer_lease_s: float | None = None,
         roles: Iterable[str] | None = None,
         demands: Iterable[Demand] = (),
-        credentials: Credentials | None = None,
+        credentials: Credentials | Callable[[], Credentials] | None = None,
         insecure: bool = False,
     ) -> None:
         """Describe the framework; nothing is sent before `run`.
@@ -95,7 +95,8 @@ class Framework:
                 first role is the default. A role without a demand gets no offers.
             credentials: for a cluster with authentication; None looks in the environment
                 (CROUPIER_TLS_CA, CROUPIER_TOKEN_FILE, ...), then in
-                ~/.config/croupier/credentials/HOST:PORT.toml for the first master that has one.
+                ~/.config/croupier/credentials/HOST:PORT.toml for the first master that has one. A
+                function, and these places, are asked for each connection.
             insecure: send secrets of tasks even unencrypted to other machines.
 
         Raises:
@@ -128,7 +129,7 @@ class Framework:
             masters,
             self._settings,
             SystemClock(),
-            security_for(credentials, masters),
+            CredentialSource(credentials, masters),
         )
 
     @property

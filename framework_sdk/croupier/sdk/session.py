@@ -31,13 +31,13 @@ from croupier.model.errors import (
 from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection
-from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_wire
 from croupier.net.masters import Masters
 from croupier.net.task_scope import end
 from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import Launch, Subscription
+from croupier.sdk.credentials import CredentialSource
 from croupier.sdk.dispatch import Dispatcher
 from croupier.sdk.duration import from_milliseconds
 from croupier.sdk.failure import Failure
@@ -78,10 +78,10 @@ class Session:
         masters: Sequence[Address],
         settings: Settings,
         clock: Clock,
-        security: ClientSecurity | None = None,
+        credentials: CredentialSource,
     ) -> None:
         self._framework, self._identity, self._subscription = framework, identity, subscription
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._credentials = settings, clock, credentials
         self._inbox = Inbox(settings.queue_limit)
         self._book = OfferBook()
         self._calls = Calls(subscription, settings, clock)
@@ -101,7 +101,7 @@ class Session:
             on_tick=self._calls.on_tick,
             outbox_messages=settings.unanswered_limit + 2,
             outbox_bytes=sys.maxsize,
-            security=security,
+            find_security=credentials.find,
         )
         self._is_local = all(address.is_loopback for address in masters)
         # What the master of the latest stream knows: secrets of tasks, SUBMIT and WITHDRAW.
@@ -298,7 +298,7 @@ class Session:
             disconnection.event,
             framework_id=self._subscription.framework_id,
             master=str(disconnection.address),
-            error=str(error),
+            error=f"{error}{'' if is_expected else self._credentials.advice()}",
             retry_in_s=round(disconnection.retry_in_s, 3),
         )
 

@@ -17,6 +17,7 @@ from croupier.process.cli import read_by
 
 if TYPE_CHECKING:
     from croupier.net.credential_search import FoundCredentials
+    from croupier.net.credentials import ClientSecurity
 
 CONNECTION: Final = Group("Connection", sort_key=1000)
 
@@ -83,6 +84,10 @@ class Target:
             self.tls_ca, self.tls_cert, self.tls_key, self.tls_name, self.token_file
         )
         return find_credentials(given, self.addresses)
+
+    def security(self) -> ClientSecurity:
+        """Return the present credentials; raises as `credentials`."""
+        return self.credentials().security
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))

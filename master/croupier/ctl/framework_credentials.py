@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from croupier.ctl.flags import Target
 from croupier.sdk import Credentials
 
 
-def framework_credentials(target: Target) -> Credentials:
-    """Return the credentials of `target` for the SDK.
+def framework_credentials(target: Target) -> Callable[[], Credentials]:
+    """Return a function that looks up the credentials of `target` for the SDK."""
 
-    Raises:
-        InvalidRequest: if they cannot be used.
-    """
-    found = target.credentials().security
-    return Credentials(found.ca, found.cert, found.key, found.name, found.token, found.token_file)
+    def find() -> Credentials:
+        found = target.security()
+        files = (found.ca, found.cert, found.key)
+        return Credentials(*files, found.name, found.token, found.token_file)
+
+    return find

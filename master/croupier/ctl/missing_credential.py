@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.ctl.flags import Target
-from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials
+from croupier.net.credential_search import FoundCredentials
 
 
 def ways_to_give_one(found: FoundCredentials) -> str:
@@ -16,14 +16,15 @@ class MissingCredential:
     """Tells once that a command waits without a credential; a cluster may not require one."""
 
     def __init__(self, target: Target) -> None:
-        """Look for the credential that the command begins with."""
-        self._found = target.credentials()
-        self._is_told = self._found.text != NO_CREDENTIAL
+        self._target, self._is_told = target, False
 
     def advice(self) -> str:
-        """Return what to append to the reason why no master can be reached; empty if nothing."""
-        if self._is_told:
+        """Return what to append to the reason why no master can be reached; once, else nothing.
+
+        Raises:
+            InvalidRequest: if a credential is found that cannot be used.
+        """
+        is_told, self._is_told = self._is_told, True
+        if is_told:
             return ""
-        self._is_told = True
-        ways = ways_to_give_one(self._found)
-        return f"; no credential was found: if the cluster requires one, {ways}, and start again"
+        return self._target.credentials().advice("start again with --token-file or --tls-cert")

@@ -21,6 +21,7 @@ import grpc.aio
 
 from croupier.model.errors import (
     CroupierError,
+    InvalidRequest,
     NotLeader,
     PermissionDenied,
     Unauthenticated,
@@ -149,7 +150,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         outbox_bytes: int,
         on_tick: Callable[[], None] = lambda: None,
         error_of: Callable[[grpc.RpcError], CroupierError] = error_from_rpc,
-        security: ClientSecurity | None = None,
+        find_security: Callable[[], ClientSecurity | None] = lambda: None,
         prepare: Callable[[Address], Awaitable[None]] | None = None,
     ) -> None:
         """Prepare a session; `run` connects.
@@ -164,13 +165,16 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             outbox_bytes: its other bound.
             on_tick: called every `times.tick_s` or more often while a stream is open.
             error_of: returns the error that the status of an ended stream means.
-            security: credentials, read anew for each stream; None for plain text.
+            find_security: called for each stream: returns its credentials, whose files are then
+                read; None for plain text. An InvalidRequest from it ends the attempt only.
             prepare: awaited before each stream to a master; its errors are those of the stream.
         """
         self._prepare = prepare
         self._owner, self._masters, self._times = owner, masters, times
         self._is_fatal, self._on_tick, self._error_of = is_fatal, on_tick, error_of
-        self._outbox_bounds, self._security = (outbox_messages, outbox_bytes), security
+        self._outbox_bounds = (outbox_messages, outbox_bytes)
+        self._find_security = find_security
+        self._security: ClientSecurity | None = None
         self._backoff = Backoff(times.backoff_first_s, times.backoff_cap_s, rng)
         self._election = Backoff(times.election_first_s, times.election_cap_s, rng)
         self._rejection = Backoff(times.rejected_first_s, times.rejected_cap_s, rng)
@@ -195,7 +199,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether its streams use TLS."""
+        """Whether the latest stream uses TLS."""
         return self._security is not None and self._security.is_encrypted
 
     @property
@@ -293,6 +297,10 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         self._heartbeat_s = self._joined_at = None
         if self._prepare is not None:
             await self._prepare(address)
+        try:
+            self._security = self._find_security()
+        except InvalidRequest as error:
+            raise Unavailable(str(error)) from error  # a file may be half written
         channel = make_channel(address, self._security)
         self._outbox = self.make_outbox()
         self._heard_at, self._is_reading = _now(), True

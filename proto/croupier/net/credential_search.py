@@ -78,6 +78,16 @@ class FoundCredentials:
             return f"the certificate {security.cert} ({sources['cert']})"
         return NO_CREDENTIAL
 
+    def advice(self, ways: str) -> str:
+        """Return what to append to the reason why no master can be reached; empty if nothing.
+
+        `ways` are those of the program to start with a credential.
+        """
+        if self.text != NO_CREDENTIAL:
+            return ""
+        where = "" if self.file is None else f", or write {self.file}, which is looked for again"
+        return f"; no credential was found: if the cluster requires one, {ways}{where}"
+
 
 def find_credentials(
     flags: CredentialFlags,

@@ -23,6 +23,8 @@ from tests.harness.certificates import authority
 from tests.harness.operators import ScriptedOperator, serving
 from tests.harness.task_outputs import TaskOutputs, serving_outputs
 
+NONE = ClientSecurity()
+
 
 class Known(Addresses):
     """Addresses that do not change."""
@@ -54,12 +56,13 @@ class Reading:
         self.addresses.learn("a1", agent.address)
         self.out, self.warnings = io.BytesIO(), list[str]()
 
-    async def read(self, *task_ids: str, security: ClientSecurity | None = None) -> bytes:
+    async def read(self, *task_ids: str, security: ClientSecurity = NONE) -> bytes:
         """Print the output of ended tasks, and return what was printed on stdout."""
         printer = Printer(self.out, io.BytesIO(), prefixed=False)
         warn = self.warnings.append
         try:
-            async with Outputs(printer, self.addresses, self.links, warn, security) as outputs:
+            ways = (self.addresses, self.links, warn, lambda: security)
+            async with Outputs(printer, *ways) as outputs:
                 for index, task_id in enumerate(task_ids):
                     outputs.follow(index, "a1", "f", task_id)
                     outputs.on_ended(task_id, has_run=True)

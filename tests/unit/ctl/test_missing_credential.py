@@ -22,8 +22,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_is_said_once_with_the_next_step(home: Path) -> None:
     missing = MissingCredential(Target.parse("m1:5050"))
     assert missing.advice() == (
-        "; no credential was found: if the cluster requires one, give --token-file or --tls-cert,"
-        f" or write {home}/m1:5050.toml, and start again"
+        "; no credential was found: if the cluster requires one, start again with --token-file or"
+        f" --tls-cert, or write {home}/m1:5050.toml, which is looked for again"
     )
     assert not missing.advice()
 

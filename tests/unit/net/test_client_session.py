@@ -24,6 +24,7 @@ from croupier.model.errors import (
 )
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
+from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_wire, error_to_wire
 from croupier.net.masters import Masters
 from croupier.net.transport import bind, free_addresses, make_server
@@ -49,7 +50,7 @@ BEAT = Response(events=[pb.Event(heartbeat=pb.Heartbeat())])
 class Owner:
     """Joins on SUBSCRIBED; an ERROR ends its stream."""
 
-    def __init__(self, addresses: list[Address], times: SessionTimes = TIMES) -> None:
+    def __init__(self, addresses: list[Address], times: SessionTimes = TIMES, **more: Any) -> None:
         self.trace: list[str] = []
         self.disconnections: list[Disconnection] = []
         self.joins = 0
@@ -65,6 +66,7 @@ class Owner:
             is_fatal=lambda error: not isinstance(error, Unavailable | TooSlow),
             outbox_messages=10,
             outbox_bytes=1000,
+            **more,
         )
 
     def connect(self, channel: grpc.aio.Channel) -> Any:
@@ -226,6 +228,21 @@ async def test_a_malformed_message_ends_the_stream_and_not_the_client(
     }
     # gRPC logs the error; daemons print it as one line.
     caplog.clear()
+
+
+async def test_credentials_are_looked_up_for_each_stream() -> None:
+    found = [InvalidRequest("half written")]
+
+    def find() -> ClientSecurity:
+        if found:
+            raise found.pop()
+        return ClientSecurity(token="new")
+
+    async with master(serve) as (address, _):
+        owner = Owner([address], find_security=find)
+        async with running(owner):
+            await eventually(lambda: owner.joins == 1)
+    assert [str(each.error) for each in owner.disconnections] == ["half written"]
 
 
 async def test_a_named_leader_is_tried_next_at_once() -> None:

@@ -14,7 +14,7 @@ import pytest
 from croupier.net.address import Address
 from croupier.net.transport import bind, make_server
 from croupier.sdk import Credentials, Framework, InvalidRequest, PermissionDenied, Unauthenticated
-from croupier.sdk.credentials import security_for
+from croupier.sdk.credentials import CredentialSource
 
 MASTERS = (Address("127.0.0.1", 5050),)
 
@@ -27,13 +27,15 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_without_any_the_framework_connects_in_plain_text() -> None:
-    assert not security_for(None, MASTERS).has_token
+    assert not CredentialSource(None, MASTERS).find().has_token
 
 
 def test_they_are_found_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CROUPIER_TOKEN", "hidden")
-    assert security_for(None, MASTERS).token == "hidden"
-    assert not security_for(Credentials(), MASTERS).has_token, "given ones are not completed"
+    assert CredentialSource(None, MASTERS).find().token == "hidden"
+    assert not CredentialSource(Credentials(), MASTERS).find().has_token, (
+        "given ones are not completed"
+    )
 
 
 def test_the_representation_has_no_token() -> None:

@@ -58,7 +58,7 @@ class Tails:
         """Call `on_read` with each failed task and its last lines."""
         self._addresses = Addresses(target)
         self._links = Links(target)
-        self._security = target.credentials().security
+        self._target = target
         self._on_read = on_read
         self._reading: set[asyncio.Task[None]] = set()
         self._begun = 0
@@ -86,7 +86,7 @@ class Tails:
         assert status is not None
         tails = _TailsOf()
         async with Outputs(
-            tails, self._addresses, self._links, lambda _: None, self._security
+            tails, self._addresses, self._links, lambda _: None, self._target.security
         ) as outputs:
             outputs.follow(0, status.agent_id, status.framework_id, status.task_id)
             outputs.on_ended(status.task_id, has_run=False)

@@ -72,8 +72,8 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:
         addresses = Addresses(target)
-        security = target.credentials().security
-        async with Outputs(printer, addresses, Links(target), _print, security) as outputs:
+        links = Links(target)
+        async with Outputs(printer, addresses, links, _print, target.security) as outputs:
             launcher = Launcher(job, target, outputs, addresses, _print)
             return await Run(job, target, launcher, outputs).to_the_end(limits)
     finally:

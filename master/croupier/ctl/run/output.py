@@ -119,7 +119,7 @@ class Outputs:
         addresses: Addresses,
         links: Links,
         warn: Callable[[str], None],
-        security: ClientSecurity | None = None,
+        find_security: Callable[[], ClientSecurity] = ClientSecurity,
     ) -> None:
         """Read from agents.
 
@@ -128,10 +128,10 @@ class Outputs:
             addresses: of agents.
             links: for agents that require them.
             warn: called for output that cannot be read.
-            security: names the authorities of agents with TLS.
+            find_security: returns what names the authorities of agents with TLS.
         """
         self._printer, self._addresses, self._warn = printer, addresses, warn
-        self._links, self._security = links, security or ClientSecurity()
+        self._links, self._find_security = links, find_security
         self._opening = asyncio.Semaphore(OPENING)
         self._http: aiohttp.ClientSession | None = None
         self._followed: dict[str, FollowedTask] = {}
@@ -302,7 +302,7 @@ class Outputs:
     def _context(self, agent_id: str) -> ssl.SSLContext:
         """Return the TLS settings for an agent."""
         if agent_id not in self._contexts:
-            self._contexts[agent_id] = agent_context(self._security, AgentId(agent_id))
+            self._contexts[agent_id] = agent_context(self._find_security(), AgentId(agent_id))
         return self._contexts[agent_id]
 
 

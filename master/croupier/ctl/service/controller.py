@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -61,7 +61,7 @@ class Controller(Framework):
         directory: StateDir,
         journal: Journal,
         master: str,
-        credentials: Credentials | None = None,
+        credentials: Callable[[], Credentials] | None = None,
         *,
         adopts: bool = False,
     ) -> None:
