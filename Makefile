@@ -23,7 +23,7 @@ cover:  ## branch coverage; fails below 90 % in a pure package
 test-pythons:  ## unit, scenario and property tests on each Python from 3.11 to 3.14 that is found
 	@sh tests/pythons.sh
 
-chaos:  ## faults in virtual time and with real processes: SEED=n SEEDS=n ROUNDS=n
+chaos:  ## faults in virtual time and with real processes: SEED=n SEEDS=n ROUNDS=n PARTITIONS=n
 	@sh tests/chaos/run.sh
 
 bench:  ## latency of a re-offer, and what a pass costs

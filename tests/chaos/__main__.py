@@ -1,8 +1,10 @@
-"""Run chaos in virtual time, then against real processes. The last line sums up both.
+"""Run chaos in virtual time, against real processes, and with hosts that are cut off.
 
-    python -m tests.chaos [--seed N] [--seeds N] [--rounds N]
+The last line sums up all.
 
-0 seeds or 0 rounds skip that part. The exit code is 1 after any violation.
+    python -m tests.chaos [--seed N] [--seeds N] [--rounds N] [--partitions N]
+
+0 seeds, rounds or partitions skip that part. The exit code is 1 after any violation.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=500, help="worlds in virtual time")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of real processes")
+    parser.add_argument(
+        "--partitions", type=int, default=2, help="rounds of hosts that are cut off"
+    )
     options = parser.parse_args(argv)
     seed = ("--seed", str(options.seed))
     results = []
@@ -37,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(part("tests.chaos.virtual", *seed, "--seeds", str(options.seeds)))
     if options.rounds:
         results.append(part("tests.chaos.real", *seed, "--rounds", str(options.rounds)))
+    if options.partitions:
+        rounds = ("--partitions", "--rounds", str(options.partitions))
+        results.append(part("tests.chaos.real", *seed, *rounds))
     print("chaos: " + " | ".join(last for _, last in results))
     return 1 if any(code for code, _ in results) else 0
 

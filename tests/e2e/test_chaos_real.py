@@ -6,12 +6,16 @@ all bugs.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.real.host_network import why_not
 from tests.chaos.real.mutants import MUTANTS
 from tests.chaos.real.mutation_run import kinds_found
+from tests.harness.debian import NoProgram, unavailable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -22,3 +26,13 @@ async def test_each_bug_is_found(tmp_path: Path, name: str) -> None:
     mutant = MUTANTS[name]
     found = await kinds_found(tmp_path / "cluster", name, mutant)
     assert found & set(mutant.seen_as), found
+
+
+def test_hosts_that_are_cut_off_from_each_other() -> None:
+    if reason := why_not():
+        unavailable(NoProgram(reason))
+    command = [sys.executable, "-m", "tests.chaos.real", "--partitions", "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cut" in done.stdout
+    assert "skipped" not in done.stdout

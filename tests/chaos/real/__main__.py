@@ -2,13 +2,15 @@
 
     python -m tests.chaos.real [--seed N] [--rounds N] [--seconds S] [--masters 1|3|both]
         [--only KIND] [--keep FOLDER] [--tls]
+    python -m tests.chaos.real --partitions [--seed N] [--rounds N] [--seconds S] [--only KIND]
     python -m tests.chaos.real --mutants
 
 The first prints a line for each round and a summary. Half of the rounds run one master on SQLite,
 half run three masters on three etcd members. With --tls all connections use mutual TLS, and faults
-renew the certificates of all daemons and replace their authority. The second injects known bugs
-and prints the violations that reveal them. The exit code is 1 after any violation, or if a bug was
-not found.
+renew the certificates of all daemons and replace their authority. The second gives each daemon a
+network namespace, runs three masters on three etcd members, and cuts, delays and loses packets. The
+third injects known bugs and prints the violations that reveal them. The exit code is 1 after any
+violation, or if a bug was not found.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ import croupier.net  # noqa: F401 - before gRPC, which it makes silent
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.fault_catalogue import catalogue_of
+from tests.chaos.real.host_network import enter, why_not
 from tests.chaos.real.mutants import MUTANTS
 from tests.chaos.real.mutation_run import kinds_found
+from tests.chaos.real.partitions import partition_catalogue
 from tests.chaos.real.rounds import Report, Rounds
 from tests.harness.debian import NoProgram, downloaded, found
 
 ALONE = Layout()
 SEVERAL = Layout(masters=3, etcd=3)
+HOSTS = Layout(masters=3, etcd=3, has_hosts=True)
 
 
 @dataclass(slots=True)
@@ -74,7 +79,8 @@ class Chaos:
         except AssertionError as error:
             self._tell(Report(violations=[Violation("stuck", "start", str(error))]))
             return
-        catalogue = catalogue_of(cluster)
+        of = catalogue_of if cluster.network is None else partition_catalogue
+        catalogue = of(cluster)
         self.skipped.update(catalogue.skipped)
         series = Rounds(cluster, catalogue.only(self.only), self.seed, self.seconds)
         report = Report()
@@ -118,6 +124,14 @@ async def chaos(folder: Path, options: argparse.Namespace) -> int:
     alone_layout, several_layout = (
         replace(layout, is_secured=options.tls) for layout in (ALONE, SEVERAL)
     )
+    if options.partitions:
+        if why := why_not() or no_etcd():
+            print(f"partitions: skipped: {why}")
+            return 0
+        enter()
+        await all_of_it.run(HOSTS, options.rounds)
+        all_of_it.sum_up()
+        return all_of_it.violations
     several = {"1": 0, "3": options.rounds, "both": options.rounds // 2}[options.masters]
     if several and (why := no_etcd()):
         all_of_it.skipped["several masters"] = why
@@ -162,6 +176,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="part of the names of faults: no others")
     parser.add_argument("--keep", type=Path, help="an empty folder for logs and journals")
     parser.add_argument("--tls", action="store_true", help="mutual TLS, and renewed certificates")
+    parser.add_argument("--partitions", action="store_true", help="cut hosts off from each other")
     parser.add_argument("--mutants", action="store_true", help="put bugs in, and find them")
     options = parser.parse_args(argv)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="chaos-"))

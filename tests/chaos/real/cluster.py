@@ -1,13 +1,15 @@
-"""The cluster under test: real daemons on loopback, and between any two of them a proxy.
+"""The cluster under test: real daemons, and between any two of them a network that can fail.
 
-Rule: daemons know only the proxies' addresses of each other, in redirects too, so that a cut
-connection stays cut. Only the checker connects to masters directly.
+Rule: on loopback, daemons know only the proxies' addresses of each other, in redirects too, so that
+a cut connection stays cut. Only the checker connects to masters directly. With hosts, each daemon
+is on a host of its own, and packets between hosts pass a switch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +22,14 @@ import grpc.aio
 from croupier.agent.isolation.cgroup.build import remove_groups
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources, total_of
+from croupier.net.address import Address
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.chaos.real.certificates import ClusterCertificates
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.disks import SmallDisk
+from tests.chaos.real.host_network import HostNetwork
 from tests.chaos.real.preload_faults import PreloadFaults
 from tests.harness.cluster import fetch, processes_with
 from tests.harness.debian import program
@@ -57,6 +61,7 @@ class Layout:
         lease_s: lifetime of the leader lease in etcd.
         has: resources of each agent.
         is_secured: all connections use mutual TLS.
+        has_hosts: each daemon has a network namespace of its own, and there are no proxies.
         is_preloaded: masters and agents can have slow syncs and clocks that jump, if there is a
             compiler.
         master, agent: the command that starts one.
@@ -70,6 +75,7 @@ class Layout:
     lease_s: float = LEASE_S
     has: str = HAS
     is_secured: bool = False
+    has_hosts: bool = False
     is_preloaded: bool = True
     master: Sequence[str] = MASTER
     agent: Sequence[str] = AGENT
@@ -80,6 +86,8 @@ class Cluster:
 
     Attributes:
         folder: holds logs, journals, the ledger and the daemons' files.
+        proxies: of each server, by its name; none with hosts.
+        network: the hosts of the daemons; None on loopback.
         preload: slows syncs and shifts clocks of masters and agents; None without them.
         certificates: of the daemons; None without TLS.
         disks: small disks, by the daemon whose records are there.
@@ -93,6 +101,11 @@ class Cluster:
         self.frameworks: dict[str, Daemon] = {}
         self.etcd: dict[str, Daemon] = {}
         self.proxies: dict[str, Proxy] = {}
+        self.network = HostNetwork(random.Random(seed)) if layout.has_hosts else None
+        # Drawn together, so that they differ.
+        self._free = free_addresses(3 * (layout.masters + layout.etcd))
+        self._servers: dict[str, Address] = {}
+        self._fronts: dict[str, Address] = {}
         self.disks: dict[str, SmallDisk] = {}
         self.preload: PreloadFaults | None = None
         self.certificates: ClusterCertificates | None = None
@@ -118,6 +131,8 @@ class Cluster:
         self._plan_masters()
         self._plan_agents()
         self._plan_frameworks()
+        if self.network is not None:
+            self.network.start()
         for proxy in self.proxies.values():
             await proxy.start()
         for daemon in self.daemons().values():
@@ -135,6 +150,8 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         for proxy in self.proxies.values():
             await proxy.stop()
+        if self.network is not None:
+            self.network.stop()
         for channel in self._channels.values():
             await channel.close()
         for name in self.agents:
@@ -145,8 +162,8 @@ class Cluster:
             disk.unmount()
 
     def fronts(self) -> str:
-        """Return the proxy addresses of the masters."""
-        return ",".join(str(self.proxies[name].address) for name in self.masters)
+        """Return the addresses at which daemons reach the masters."""
+        return ",".join(str(self._fronts[name]) for name in self.masters)
 
     def control(self, told: str) -> None:
         """Tell the frameworks to `run`, `drain` or `stop`."""
@@ -235,7 +252,7 @@ class Cluster:
         key = (master, 0 if certificates is None else certificates.version)
         if key not in self._channels:
             security = None if certificates is None else certificates.operator()
-            self._channels[key] = make_channel(self.proxies[master].server, security)
+            self._channels[key] = make_channel(self._servers[master], security)
         return OperatorServiceStub(self._channels[key])
 
     def _plan_etcd(self) -> None:
@@ -243,13 +260,13 @@ class Cluster:
             return
         etcd = program("etcd", "etcd-server")
         names = [f"etcd{number}" for number in range(1, self.layout.etcd + 1)]
-        addresses = free_addresses(3 * len(names))
-        peers = dict(zip(names, addresses, strict=False))
+        for name in names:
+            self._add_server(name, 2379)
+        peers = {name: self._address(name, 2380) for name in names}
         http = "http" if self.certificates is None else "https"
         together = ",".join(f"{name}={http}://{peers[name]}" for name in names)
-        for number, name in enumerate(names):
-            client, front = addresses[len(names) + number], addresses[2 * len(names) + number]
-            self.proxies[name] = Proxy(client, front, self.pids)
+        for name in names:
+            client = self._servers[name]
             self._add(
                 self.etcd, name,
                 [str(etcd), "--name", name, "--data-dir", str(self.folder / name),
@@ -262,24 +279,23 @@ class Cluster:
             )  # fmt: skip
 
     def _plan_masters(self) -> None:
-        number = self.layout.masters
-        addresses = free_addresses(3 * number)
-        for index in range(number):
+        for index in range(self.layout.masters):
             name = f"m{index + 1}"
-            listen, front, http = addresses[3 * index : 3 * index + 3]
-            self.proxies[name] = Proxy(listen, front, self.pids)
+            self._add_server(name, 5050)
+            http = self._address(name, 5080)
             store = self.folder / "store"
             flags = ["--store", f"sqlite:{store / 'master.db'}"]
             if self.layout.etcd:
-                etcd = ",".join(str(self.proxies[member].address) for member in self.etcd)
-                flags = ["--store", f"etcd://{etcd}/chaos", "--advertise", str(front),
+                etcd = ",".join(str(self._fronts[member]) for member in self.etcd)
+                flags = ["--store", f"etcd://{etcd}/chaos", "--advertise", str(self._fronts[name]),
                          "--lease", f"{self.layout.lease_s:g}",
                          *self._tls_for_etcd(name)]  # fmt: skip
             else:
                 self._small(name, store)
             self._add(
                 self.masters, name,
-                [*self.layout.master, "--listen", str(listen), "--http", str(http), *flags,
+                [*self._command(self.layout.master, "master", name),
+                 "--listen", str(self._servers[name]), "--http", str(http), *flags,
                  *self._tls(name, f"master/{name}"),
                  "--heartbeat", str(HEARTBEAT_S), "--agent-timeout", str(AGENT_TIMEOUT_S),
                  "--offer-lease", "3", "--log-format", "json"],
@@ -293,7 +309,8 @@ class Cluster:
                 self._small(name, work_dir)
             self._add(
                 self.agents, name,
-                [*self.layout.agent, "--master", self.fronts(), "--http", "127.0.0.1:0",
+                [*self._command(self.layout.agent, "agent", name), "--master", self.fronts(),
+                 "--http", str(self._address(name, 0)),
                  "--work-dir", str(work_dir), "--resources", self.layout.has, "--hostname", name,
                  *self._tls(name, f"agent/{name}"),
                  "--log-format", "json"],
@@ -311,7 +328,7 @@ class Cluster:
     def _tls(self, name: str, role: str) -> list[str]:
         """Make certificates of a master or an agent, and return its flags."""
         if self.certificates is None:
-            return []
+            return ["--insecure"] if self.network is not None else []
         self.certificates.add(name, role)
         return self.certificates.flags(name)
 
@@ -323,6 +340,25 @@ class Cluster:
 
     def _tls_for_etcd(self, name: str) -> Sequence[str]:
         return () if self.certificates is None else self.certificates.for_etcd(name)
+
+    def _command(self, plain: Sequence[str], daemon: str, name: str) -> Sequence[str]:
+        """Return the command of a daemon; on a host, it has a witness."""
+        if self.network is None:
+            return plain
+        return (sys.executable, "-m", "tests.chaos.real.witness", daemon, name)
+
+    def _add_server(self, name: str, port: int) -> None:
+        """Give a server its address: on its host, or on loopback behind a proxy."""
+        self._servers[name] = self._fronts[name] = self._address(name, port)
+        if self.network is None:
+            self._fronts[name] = self._free.pop()
+            self.proxies[name] = Proxy(self._servers[name], self._fronts[name], self.pids)
+
+    def _address(self, name: str, port: int) -> Address:
+        """Return an address for a daemon: at `port` of its host, or any free one on loopback."""
+        if self.network is not None:
+            return Address(self.network.host(name).address, port)
+        return self._free.pop() if port else Address("127.0.0.1", 0)
 
     def _small(self, name: str, folder: Path) -> None:
         """Give a daemon a small disk, or a plain folder where mounting is not permitted."""
@@ -339,6 +375,8 @@ class Cluster:
             environment |= self.certificates.environment(name)
         if self.preload is not None and ours:
             environment |= self.preload.environment(name)
+        if self.network is not None:
+            argv = self.network.host(name).command(argv)
         daemons[name] = Daemon(name, argv, self.folder / f"{name}.log", environment)
 
 

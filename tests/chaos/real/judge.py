@@ -25,6 +25,7 @@ from tests.chaos.real.master_accounts import (
     check_idle,
     read_accounts,
 )
+from tests.chaos.real.witness import read_witnesses
 from tests.chaos.real.work import work_named
 from tests.harness.eventually import eventually
 
@@ -67,6 +68,8 @@ class Judge:
         entries = await asyncio.to_thread(self.entries)
         await self._excuse_full(entries, {name for fault in done for name in fault.full})
         found += await asyncio.to_thread(self._check_tasks, entries)
+        if cluster.network is not None:
+            found += await asyncio.to_thread(lambda: read_witnesses(cluster.folder).check())
         idle = self._check_accounts(
             lambda accounts: check_idle(accounts, cluster.total), is_quiet=True
         )
