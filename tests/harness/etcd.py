@@ -162,15 +162,16 @@ class Etcd:
             # SIGKILL ends frozen members too.
             self.kill(number)
 
-    def wait_ready(self) -> None:
-        """Wait until etcd reads and writes.
+    def wait_ready(self, *numbers: int) -> None:
+        """Wait until these members, by default all that run, read and write.
 
         Raises:
             AssertionError: if it does not within 20 s; holds the end of its log.
         """
         deadline = time.monotonic() + READY_S
         while True:
-            running = [member for member in self.members if member.process is not None]
+            asked = [self.members[number] for number in numbers] or self.members
+            running = [member for member in asked if member.process is not None]
             if all(self._is_healthy(member) for member in running):
                 return
             if time.monotonic() > deadline:

@@ -71,7 +71,7 @@ from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
-from croupier.process.tls.metrics import TLS
+from croupier.process.tls.metrics import RENEWALS, TLS
 from croupier.process.tls.renewal import RenewedTls
 
 if TYPE_CHECKING:  # cyclopts
@@ -300,6 +300,7 @@ class Agent:
             return None
         renewed = RenewedTls(files, self._clock, credential.check_renewed)
         registry.register(FamilyCollector(TLS, lambda: renewed))
+        registry.register(FamilyCollector(RENEWALS, lambda: {"own": renewed}))
         renewed.start()
         self._opened.callback(renewed.stop)
         return renewed.latest

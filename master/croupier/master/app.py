@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from croupier.master.candidate import Candidate
+from croupier.master.candidate import Candidate, problem_text
 from croupier.master.core.state import State
 from croupier.master.driver import Driver
 from croupier.master.gauges import collectors
@@ -39,7 +39,7 @@ from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
-from croupier.process.tls.metrics import TLS
+from croupier.process.tls.metrics import RENEWALS, TLS, Renewal
 from croupier.process.tls.renewal import RenewedTls
 from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
@@ -86,6 +86,7 @@ class Master:
         self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
         self._tls: RenewedTls | None = None
+        self._renewals: dict[str, Renewal] = {}
         self._server: grpc.aio.Server | None = None
         self._security: Security | None = None
         self.address = config.listen
@@ -120,6 +121,9 @@ class Master:
         self._listen(server)
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
+        if self._ha_backend.renewal is not None:
+            self._renewals["etcd"] = self._ha_backend.renewal
+        self._registry.register(FamilyCollector(RENEWALS, lambda: self._renewals or None))
         self.leadership = leadership = Leadership(self._ha_backend.election, known_at)
         await self._trace(known_at)
         framework = FrameworkService(leadership, security.guards)
@@ -199,6 +203,7 @@ class Master:
             latest.master_id,
             latest.epoch,
             latest.began_ms,
+            problem_text(self._renewals),
         )
 
     def _make_http(
@@ -269,6 +274,7 @@ class Master:
                 files, self._clock, partial(check_master, name=config.tls.tls_name)
             )
             self._registry.register(FamilyCollector(TLS, lambda: tls))
+            self._renewals["own"] = tls
             tls.start()
         is_mutual = files is not None and files.ca is not None
         self.address = self._bind(server, config.listen, requires_certificate=is_mutual)

@@ -13,11 +13,14 @@ from typing import Any, Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
+from croupier.process.tls.metrics import Renewal
 
-MOST_BYTES: Final = 1_000
+MOST_BYTES: Final = 1_500
+MOST_PROBLEM: Final = 400
 MOST_MS: Final = 1 << 53
 
 _TEXT = re.compile(r"[A-Za-z0-9._+~-]{0,100}")
+_PROBLEM = re.compile(rf"[ -~]{{0,{MOST_PROBLEM}}}")
 _HTTP = re.compile(r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 
 
@@ -32,6 +35,7 @@ class Candidate:
         master_id: of its latest term; empty if it has not led since it started.
         epoch: of its latest term; 0 for none.
         term_since_ms: when its latest term began; 0 for none.
+        problem: what an operator should mend at this master; empty if nothing is known.
     """
 
     address: str
@@ -41,6 +45,7 @@ class Candidate:
     master_id: str = ""
     epoch: int = 0
     term_since_ms: int = 0
+    problem: str = ""
 
     def encode(self) -> bytes:
         """Return the value for etcd."""
@@ -66,9 +71,22 @@ def read_candidate(address: str, value: bytes) -> Candidate | None:
             _matching(found, "master_id", _TEXT),
             _number(found, "epoch"),
             _number(found, "term_since_ms"),
+            _matching(found, "problem", _PROBLEM),
         )
     except (InvalidRequest, ValueError, RecursionError):
         return None
+
+
+def problem_text(renewals: Mapping[str, Renewal]) -> str:
+    """Return why changed certificate files are not in use, as `Candidate.problem`."""
+    flags = {"own": "--tls-cert", "etcd": "--etcd-cert"}
+    found = "; ".join(
+        f"changed files of {flags[name]} are not in use: {renewal.problem}"
+        for name, renewal in renewals.items()
+        if renewal.problem
+    )
+    # Quotes and backslashes take two bytes in JSON.
+    return re.sub(r"[^ -~]", "?", re.sub(r"[\"\\]", "'", found))[:MOST_PROBLEM]
 
 
 def is_page_url(text: str) -> bool:

@@ -17,6 +17,7 @@ from croupier.process.metric_families import FamilyCollector
 if TYPE_CHECKING:  # cyclopts, etcd
     from croupier.master.config import MasterConfig
     from croupier.master.etcd.presence import EtcdPresence
+    from croupier.master.etcd.renewal import EtcdRenewal
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class HaBackend:
         is_shared: whether other masters may lead. A single master that cannot lead ends.
         collectors: metrics of the client.
         presence: tells other masters of this one, and knows them; None if there are no others.
+        renewal: of the files of the client's credentials; None if it has none.
     """
 
     election: Election
@@ -38,6 +40,7 @@ class HaBackend:
     is_shared: bool
     collectors: Sequence[Collector] = ()
     presence: EtcdPresence | None = None
+    renewal: EtcdRenewal | None = None
 
 
 OpenHaBackend = Callable[["MasterConfig", Address], HaBackend]
@@ -89,4 +92,5 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
         return EtcdStore(client, target.prefix, election)
 
     collectors = [FamilyCollector(ETCD, lambda: client)]
-    return HaBackend(election, open_store, close, True, collectors, presence)
+    watched = renewal if files.paths else None
+    return HaBackend(election, open_store, close, True, collectors, presence, watched)

@@ -77,4 +77,5 @@ def _view(one: Candidate, *, is_leader: bool) -> pb.MasterView:
         since_ms=one.since_ms,
         epoch=one.epoch,
         term_since_ms=one.term_since_ms,
+        problem=one.problem,
     )

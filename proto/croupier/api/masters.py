@@ -19,6 +19,7 @@ class KnownMaster(TypedDict):
         since_ms: when it started, in milliseconds since the epoch; None: unknown.
         epoch: of its latest term; None: it has not led since it started.
         term_since_ms: when its latest term began.
+        problem: what an operator should mend at this master; None: nothing is known.
     """
 
     master_id: str | None
@@ -29,6 +30,7 @@ class KnownMaster(TypedDict):
     since_ms: int | None
     epoch: int | None
     term_since_ms: int | None
+    problem: str | None
 
 
 class MasterState(TypedDict):
@@ -91,4 +93,5 @@ def known_master_view(wire: pb.MasterView) -> KnownMaster:
         "since_ms": wire.since_ms or None,
         "epoch": wire.epoch or None,
         "term_since_ms": wire.term_since_ms or None,
+        "problem": wire.problem or None,
     }

@@ -2031,6 +2031,7 @@ class MasterView(_message.Message):
     SINCE_MS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     TERM_SINCE_MS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     master_id: _builtins.str
     """Of its latest term; empty if it has not led since it started."""
     address: _builtins.str
@@ -2044,6 +2045,8 @@ class MasterView(_message.Message):
     epoch: _builtins.int
     """Its latest term, and when that began; 0: it has not led since it started."""
     term_since_ms: _builtins.int
+    problem: _builtins.str
+    """What an operator should mend at this master; empty if nothing is known."""
     def __init__(
         self,
         *,
@@ -2055,10 +2058,11 @@ class MasterView(_message.Message):
         since_ms: _builtins.int = ...,
         epoch: _builtins.int = ...,
         term_since_ms: _builtins.int = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "http_address", b"http_address", "leader", b"leader", "master_id", b"master_id", "since_ms", b"since_ms", "term_since_ms", b"term_since_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "http_address", b"http_address", "leader", b"leader", "master_id", b"master_id", "problem", b"problem", "since_ms", b"since_ms", "term_since_ms", b"term_since_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -61,7 +61,7 @@ HEALTHY = {
     'croupier_certificate_expiry_time_seconds{certificate="authority"}': f"{400 * DAY}x180",
     "croupier_certificate_start_time_seconds": "0x180",
     "croupier_etcd_certificate_expiry_time_seconds": f"{30 * DAY}x180",
-    'croupier_certificate_renewals_total{outcome="failed"}': "0x180",
+    'croupier_certificate_refused{certificate="own"}': "0x180",
 }
 
 
@@ -246,10 +246,10 @@ FAULTS = (
     ),
     Fault(
         "CertificateNotRenewed",
-        {"outcome": "failed"},
-        {'croupier_certificate_renewals_total{outcome="failed"}': "0x30 1x150"},
-        32,
-        29,
+        {"certificate": "own"},
+        {'croupier_certificate_refused{certificate="own"}': "0x30 1x150"},
+        34,
+        31,
     ),
 )
 SEVERITIES = {rule["alert"]: rule["labels"]["severity"] for rule in rules("alerts.yml")}

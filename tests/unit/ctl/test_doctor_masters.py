@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.api.masters import KnownMaster, known_master_view
-from croupier.ctl.doctor.cluster import release_findings
+from croupier.ctl.doctor.cluster import problem_findings, release_findings
 from croupier.ctl.doctor.finding import Outcome
 from croupier.v1 import operator_pb2 as pb
 
@@ -30,3 +30,11 @@ def test_an_unfinished_upgrade_is_a_warning() -> None:
     assert found.outcome is Outcome.WARN
     assert "4 masters are running: 1 of 0.1.0, 2 of 0.2.0, 1 of an older release" in found.line
     assert "croupier masters" in found.line
+
+
+def test_a_problem_of_a_master_is_a_warning() -> None:
+    wire = pb.MasterView(address="m1:5050", problem="changed files of --etcd-cert are not in use")
+    masters = [*running("0.1.0"), known_master_view(wire)]
+    (found,) = problem_findings(masters)
+    assert found.outcome is Outcome.WARN
+    assert "m1:5050: changed files of --etcd-cert" in found.line

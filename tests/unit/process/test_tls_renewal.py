@@ -15,7 +15,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.net.certificate import read_certificates
 from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.metric_families import FamilyCollector
-from croupier.process.tls.metrics import TLS
+from croupier.process.tls.metrics import RENEWALS, TLS
 from croupier.process.tls.renewal import RenewedTls
 from tests.harness.certificates import HOUR, PemFiles, authority
 
@@ -171,6 +171,7 @@ async def test_expiry_and_renewals_are_metrics(own: PemFiles, tmp_path: Path) ->
     tls = renewed(own)
     registry = CollectorRegistry()
     registry.register(FamilyCollector(TLS, lambda: tls))
+    registry.register(FamilyCollector(RENEWALS, lambda: {"own": tls}))
 
     def sample(name: str, **labels: str) -> float:
         value = registry.get_sample_value(f"croupier_certificate_{name}", labels)
@@ -188,5 +189,6 @@ async def test_expiry_and_renewals_are_metrics(own: PemFiles, tmp_path: Path) ->
     assert left_s() > 7200
     shutil.rmtree(own.cert.parent)
     await tls.look()
-    assert sample("renewals_total", outcome="renewed") == 1
-    assert sample("renewals_total", outcome="failed") == 1
+    assert sample("renewals_total", certificate="own", outcome="renewed") == 1
+    assert sample("renewals_total", certificate="own", outcome="failed") == 1
+    assert sample("refused", certificate="own") == 1

@@ -69,7 +69,8 @@ def rotate(directory: Path, days: int, *, finish: bool, as_json: bool) -> None:
     if finish:
         _print(
             authority.finish_rotation(),
-            f"{authority.ca}  has the new authority only: copy it to every machine",
+            f"{authority.ca}  has the new authority only: copy it to every machine, then restart"
+            " the members of etcd one by one: until then they trust the old one, too",
             as_json=as_json,
         )
         return
@@ -80,9 +81,11 @@ def rotate(directory: Path, days: int, *, finish: bool, as_json: bool) -> None:
         "",
         "Next, in this order:",
         "",
-        f"  1. Copy {authority.ca} to every machine. Daemons read it again by themselves.",
-        f"  2. croupier cert renew {directory}    and copy each certificate to its machine",
-        f"  3. croupier cert rotate {directory} --finish    and copy ca.crt to every machine",
+        f"  1. Copy {authority.ca} to every machine. Croupier reads it again by itself.",
+        "  2. Restart the members of etcd one by one: etcd reads it only at its start.",
+        f"  3. croupier cert renew {directory}    and copy each certificate to its machine",
+        f"  4. croupier cert rotate {directory} --finish    and copy ca.crt to every machine; then"
+        " restart the members of etcd once more",
         as_json=as_json,
     )
 

@@ -189,7 +189,9 @@ def rotate(
 ) -> None:
     """Replace an authority without an interruption.
 
-    ca.crt has the new and the old authority until --finish. Nothing stops meanwhile.
+    ca.crt has the new and the old authority until --finish. Daemons of Croupier read it again by
+    themselves; members of etcd must be restarted, one by one, when ca.crt has changed, and before
+    certificates are renewed: else no master can start. The command prints the steps.
 
     Parameters
     ----------

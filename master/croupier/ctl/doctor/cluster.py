@@ -45,7 +45,8 @@ async def _master_findings(master: Master) -> AsyncIterator[Finding]:
     except Unavailable:
         # It is of an older release.
         return
-    for finding in release_findings([known_master_view(each) for each in answer.masters]):
+    masters = [known_master_view(each) for each in answer.masters]
+    for finding in (*release_findings(masters), *problem_findings(masters)):
         yield finding
 
 
@@ -60,6 +61,14 @@ def release_findings(masters: Sequence[KnownMaster]) -> Iterator[Finding]:
         yield warn("masters", text, "finish the upgrade; croupier masters lists them")
     else:
         yield ok("masters", text)
+
+
+def problem_findings(masters: Sequence[KnownMaster]) -> Iterator[Finding]:
+    """Yield the problems that masters report of themselves."""
+    for master in masters:
+        if master["problem"]:
+            text = f"master {master['address']}: {master['problem']}"
+            yield warn("masters", text, "mend its files; it may not start again until then")
 
 
 async def _caller_findings(master: Master) -> AsyncIterator[Finding]:

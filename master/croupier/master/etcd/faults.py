@@ -74,7 +74,10 @@ def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> Croupi
         case grpc.StatusCode.RESOURCE_EXHAUSTED if _FULL in text:
             return Full(f"{message}: compact and defragment it, then disarm the alarm")
         case grpc.StatusCode.UNAVAILABLE if any(words in text for words in _TLS):
-            return Untrusted(f"{message}: TLS fails; are ca, certificate and key the right files?")
+            return Untrusted(
+                f"{message}: TLS fails; are ca, certificate and key the right files? etcd reads a"
+                " new authority only at its start: restart its members one by one"
+            )
         case _:
             return Unavailable(message)
 

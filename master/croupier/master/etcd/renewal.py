@@ -23,13 +23,20 @@ _log = get_logger("croupier.master.etcd")
 
 
 class EtcdRenewal:
-    """Watches the files of a client's credentials, from `start` to `stop`."""
+    """Watches the files of a client's credentials, from `start` to `stop`.
+
+    Attributes:
+        renewals, failures: numbers of changed files that were taken, and that could not be used.
+        problem: why changed files are not in use now; empty if they are.
+    """
 
     def __init__(self, client: EtcdClient, files: EtcdFiles, look_s: float = LOOK_S) -> None:
         """Watch `files`, which the credentials of `client` were read from just now."""
         self._client, self._files, self._look_s = client, files, look_s
         self._used = signature_of(files.paths)
         self._refused: Signature | None = None
+        self.renewals = self.failures = 0
+        self.problem = ""
         self._looking: asyncio.Task[NoReturn] | None = None
 
     def start(self) -> None:
@@ -46,15 +53,20 @@ class EtcdRenewal:
         """Use changed files; return False if that failed, and is worth another attempt."""
         signature = await asyncio.to_thread(signature_of, self._files.paths)
         if signature == self._used:
+            self.problem = ""
             return True
         try:
             await self._client.renew(await asyncio.to_thread(self._files.read))
         except CroupierError as error:
+            self.problem = str(error)
             if signature != self._refused:
                 self._refused = signature
+                self.failures += 1
                 _log.error("etcd_credentials_not_renewed", error=str(error))
             return False
         self._used, self._refused = signature, None
+        self.renewals += 1
+        self.problem = ""
         _log.info("etcd_credentials_renewed", files=[str(path) for path in self._files.paths])
         return True
 

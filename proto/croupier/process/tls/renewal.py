@@ -28,6 +28,7 @@ class RenewedTls:
     Attributes:
         current: what handshakes use now.
         renewals, failures: numbers of changed files that were taken, and that could not be used.
+        problem: why changed files are not in use now; empty if they are.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class RenewedTls:
         self._refused: Signature | None = None
         self.current = self._load()
         self.renewals = self.failures = 0
+        self.problem = ""
         self._has_expired = False
         self._looking: asyncio.Task[NoReturn] | None = None
 
@@ -70,6 +72,7 @@ class RenewedTls:
         # A file system may be slow.
         signature = await asyncio.to_thread(self._files.signature)
         if signature == self._used:
+            self.problem = ""
             self._warn_of_expiry()
             return
         try:
@@ -80,6 +83,7 @@ class RenewedTls:
             return
         self._used, self.current = signature, current
         self.renewals += 1
+        self.problem = ""
         self._has_expired = False
         self._log_current("certificate_renewed")
 
@@ -90,6 +94,7 @@ class RenewedTls:
 
     def _on_refused(self, signature: Signature, error: InvalidRequest) -> None:
         self._warn_of_expiry()
+        self.problem = str(error)
         if signature == self._refused:
             return
         self._refused = signature
