@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from croupier.model.roles import RoleSettings
+from croupier.net.address import Address
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1 import task_pb2
@@ -275,3 +276,19 @@ def test_states_are_those_of_the_wire() -> None:
     assert {f"TASK_{name}": number for name, number in named.items()} == {
         name: number for name, number in task_pb2.TaskState.items() if number
     }
+
+
+async def test_the_disk_of_all_logs_is_full(tmp_path: Path) -> None:
+    """Daemons count the lines that they lose, and serve on."""
+    for name in ("master", "host0"):
+        (tmp_path / f"{name}.log").symlink_to("/dev/full")
+    async with real_cluster(tmp_path, HAS) as cluster:
+        (view,) = await cluster.agents()
+        for address in (cluster.http, Address.parse(view.agent.http_address)):
+            lost = [
+                float(line.split()[1])
+                for line in cluster.metrics(address).splitlines()
+                if line.startswith("croupier_log_lines_lost_total ")
+            ]
+            assert lost > [0]
+        assert [cluster.kill(name, signal.SIGTERM) for name in ("host0", "master")] == [0, 0]

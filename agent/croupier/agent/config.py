@@ -131,7 +131,8 @@ class AgentConfig:
     authentication."""
 
     log_format: LogFormat = "auto"
-    """Format of the log: text, json, or auto (text on a terminal)."""
+    """Format of log lines: text, json, journal (json after the priority for journald), or auto:
+    text on a terminal, journal if stderr is the journal, else json."""
 
     log_level: LogLevel = "info"
     """Lowest level that is logged."""

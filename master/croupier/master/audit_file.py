@@ -1,17 +1,14 @@
-"""The audit log's own file, written in a thread of its own.
+"""The audit log's own file.
 
-Rule: `put` never waits, and no fault of the disk ends the master or the log. Lines that cannot be
-written, or for which the queue has no room, are counted and lost; the writer tries again.
+Rule: no fault of the disk delays a call, or ends the master or the log: see `LineWriter`.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,15 +17,12 @@ from croupier.master.eventlog import files
 from croupier.model.errors import Unavailable
 from croupier.model.log_throttle import LogThrottle
 from croupier.process.durable_files import write_all
+from croupier.process.line_writer import LineWriter
 from croupier.process.logging import get_logger
 
-MAX_WAITING: Final = 20_000
-# Lines that are written together.
-BATCH: Final = 500
 FILE_BYTES: Final = 64 * 1024 * 1024
 # Files kept, the newest included.
 FILES: Final = 16
-RETRY_S: Final = 1.0
 CLOSE_S: Final = 5.0
 
 Write = Callable[[int, bytes], None]
@@ -40,7 +34,6 @@ class AuditFile:
     """A sink that appends to a file and begins another when it is large.
 
     Attributes:
-        lost: lines that could not be written.
         written: bytes that were written.
     """
 
@@ -50,58 +43,31 @@ class AuditFile:
         Raises:
             Unavailable: if that fails, or `path` is not a regular file.
         """
-        self.lost = self.written = 0
+        self.written = 0
         self._path, self._file_bytes, self._write_all = path, file_bytes, write
-        self._queue: deque[bytes] = deque()
-        self._change = threading.Condition()
-        self._is_closing = False
         self._throttle = LogThrottle()
-        # Whether the file may end in a part of a line.
-        self._is_torn = False
         try:
             self._file = _open(path)
         except OSError as error:
             raise Unavailable(f"--audit-log {path}: {error.strerror or error}") from None
-        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
-        self._thread.start()
+        self._lines = LineWriter("audit-log", self._write, self._on_failed, self._on_recovered)
+
+    @property
+    def lost(self) -> int:
+        """The number of lines that could not be written."""
+        return self._lines.lost
 
     def put(self, line: AuditLine) -> None:
         """Queue a line; count it as lost if the queue is full."""
-        # Not in the thread: while that computes, the event loop would wait for the interpreter.
-        data = line.encoded()
-        with self._change:
-            if len(self._queue) >= MAX_WAITING or self._is_closing:
-                self.lost += 1
-                return
-            self._queue.append(data)
-            self._change.notify()
+        # Encoded here: while the thread computes, the event loop would wait for the interpreter.
+        self._lines.put(line.encoded())
 
     def close(self) -> None:
         """Write the queue and close the file; block for at most 5 s."""
-        with self._change:
-            self._is_closing = True
-            self._change.notify()
-        self._thread.join(CLOSE_S)
-
-    def _run(self) -> None:
-        while batch := self._take():
-            try:
-                self._write(batch)
-            except Exception as error:
-                self._is_torn = True
-                self._report(len(batch), str(getattr(error, "strerror", None) or repr(error)))
-                with self._change:
-                    if not self._is_closing:
-                        self._change.wait_for(lambda: self._is_closing, RETRY_S)
-        if self._file >= 0:
+        if self._lines.close(CLOSE_S) and self._file >= 0:
             os.close(self._file)
 
-    def _take(self) -> list[bytes]:
-        with self._change:
-            self._change.wait_for(lambda: self._queue or self._is_closing)
-            return [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
-
-    def _write(self, batch: Iterable[bytes]) -> None:
+    def _write(self, data: bytes) -> None:
         """Write the lines.
 
         Raises:
@@ -109,11 +75,7 @@ class AuditFile:
         """
         if self._file < 0:
             self._file = _open(self._path)
-        data = b"".join(batch)
-        if self._is_torn:
-            data = b"\n" + data
         self._write_all(self._file, data)
-        self._is_torn = False
         self.written += len(data)
         if os.fstat(self._file).st_size >= self._file_bytes:
             self._begin_file()
@@ -126,10 +88,13 @@ class AuditFile:
         for each in files.older(self._path)[: -(FILES - 1)]:
             each.unlink()
 
-    def _report(self, lines: int, reason: str) -> None:
-        self.lost += lines
+    def _on_failed(self, lines: int, error: Exception) -> None:
         if self._throttle.is_due("failed", time.monotonic()):
+            reason = str(getattr(error, "strerror", None) or repr(error))
             _log.error("audit_log_failed", path=str(self._path), lines_lost=lines, reason=reason)
+
+    def _on_recovered(self, lost: int) -> None:
+        _log.warning("audit_log_recovered", path=str(self._path), lines_lost=lost)
 
 
 def _open(path: Path) -> int:

@@ -208,7 +208,8 @@ class MasterConfig:
     """Allow listening on non-loopback addresses without encryption or authentication."""
 
     log_format: LogFormat = "auto"
-    """Format of log lines: text, json, or auto (text on a terminal, else json)."""
+    """Format of log lines: text, json, journal (json after the priority for journald), or auto:
+    text on a terminal, journal if stderr is the journal, else json."""
 
     log_level: LogLevel = "info"
     """Lowest level that is logged."""

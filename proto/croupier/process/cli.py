@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, Token
@@ -75,15 +76,21 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
         )
     except CycloptsError as error:
         command = " ".join((name, *_subcommand(error.command_chain or (), name)))
-        print(f"{name}: {_one_line(error)} (see {command} --help)", file=sys.stderr)
+        tell_error(name, f"{_one_line(error)} (see {command} --help)")
         return USAGE_ERROR
     except (InvalidRequest, FileNotFoundError) as error:
-        print(f"{name}: {_one_line(error)}", file=sys.stderr)
+        tell_error(name, _one_line(error))
         return USAGE_ERROR
     except CroupierError as error:
-        print(f"{name}: {printable(str(error))}", file=sys.stderr)
+        tell_error(name, printable(str(error)))
         return 1
     return result if isinstance(result, int) else 0
+
+
+def tell_error(name: str, line: str) -> None:
+    """Print why the program ends; its exit code tells that too, if stderr takes nothing."""
+    with suppress(OSError):
+        print(f"{name}: {line}", file=sys.stderr)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,16 +1,20 @@
 """Log lines: one per event, named in snake_case, with ids as fields.
 
-structlog is imported with the first line that is logged.
+structlog is imported with the first line that is logged. A line that cannot be written never
+reaches the program: see `standard_error`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from croupier.model.printable import printable, printable_lines
+from croupier.process.line_writer import LineWriter
+from croupier.process.standard_error import hold_standard_descriptors, replace_standard_error
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
@@ -18,9 +22,14 @@ if TYPE_CHECKING:
 
 # The lowest level of a line that is written.
 _lowest = logging.NOTSET
+# Takes all lines; None before `configure_logging`.
+_lines: LineWriter | None = None
 
-LogFormat = Literal["auto", "json", "text"]
+LogFormat = Literal["auto", "json", "text", "journal"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+# Priorities of syslog, which journald reads from the beginning of a line.
+_PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 
 
 def _load() -> ModuleType:
@@ -40,13 +49,26 @@ class _LazyLogger:
     """A structlog logger that is made at its first use."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._logger = name, None
+        self._name, self._lowest = name, _lowest
+        self._logger: Any = None
 
     def __getattr__(self, attribute: str) -> Any:
-        if self._logger is None:
+        if self._logger is None or self._lowest != _lowest:
             structlog = _load()
-            self._logger = structlog.get_logger(self._name)
+            self._logger, self._lowest = structlog.get_logger(self._name), _lowest
         return getattr(self._logger, attribute)
+
+
+class _LineLogger:
+    """Writes the lines that structlog has made."""
+
+    def __init__(self, lines: LineWriter) -> None:
+        self._lines = lines
+
+    def msg(self, line: str) -> None:
+        self._lines.put(f"{line}\n".encode(errors="backslashreplace"))
+
+    log = debug = info = warn = warning = error = critical = exception = msg
 
 
 def get_logger(name: str) -> BoundLogger:
@@ -67,16 +89,34 @@ def _escape(_: object, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
-    """Write log lines to stderr: JSON, or text for people; `auto` is text on a terminal.
+def lines_lost() -> int:
+    """Return the number of log lines that could not be written."""
+    return 0 if _lines is None else _lines.lost
 
-    Text from peers is escaped in both. Tracebacks show no variables: these may be secrets.
-    """
+
+def set_level(level: LogLevel) -> None:
+    """Write lines of this level and above from now on."""
     global _lowest
     _lowest = getattr(logging, level.upper())
     structlog = _load()
-    terminal = sys.stderr.isatty()
-    as_text = log_format == "text" or (log_format == "auto" and terminal)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_lowest))
+
+
+def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
+    """Write log lines to stderr, which is replaced: it never blocks and never fails.
+
+    Formats: JSON; text for people; journal: JSON after the priority that journald reads. `auto` is
+    text on a terminal, and journal if stderr is the journal.
+    Text from peers is escaped in all. Tracebacks show no variables: these may be secrets.
+    """
+    global _lines
+    hold_standard_descriptors()
+    structlog = _load()
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    if log_format == "auto":
+        log_format = "text" if terminal else "journal" if _is_journal() else "json"
+    is_journal = log_format == "journal"
+    _lines = lines = replace_standard_error(_on_recovered, f"<{_PRIORITIES['error']}>" * is_journal)
     plain = structlog.dev.plain_traceback
     render: list[Processor] = (
         [
@@ -84,12 +124,12 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
             _escape,
             structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain),
         ]
-        if as_text
+        if log_format == "text"
         else [
             structlog.processors.ExceptionRenderer(
                 structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
             ),
-            structlog.processors.JSONRenderer(),
+            _with_priority(structlog.processors.JSONRenderer(), is_on=is_journal),
         ]
     )
     structlog.configure(
@@ -98,7 +138,27 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_lowest),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _LineLogger(lines),
         cache_logger_on_first_use=True,
     )
+    set_level(level)
+
+
+def _is_journal() -> bool:
+    """Return whether stderr is the stream of journald that systemd has named."""
+    about = os.fstat(2)
+    return os.environ.get("JOURNAL_STREAM") == f"{about.st_dev}:{about.st_ino}"
+
+
+def _with_priority(render: Processor, *, is_on: bool) -> Processor:
+    """Return `render`, which with `is_on` begins a line with its priority."""
+
+    def with_priority(logger: Any, name: str, event: EventDict) -> str:
+        priority = _PRIORITIES.get(str(event.get("level")), _PRIORITIES["error"])
+        return f"<{priority}>{render(logger, name, event)!s}"
+
+    return with_priority if is_on else render
+
+
+def _on_recovered(lost: int) -> None:
+    get_logger("croupier.log").warning("log_recovered", lines_lost=lost)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from croupier.process.logging import lines_lost
 from croupier.process.metric_families import Family
 
 _PROC: Final = Path("/proc/self")
@@ -43,6 +44,12 @@ PROCESS: Final[tuple[Family[object], ...]] = (
         "process_cpu_seconds",
         "Processor time of the process.",
         lambda _: time.process_time(),
+        is_counter=True,
+    ),
+    Family(
+        "log_lines_lost",
+        "Log lines that stderr did not take: it failed, or its reader was too slow.",
+        lambda _: lines_lost(),
         is_counter=True,
     ),
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import (
     AuthorityStep,
+    BrokenLog,
     ClockJump,
     Fault,
     FullDisk,
@@ -93,10 +94,14 @@ def catalogue_of(cluster: Cluster) -> FaultCatalogue:
     ]
     skipped: dict[str, str] = {}
     if cluster.preload is None:
-        skipped |= dict.fromkeys(("slow fsync", "clock jump"), "no C compiler")
+        names = ("slow fsync", "clock jump", "broken log")
+        skipped |= dict.fromkeys(names, "no C compiler")
     else:
         kinds.append(Kind("slow fsync", 1, 4, _slow))
         kinds.append(Kind("clock jump", 0.5, 4, _jump))
+        kinds.append(
+            Kind("broken log", 0.5, 4, lambda c, r, _: BrokenLog(c, r, [*c.masters, *c.agents]))
+        )
     if cluster.disks:
         kinds.append(Kind("full disk", 0.5, 2, lambda c, r, _: FullDisk(c, r, [_one(c.disks, r)])))
     else:

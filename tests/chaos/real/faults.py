@@ -6,6 +6,7 @@ Rule: a fault names the daemons it touches, and no two faults of a round touch t
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -23,6 +24,8 @@ from tests.harness.proxy import Proxy
 SLOW_SYNC_MS = (20, 100, 400)
 HOUR_S = 3600
 JUMPS_S = (-20_000 * 24 * HOUR_S, -HOUR_S, -60, 60, HOUR_S, 400 * 24 * HOUR_S)
+# What a write to stderr does: fail, or hang as that to a full pipe that nothing reads.
+BROKEN_LOGS = (errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EAGAIN, -1)
 LATE_S = (0.05, 0.2, 0.5)
 # Log events of agents, frameworks and masters whose stream or term ended.
 LOST = ("master_lost", "master_unreachable", "term_ended", "certificate_not_renewed",
@@ -224,6 +227,31 @@ class ClockJump(Fault):
         assert self.cluster.preload is not None
         for name in self.touches:
             self.cluster.preload.shift(name, 0)
+
+
+class BrokenLog(Fault):
+    """Let writes to stderr fail or hang."""
+
+    kind = "broken-log"
+
+    def __init__(self, cluster: Cluster, rng: random.Random, touches: Sequence[str]) -> None:
+        super().__init__(cluster, rng, touches)
+        self._how = rng.choice(BROKEN_LOGS)
+
+    def __str__(self) -> str:
+        how = "hangs" if self._how < 0 else errno.errorcode[self._how]
+        return f"{self.kind}({how}) {'+'.join(self.touches)}"
+
+    def begin(self) -> None:
+        self._break(self._how)
+
+    def end(self) -> None:
+        self._break(0)
+
+    def _break(self, number: int) -> None:
+        assert self.cluster.preload is not None
+        for name in self.touches:
+            self.cluster.preload.break_log(name, number)
 
 
 class Renewal(Fault):

@@ -1,11 +1,12 @@
-// Meddles with a process, by LD_PRELOAD: fsync and fdatasync take longer, and the wall clock that
-// Python sees is off. By how much stands in the file that MEDDLE names, as two 64-bit numbers,
-// milliseconds and seconds, and may change at any time.
+// Meddles with a process, by LD_PRELOAD: fsync and fdatasync take longer, the wall clock that Python
+// sees is off, and writes to stderr fail or hang. The file that MEDDLE names says how, as three
+// 64-bit numbers, which may change at any time: milliseconds, seconds, and an errno or -1 to hang.
 //
 // Only Python's view of the clock is changed: a library that waits until a time of the wall clock
 // asks the kernel to, which knows nothing of this, and would wait for hours.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const volatile struct { int64_t sync_ms, clock_s; } *told;
+static const volatile struct { int64_t sync_ms, clock_s, log; } *told;
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
 
 __attribute__((constructor)) static void open_file(void) {
@@ -41,6 +42,18 @@ int fsync(int fd) {
 int fdatasync(int fd) {
     be_slow();
     return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
+}
+
+ssize_t write(int fd, const void *data, size_t size) {
+    if (fd == 2 && told) {
+        struct timespec wait = {0, 10000000L};
+        while (told->log < 0) nanosleep(&wait, NULL);
+        if (told->log > 0) {
+            errno = (int)told->log;
+            return -1;
+        }
+    }
+    return ((ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write"))(fd, data, size);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {

@@ -24,6 +24,7 @@ from croupier.master import __main__ as master
 from croupier.master.core.records import Record, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.store.sqlite import SqliteStore
+from croupier.process.line_writer import LineWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Mutant:
         target, name, broken: the attribute that is replaced, and its replacement.
         fault: part of the name of the kind of fault that reveals it soon.
         seen_as: kinds of violations; at least one must be found.
+        is_preloaded: whether that fault is one of `preload_faults`.
     """
 
     what: str
@@ -45,6 +47,7 @@ class Mutant:
     broken: Callable[..., Any]
     fault: str
     seen_as: tuple[str, ...]
+    is_preloaded: bool = False
 
     def words(self, name: str) -> Sequence[str]:
         """Return the command of the daemon, up to its flags."""
@@ -80,6 +83,10 @@ def _sweep_nothing(supervisor: Supervisor, key: Any, running: Any) -> None:
     return
 
 
+def _write_at_once(writer: LineWriter, data: bytes) -> None:
+    writer._write(data)
+
+
 MUTANTS = {
     "ledger": Mutant(
         "the master answers ACCEPTs that are not durable",
@@ -105,6 +112,11 @@ MUTANTS = {
         "the agent does not look after what a killed shim leaves",
         "agent", Supervisor, "_sweep", _sweep_nothing, "kill shim",
         ("lost", "orphan"),
+    ),
+    "log": Mutant(
+        "an error of the log escapes",
+        "master", LineWriter, "put", _write_at_once, "broken log",
+        ("died", "bug", "stuck"), is_preloaded=True,
     ),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ async def kinds_found(folder: Path, name: str, mutant: Mutant) -> set[str]:
     """Return the kinds of violations of the first of three rounds that has any."""
     words = mutant.words(name)
     commands: dict[str, Any] = {mutant.daemon: words}
-    layout = Layout(**commands, is_preloaded=False)
+    layout = Layout(**commands, is_preloaded=mutant.is_preloaded)
     cluster = Cluster(folder, layout, SEED)
     try:
         await cluster.start()

@@ -1,4 +1,4 @@
-"""Slow syncs and clock jumps for chosen processes, where there is a C compiler."""
+"""Slow syncs, clock jumps and broken logs of chosen processes, where there is a C compiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBER = struct.Struct("=q")
 
 
 class PreloadFaults:
-    """Slows the syncs of processes and shifts their wall clock."""
+    """Slows the syncs of processes, shifts their wall clock and breaks their stderr."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         """Use `build` instead."""
@@ -31,7 +31,7 @@ class PreloadFaults:
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the environment for a process that is addressed by that name."""
-        self._path(name).write_bytes(bytes(2 * _NUMBER.size))
+        self._path(name).write_bytes(bytes(3 * _NUMBER.size))
         return {"LD_PRELOAD": str(self._library), "MEDDLE": str(self._path(name))}
 
     def slow(self, name: str, ms: int) -> None:
@@ -41,6 +41,10 @@ class PreloadFaults:
     def shift(self, name: str, seconds: int) -> None:
         """Shift the wall clock from now on."""
         self._tell(name, _NUMBER.size, seconds)
+
+    def break_log(self, name: str, number: int) -> None:
+        """Let writes to stderr fail from now on with this errno; hang with -1; work with 0."""
+        self._tell(name, 2 * _NUMBER.size, number)
 
     def _tell(self, name: str, offset: int, number: int) -> None:
         # Written in place, because the process has it mapped.

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.master.audit import VERSION, Audit, AuditLine, MasterLogSink, Outcome
-from croupier.master.audit_file import MAX_WAITING, AuditFile
+from croupier.master.audit_file import AuditFile
 from croupier.model.errors import Unavailable
 from croupier.process.durable_files import write_all
 from tests.harness.eventually import eventually
@@ -77,7 +77,7 @@ def test_a_large_file_is_replaced_and_the_oldest_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("croupier.master.audit_file.FILES", 3)
-    monkeypatch.setattr("croupier.master.audit_file.BATCH", 1)
+    monkeypatch.setattr("croupier.process.line_writer.BATCH", 1)
     path = tmp_path / "audit"
     file = AuditFile(path, file_bytes=10)
     for number in range(5):
@@ -91,7 +91,7 @@ def test_a_large_file_is_replaced_and_the_oldest_are_deleted(
 async def test_a_full_disk_loses_lines_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.master.audit_file.RETRY_S", 0.01)
+    monkeypatch.setattr("croupier.process.line_writer.RETRY_S", 0.01)
     is_full = True
 
     def write(fd: int, data: bytes) -> None:
@@ -111,17 +111,9 @@ async def test_a_full_disk_loses_lines_and_nothing_else(
         file.close()
     last = path.read_text().splitlines()[-1]
     assert json.loads(last)["method"] == "kept"
-    assert [each["event"] for each in logs] == ["audit_log_failed"]
+    assert [each["event"] for each in logs] == ["audit_log_failed", "audit_log_recovered"]
+    assert logs[1]["lines_lost"] == 1
     assert logs[0]["reason"] == "No space left on device"
-
-
-def test_a_full_queue_loses_lines_without_waiting(tmp_path: Path) -> None:
-    file = AuditFile(tmp_path / "audit")
-    with file._change:
-        for _ in range(MAX_WAITING + 3):
-            file.put(line())
-    file.close()
-    assert file.lost == 3
 
 
 def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from croupier.model.errors import (
     PermissionDenied,
     Unauthenticated,
 )
+from croupier.process.standard_error import replace_standard_error
 from croupier.sdk import Removed
 
 PATIENCE_S = 5.0
@@ -48,6 +49,7 @@ def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:
     """
     # The lines of this command say what users need.
     logging.getLogger("croupier.sdk").disabled = True
+    replace_standard_error(lambda lost: _print(f"{lost} lines could not be written"))
     path = state_path(file.name, chosen)
     with (
         locked(path.with_name(path.name + ".lock"), f"the state {path} of {file.path}"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from contextlib import suppress
 from typing import Final
 
 from croupier.ctl.terminal import print_lines
 from croupier.model.printable import printable
-from croupier.process.durable_files import write_all
+from croupier.process.line_writer import LineWriter
+from croupier.process.standard_error import lines_to
 
 KEPT: Final = 500
 
@@ -21,10 +21,11 @@ class Journal:
         self._service = service
         self._lines: deque[tuple[int, str]] = deque(maxlen=KEPT)
         self._next = 1
+        self._stdout: LineWriter | None = None
 
     def write(self, line: str) -> None:
-        """Print a line, and keep it. A full disk or a closed terminal ends no service."""
-        _print(f"{self._service}: {line}")
+        """Print a line, and keep it. No state of stdout ends or delays a service."""
+        self._print(f"{self._service}: {line}")
         self._lines.append((self._next, line))
         self._next += 1
 
@@ -37,13 +38,15 @@ class Journal:
         """Return the lines after line `number`."""
         return [line for each, line in self._lines if each > number]
 
+    def _print(self, line: str) -> None:
+        try:
+            fd = sys.stdout.fileno()
+        except (OSError, ValueError):
+            print_lines(line)  # stdout is no file
+            return
+        if self._stdout is None:
+            self._stdout = lines_to(fd, self._on_recovered)
+        self._stdout.put(f"{printable(line)}\n".encode())
 
-def _print(line: str) -> None:
-    try:
-        fd = sys.stdout.fileno()
-    except (OSError, ValueError):
-        print_lines(line)  # stdout is no file
-        return
-    # Not buffered: what could not be written would fail again at exit.
-    with suppress(OSError):
-        write_all(fd, f"{printable(line)}\n".encode())
+    def _on_recovered(self, lost: int) -> None:
+        self._print(f"{self._service}: {lost} lines before this one could not be written")

@@ -1,0 +1,213 @@
+"""No state of its stderr ends or delays a daemon."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from croupier.process import line_writer
+from croupier.process.line_writer import MAX_WAITING, LineWriter
+from tests.harness.eventually import eventually
+
+# Logs 300 KB by all ways to stderr, and tells its loop's longest wait and the lines that it lost.
+PROGRAM = """
+import asyncio, os, sys, time, warnings
+from croupier.process.daemon import run_daemon
+from croupier.process.logging import configure_logging, get_logger, lines_lost
+
+async def main(stop):
+    log, longest = get_logger("croupier.test"), 0.0
+    for number in range(300):
+        began = time.monotonic()
+        log.info("line", number=number, filler="x" * 1000)
+        longest = max(longest, time.monotonic() - began)
+    print("printed", file=sys.stderr, flush=True)
+    warnings.warn("warned", stacklevel=1)
+    asyncio.get_running_loop().call_exception_handler({"message": "unhandled"})
+    await asyncio.sleep(0.3)
+    print(longest < 1.0, lines_lost() > 0, flush=True)
+    await stop.wait()
+
+configure_logging("json")
+code = run_daemon("tester", main)
+sys.exit(code)
+"""
+
+
+@contextmanager
+def _full_device() -> Iterator[int]:
+    fd = os.open("/dev/full", os.O_WRONLY)
+    yield fd
+    os.close(fd)
+
+
+@contextmanager
+def _pipe(*, is_read: bool, blocks: bool = True) -> Iterator[int]:
+    """A pipe with a reader that reads nothing, or without a reader."""
+    reader, writer = os.pipe()
+    if not blocks:
+        fcntl.fcntl(writer, fcntl.F_SETFL, os.O_NONBLOCK)
+    if not is_read:
+        os.close(reader)
+    yield writer
+    os.close(writer)
+    if is_read:
+        os.close(reader)
+
+
+@contextmanager
+def _hung_up_terminal() -> Iterator[int]:
+    """Writes fail with EIO."""
+    master, slave = pty.openpty()
+    os.close(master)
+    yield slave
+    os.close(slave)
+
+
+BROKEN: dict[str, Callable[[], AbstractContextManager[int]]] = {
+    "ENOSPC": _full_device,
+    "EPIPE": lambda: _pipe(is_read=False),
+    "EIO": _hung_up_terminal,
+    "EAGAIN": lambda: _pipe(is_read=True, blocks=False),
+    "no reader reads": lambda: _pipe(is_read=True),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_daemon_outlives_its_stderr(broken: str) -> None:
+    with (
+        BROKEN[broken]() as stderr,
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        was_fast, has_lost = process.stdout.readline().split()
+        assert was_fast == "True"
+        # Lines that wait for the reader of a pipe are not lost before the end.
+        assert has_lost == str(broken not in ("no reader reads", "EAGAIN"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_a_closed_stderr_is_held_open() -> None:
+    """A store must not get its number."""
+    program = PROGRAM.replace("await stop.wait()", "print(os.readlink('/proc/self/fd/2'))")
+    words = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program]
+    run = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert run.stdout.split() == ["True", "False", "/dev/null"]
+
+
+def test_lines_in_the_journal_begin_with_their_priority() -> None:
+    program = PROGRAM.replace("await stop.wait()", "1 / 0")
+    with tempfile.TemporaryFile() as journal:
+        about = os.fstat(journal.fileno())
+        environment = {**os.environ, "JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"}
+        program = program.replace('"json"', '"auto"')
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE, stderr=journal, env=environment, timeout=60, check=False,
+        )  # fmt: skip
+        journal.seek(0)
+        lines = journal.read().decode().splitlines()
+    assert run.returncode == 1
+    assert [line[:3] for line in lines[:300]] == ["<6>"] * 300
+    assert json.loads(lines[0][3:])["number"] == 0
+    assert lines[300] == "<3>printed"
+    assert {line[:3] for line in lines[301:]} == {"<3>"}
+    assert lines[-1] == "<3>ZeroDivisionError: division by zero"
+
+
+class Sink:
+    """A file that fails as long as `error` is set."""
+
+    def __init__(self, error: OSError | None) -> None:
+        self.error, self.text = error, b""
+        self.failed: list[int] = []
+        self.recovered: list[int] = []
+
+    def write(self, data: bytes) -> None:
+        if self.error is not None:
+            self.text += data[:3]
+            raise self.error
+        self.text += data
+
+
+def _writer(sink: Sink) -> LineWriter:
+    return LineWriter(
+        "test", sink.write, lambda lines, _: sink.failed.append(lines), sink.recovered.append
+    )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EAGAIN])
+async def test_lost_lines_are_counted_and_reported_once(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_writer, "RETRY_S", 0.01)
+    sink = Sink(OSError(number, os.strerror(number)))
+    writer = _writer(sink)
+    writer.put(b"one\ntwo\n")
+    await eventually(lambda: sink.failed == [2])
+    writer.put(b"three\n")
+    await eventually(lambda: sink.failed == [2, 1])
+    assert (writer.lost, sink.recovered) == (3, [])
+    sink.error = None
+    writer.put(b"four\n")
+    await eventually(lambda: sink.recovered == [3])
+    writer.put(b"five\n")
+    assert writer.close(10)
+    assert (writer.lost, sink.recovered) == (3, [3])
+    # Parts of the lost lines end where the next line begins.
+    assert sink.text.endswith(b"\nfour\nfive\n")
+
+
+def test_a_write_that_hangs_delays_neither_lines_nor_the_end() -> None:
+    is_writing, may_write = threading.Event(), threading.Event()
+    written: list[int] = []
+
+    def write(data: bytes) -> None:
+        is_writing.set()
+        may_write.wait(20)
+        written.append(data.count(b"\n"))
+
+    writer = LineWriter("test", write)
+    writer.put(b"first\n")
+    assert is_writing.wait(10)
+    for _ in range(MAX_WAITING + 5):
+        writer.put(b"line\n")
+    assert writer.lost == 5
+    assert not writer.close(0.01)
+    writer.put(b"too late\n")
+    assert writer.lost == 6
+    may_write.set()
+    assert writer.close(10)
+    assert sum(written) == MAX_WAITING + 1
+
+
+def test_a_line_may_be_logged_while_one_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer may run anywhere in `put`."""
+    sink = Sink(None)
+    writer = _writer(sink)
+    notify: Callable[[], None] = writer._change.notify
+
+    def and_again() -> None:
+        notify()
+        monkeypatch.undo()
+        writer.put(b"inner\n")
+
+    monkeypatch.setattr(writer._change, "notify", and_again)
+    writer.put(b"outer\n")
+    assert writer.close(10)
+    assert sink.text == b"outer\ninner\n"
