@@ -212,6 +212,7 @@ class World:
         state: TaskState,
         sequence: int,
         agent_id: str = "",
+        time_ms: int = 0,
     ) -> None:
         """Send one status update from the agent."""
         status = TaskStatus(
@@ -222,6 +223,7 @@ class World:
             Source.EXECUTOR,
             Reason.NONE,
             sequence=sequence,
+            time_ms=time_ms,
         )
         self.do(AgentReported(session, (status,)))
 

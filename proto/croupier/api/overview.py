@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from croupier.api.amounts import Amount, amount_view
 from croupier.api.masters import KnownMaster, known_master_view
+from croupier.api.tasks import Task, task_view
 from croupier.v1 import operator_pb2 as pb
 
 
@@ -19,6 +20,8 @@ class Overview(TypedDict):
         frameworks: numbers by state.
         tasks: numbers by state.
         agents_missing: known agents that have not registered in this term.
+        failed: the number of failed tasks, of those that the master remembers.
+        failures: the latest of them, the latest first.
     """
 
     master_id: str
@@ -33,6 +36,8 @@ class Overview(TypedDict):
     offers: int
     agents_missing: int
     masters: list[KnownMaster]
+    failed: int
+    failures: list[Task]
 
 
 class Heatmap(TypedDict):
@@ -89,6 +94,8 @@ def overview_view(answer: pb.GetOverviewResponse) -> Overview:
         "offers": answer.offers,
         "agents_missing": answer.agents_missing,
         "masters": [known_master_view(each) for each in answer.masters],
+        "failed": answer.failed,
+        "failures": [task_view(each) for each in answer.failures],
     }
 
 

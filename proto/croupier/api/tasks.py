@@ -22,7 +22,9 @@ class Task(TypedDict):
     """A task.
 
     Attributes:
+        framework_name: empty: unknown.
         agent_id: empty until it has one.
+        hostname: of its agent; empty: unknown.
         state: such as `RUNNING`.
         time_ms: when it entered the state, in milliseconds since the epoch.
         since_ms: when the master got it; after a failover when it started, by the clock of its
@@ -42,7 +44,9 @@ class Task(TypedDict):
     task_id: str
     name: str
     framework_id: str
+    framework_name: str
     agent_id: str
+    hostname: str
     role: str
     state: str
     reason: str
@@ -91,7 +95,9 @@ def task_view(task: pb.TaskView) -> Task:
         "task_id": task.task.task_id,
         "name": task.task.name,
         "framework_id": task.framework_id,
+        "framework_name": task.framework_name,
         "agent_id": task.agent_id,
+        "hostname": task.hostname,
         "role": task.role,
         "state": _name(TaskState, status.state),
         "reason": _name(Reason, status.reason),

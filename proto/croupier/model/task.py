@@ -89,6 +89,11 @@ class TaskState(_Named):
         """Whether the task has ended and holds no resources."""
         return self in TERMINAL
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the task has ended in a way that its owner did not want."""
+        return self in FAILURES
+
 
 @recorded("Source", "MASTER AGENT EXECUTOR")
 class Source(_Named):
@@ -147,6 +152,7 @@ _S = TaskState
 TERMINAL = frozenset(
     {_S.FINISHED, _S.FAILED, _S.KILLED, _S.LOST, _S.ERROR, _S.DROPPED, _S.GONE, _S.GONE_BY_OPERATOR}
 )
+FAILURES = TERMINAL - {_S.FINISHED, _S.KILLED}
 _LIVE = frozenset({_S.STAGING, _S.STARTING, _S.RUNNING, _S.KILLING, _S.UNREACHABLE})
 _ENDS = TERMINAL - {_S.ERROR}
 

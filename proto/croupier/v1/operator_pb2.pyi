@@ -1107,6 +1107,8 @@ class TaskView(_message.Message):
     PLACED_MS_FIELD_NUMBER: _builtins.int
     STARTED_MS_FIELD_NUMBER: _builtins.int
     ENDED_MS_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_NAME_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     agent_id: _builtins.str
     role: _builtins.str
@@ -1122,6 +1124,10 @@ class TaskView(_message.Message):
     started_ms: _builtins.int
     """When it started and ended, by the clock of its agent."""
     ended_ms: _builtins.int
+    framework_name: _builtins.str
+    """Empty if unknown."""
+    hostname: _builtins.str
+    """Of its agent; empty if unknown."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
@@ -1139,10 +1145,12 @@ class TaskView(_message.Message):
         placed_ms: _builtins.int | None = ...,
         started_ms: _builtins.int | None = ...,
         ended_ms: _builtins.int | None = ...,
+        framework_name: _builtins.str = ...,
+        hostname: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "ended_ms", b"ended_ms", "placed_ms", b"placed_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "agent_id", b"agent_id", "ended_ms", b"ended_ms", "framework_id", b"framework_id", "placed_ms", b"placed_ms", "role", b"role", "since_ms", b"since_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "agent_id", b"agent_id", "ended_ms", b"ended_ms", "framework_id", b"framework_id", "framework_name", b"framework_name", "hostname", b"hostname", "placed_ms", b"placed_ms", "role", b"role", "since_ms", b"since_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_ms: _TypeAlias = _typing.Literal["ended_ms"]  # noqa: Y015
     _WhichOneofArgType__ended_ms: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms"]  # noqa: Y015
@@ -1926,11 +1934,15 @@ class GetOverviewResponse(_message.Message):
     OFFERS_FIELD_NUMBER: _builtins.int
     AGENTS_MISSING_FIELD_NUMBER: _builtins.int
     MASTERS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
     master_id: _builtins.str
     epoch: _builtins.int
     offers: _builtins.int
     agents_missing: _builtins.int
     """As in GetMaster."""
+    failed: _builtins.int
+    """Tasks that failed, of those that the master remembers."""
     @_builtins.property
     def total(self) -> _resources_pb2.Resources:
         """Scalars of all known agents, also of those that have not returned to this master yet."""
@@ -1955,6 +1967,10 @@ class GetOverviewResponse(_message.Message):
     def masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___MasterView]:
         """As in ListMasters."""
 
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskView]:
+        """The latest ten of them, the latest first, without commands."""
+
     def __init__(
         self,
         *,
@@ -1969,10 +1985,12 @@ class GetOverviewResponse(_message.Message):
         offers: _builtins.int = ...,
         agents_missing: _builtins.int = ...,
         masters: _abc.Iterable[Global___MasterView] | None = ...,
+        failed: _builtins.int = ...,
+        failures: _abc.Iterable[Global___TaskView] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "agents_missing", b"agents_missing", "epoch", b"epoch", "frameworks", b"frameworks", "master_id", b"master_id", "masters", b"masters", "offered", b"offered", "offers", b"offers", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "agents_missing", b"agents_missing", "epoch", b"epoch", "failed", b"failed", "failures", b"failures", "frameworks", b"frameworks", "master_id", b"master_id", "masters", b"masters", "offered", b"offered", "offers", b"offers", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -183,7 +183,7 @@ def test_a_task_that_was_found_is_as_old_as_its_agent_says(scene: Scene) -> None
     ages = []
     for name in ALL:
         listed = tasks_of(TaskFilter(named=TaskId(name)), scene.wall, with_commands=False)
-        view = listed.view(scene.world.state, f"{scene.framework_id}/{name}")
+        view = listed.view(scene.world.state, f"a{scene.framework_id}/{name}")
         assert view is not None
         ages.append(scene.wall.now_ms - view.since_ms)
     assert ages == [3_601_000, 1_000, 1_000]

@@ -313,6 +313,10 @@ def test_kinds_are_chosen_by_word_or_first_part() -> None:
     assert matching_kinds([]) is None
     assert set(matching_kinds(["task-failed", "role"]) or ()) == {"task-failed", "role-changed"}
     assert len(matching_kinds(["task"]) or ()) > 8
+    problems = matching_kinds(["problem"]) or frozenset()
+    assert {"task-failed", "task-lost", "agent-unreachable", "preemption-begun"} <= problems
+    assert not problems & {"task-finished", "task-running", "agent-registered", "term-began"}
+    assert problems <= set(KINDS)
     for wrong in ("", "tas", "\x1b", "task-", "TASK"):
         with pytest.raises(InvalidRequest, match="no kind of event"):
             matching_kinds([wrong])

@@ -12,6 +12,7 @@ import pytest
 from croupier.api.overview import heatmap_view, history_view, overview_view
 from croupier.master.candidate import Candidate
 from croupier.master.core.agent_commands import Drain, OperateAgent
+from croupier.master.core.calls import Acknowledge
 from croupier.master.core.state import State
 from croupier.master.overview.heatmap import make_heatmap
 from croupier.master.overview.history import SAMPLES, History
@@ -31,7 +32,9 @@ from croupier.master.roster import Roster
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unavailable
+from croupier.model.ids import TaskId
 from croupier.model.principal import ANONYMOUS
+from croupier.model.task import Reason, TaskState
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.still_clock import StillClock
 from tests.harness.world import World, make_task
@@ -71,7 +74,7 @@ async def test_totals_are_those_that_the_caller_may_view() -> None:
     scene = Scene()
 
     async def seen(name: str) -> Any:
-        return overview_view((await make_totals(reader(scene), caller(name))).answer)
+        return overview_view((await make_totals(reader(scene), caller(name), StillClock())).answer)
 
     everything = await seen("vera")
     assert everything["total"]["milli"] == {"cpus": 8_000, "mem": 8_192_000}
@@ -93,6 +96,40 @@ async def test_totals_are_those_that_the_caller_may_view() -> None:
     assert (bobs["frameworks"], bobs["tasks"]) == ({"connected": 1}, {})
     assert annas["total"]["milli"] == bobs["total"]["milli"] == {}
     assert (await seen("hugo"))["agents"] == {"connected": 1}
+
+
+async def test_failures_are_listed_with_names_and_counted() -> None:
+    world = World()
+    agent, session = world.agent("cpus:99;mem:99GB", "node1"), world.framework(name="sweep")
+    framework_id = world.framework_id(session)
+    world.accept(session, *(make_task(f"t{at}", "cpus:1;mem:1GB") for at in range(14)))
+    states = {0: TaskState.FINISHED, 1: TaskState.KILLED}
+    for at in range(13):
+        state = states.get(at, TaskState.FAILED)
+        world.report(agent, framework_id, f"t{at}", state, 1, time_ms=1000 + at)
+        if at % 2:
+            update = (world.agent_id(agent), TaskId(f"t{at}"), 1)
+            world.call(session, Acknowledge((update,)))
+    made = await make_totals(reader(world), ANONYMOUS, StillClock())
+    found = overview_view(made.answer)
+    assert found["failed"] == 11
+    assert [each["task_id"] for each in found["failures"]] == [f"t{at}" for at in range(12, 2, -1)]
+    first = found["failures"][0]
+    assert (first["framework_name"], first["hostname"]) == ("sweep", "node1")
+    assert (first["ended_ms"], first["command"]) == (1012, None)
+
+
+async def test_failures_are_those_that_the_caller_may_view() -> None:
+    scene = Scene()
+    anna = next(each for each in scene.state.frameworks.values() if each.tasks)
+    task = anna.tasks[TaskId("t1")]
+    task.move(task.master_made(TaskState.LOST, Reason.NONE, "it is lost"))
+
+    async def failed(name: str) -> int:
+        made = await make_totals(reader(scene), caller(name), StillClock())
+        return len(made.answer.failures)
+
+    assert [await failed(name) for name in ("anna", "vera", "bob", "hugo")] == [1, 1, 0, 0]
 
 
 async def test_the_map_shows_agents_that_the_caller_may_view() -> None:

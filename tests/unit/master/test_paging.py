@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from croupier.master.core.calls import Submit
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.services.filters import TaskFilter
@@ -151,7 +152,7 @@ async def test_task_that_ends_between_two_pages_is_listed() -> None:
     assert first.task.task_id == "t0"
     world.report(agent, framework_id, "t1", TaskState.FINISHED, 1)
     task = world.state.frameworks[FrameworkId(framework_id)].tasks[TaskId("t1")]
-    world.state.ended.add(task.snapshot())
+    world.state.ended.add(world.state.snapshot(task))
     del world.state.frameworks[FrameworkId(framework_id)].tasks[TaskId("t1")]
     rest, token = await lister.page(listed, token)
     assert [view.task.task_id for view in rest] == ["t1", "t2", "t9"]
@@ -307,3 +308,40 @@ async def test_pages_are_for_the_principal_that_asked_for_them() -> None:
         listed("client/bob"), base64.urlsafe_b64encode(forged.encode()).decode(), size=1
     )
     assert base64.urlsafe_b64decode(fresh).decode().split("\n")[1] not in kept
+
+
+async def test_numbers_in_ids_count_by_their_value() -> None:
+    world = World()
+    for name in ("n10", "n9", "n100", "m", "n2x3", "n2x20"):
+        world.agent("cpus:1", name, agent_id=name)
+    lister = Lister(world)
+    pages = ids(await lister.all(all_agents(lister.wall), 2))
+    assert list(chain.from_iterable(pages)) == ["m", "n2x3", "n2x20", "n9", "n10", "n100"]
+
+
+async def test_tasks_with_an_agent_come_before_queued_and_ended_ones() -> None:
+    world = World()
+    world.agent("cpus:2;mem:9GB", "node1")
+    session = world.framework(name="sweep", suppressed=True)
+    for number in (2, 10, 1):
+        ended(world, world.framework_id(session), f"a-{number}")
+    world.call(session, Submit(tuple(make_task(f"run-{at}") for at in range(12))))
+    lister = Lister(world)
+    listed = tasks_of(TaskFilter(), lister.wall, with_commands=False)
+    views = list(chain.from_iterable(await lister.all(listed, 5)))
+    run = [f"run-{at}" for at in range(12)]
+    assert [view.task.task_id for view in views] == [*run, "a-1", "a-2", "a-10"]
+    assert [view.hostname for view in views[:3]] == ["node1", "node1", ""]
+    assert {view.framework_name for view in views[:12]} == {"sweep"}
+
+
+async def test_a_task_that_ends_during_the_search_is_listed_once() -> None:
+    world = World()
+    agent, session = world.agent("cpus:2;mem:9GB"), world.framework(framework_id="f")
+    world.accept(session, make_task("t1"))
+    keys = iter(tasks_of(TaskFilter(), WALL, with_commands=False).keys(world.state))
+    found = [next(keys)]
+    world.finish(agent, "f", "t1")
+    framework = world.state.frameworks[FrameworkId("f")]
+    world.state.drop_task(framework.tasks[TaskId("t1")])
+    assert [key for key in (*found, *keys) if key] == ["af/t1"]

@@ -81,7 +81,7 @@ def test_tasks_are_listed_for_owners_and_viewers_of_their_role(scene: Scene) -> 
         )
         return scene.keys(listed)
 
-    task = {f"{scene.annas}/t1"}
+    task = {f"a{scene.annas}/t1"}
     assert [seen(name) for name in ("vera", "anna", "ada")] == [task] * 3
     assert [seen(name, scene.annas) for name in ("bob", "eve", "hugo")] == [set()] * 3
 

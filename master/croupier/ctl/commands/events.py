@@ -32,7 +32,7 @@ def events(
         Only events of this last time, such as 10m, or after the event of this id, such as 3-1042.
     kind
         Only events of this kind, such as task-failed, or whose kind begins with this word, such as
-        agent. May be given several times.
+        agent; `problem` is all that failed, or is not as it should be. May be given several times.
     limit
         Most events of the past: the latest, or with an id the first after it. 0 shows all.
     as_json

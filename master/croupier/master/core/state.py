@@ -28,7 +28,7 @@ from croupier.master.core.records import NO_OWNER
 from croupier.master.core.removed_ids import RemovedIds
 from croupier.master.core.settings import Settings
 from croupier.master.core.task_queues import shape_of
-from croupier.master.core.tasks import Task, TaskHold
+from croupier.master.core.tasks import Task, TaskHold, TaskSnapshot
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
@@ -297,7 +297,13 @@ class State:
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.add(replace(task.snapshot().slimmed(), owner=framework.owner))
+        self.ended.add(replace(self.snapshot(task).slimmed(), owner=framework.owner))
+
+    def snapshot(self, task: Task) -> TaskSnapshot:
+        """Return a task at this moment."""
+        agent = self.agents.get(task.agent_id)
+        name = self.frameworks[task.framework_id].name
+        return task.snapshot(name, "" if agent is None else agent.hostname)
 
     def used(self, agent: Agent) -> Resources:
         """Return the resources of an agent that its tasks hold, or held when it was connected."""

@@ -48,7 +48,7 @@ class OperatorKill(OperatorCommand[TaskSnapshot]):
         owner = state.frameworks[task.framework_id].owner
         require(permissions, Action.KILL, role_object(task.role), owner)
         yield from kill(state, task, self.grace_ms, Reason.KILLED_BY_OPERATOR, now)
-        return task.snapshot()
+        return state.snapshot(task)
 
     def _find(self, state: State, permissions: Permissions) -> Task:
         """Return the task if exactly one matches and has not ended."""

@@ -158,8 +158,8 @@ class Task:
         """Whether it counts as used by its role and framework."""
         return self.is_active or self.is_absent
 
-    def snapshot(self) -> TaskSnapshot:
-        """Return the task at this moment."""
+    def snapshot(self, framework_name: str, hostname: str) -> TaskSnapshot:
+        """Return the task at this moment, with the names of its framework and its host."""
         return TaskSnapshot(
             self.info,
             self.framework_id,
@@ -169,6 +169,8 @@ class Task:
             submitted=self.submitted,
             placed=self.placed,
             started_ms=self.started_ms,
+            framework_name=framework_name,
+            hostname=hostname,
         )
 
     def record(self, is_acknowledged: bool = False) -> TaskRecord:
@@ -231,6 +233,7 @@ class TaskSnapshot:
         owner: of its framework, if the task has ended and was acknowledged; else empty.
         since: when this master got it, or found it; seconds on the master's clock.
         submitted, placed, started_ms: as in `Task`.
+        hostname: of its agent; empty if that is unknown.
     """
 
     info: TaskInfo
@@ -242,6 +245,8 @@ class TaskSnapshot:
     submitted: float | None = None
     placed: float | None = None
     started_ms: int = 0
+    framework_name: str = ""
+    hostname: str = ""
 
     def slimmed(self) -> TaskSnapshot:
         """Return it without large fields that only its agent needs."""

@@ -16,7 +16,7 @@ from croupier.master.journal.entry import (
 )
 from croupier.model.errors import InvalidRequest
 from croupier.model.printable import printable
-from croupier.model.task import Reason, TaskState
+from croupier.model.task import FAILURES, Reason, TaskState
 from croupier.v1 import operator_pb2 as pb
 
 # Characters of one text that a peer chose, such as a message, in a line.
@@ -105,6 +105,17 @@ KINDS: Final = tuple(
     )
 )
 
+# A word for the kinds that people want to know of: something failed, or is not as it should be.
+PROBLEM: Final = "problem"
+_PROBLEMS: Final = frozenset(
+    {
+        *(f"agent-{word}" for word in ("suspected", "disconnected", "unreachable", "gone")),
+        *("agent-refused", "agent-unhealthy", "framework-backed-off", "offers-lapsed"),
+        *(_TASKS[state][0] for state in (*FAILURES, TaskState.UNREACHABLE, TaskState.UNKNOWN)),
+        "preemption-begun",
+    }
+)
+
 
 def kind_of(what: Happening) -> str:
     """Return the kind of an event."""
@@ -120,12 +131,15 @@ def kind_of(what: Happening) -> str:
 def matching_kinds(names: Iterable[str]) -> frozenset[str] | None:
     """Return the kinds of these names, or with these first parts; None for no names: all.
 
+    `problem` stands for all kinds of failures.
+
     Raises:
         InvalidRequest: if there is no such kind.
     """
     found: set[str] = set()
     for name in names:
         called = {kind for kind in KINDS if kind == name or kind.startswith(f"{name}-")}
+        called |= _PROBLEMS if name == PROBLEM else frozenset()
         if not called:
             raise InvalidRequest(
                 f"no kind of event is called {printable(name[:40])!r}; there are {', '.join(KINDS)}"

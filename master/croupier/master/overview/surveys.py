@@ -22,7 +22,7 @@ class Surveys:
 
     def __init__(self, leadership: Leadership, clock: Clock, roster: Roster) -> None:
         """Survey the current term."""
-        self._leadership, self._roster = leadership, roster
+        self._leadership, self._clock, self._roster = leadership, clock, roster
         self._totals: Shared[pb.GetOverviewResponse] = Shared(clock)
         self._heatmaps: Shared[pb.GetHeatmapResponse] = Shared(clock)
         self._budget = Budget(clock)
@@ -57,7 +57,7 @@ class Surveys:
         return await self._leadership.read(view)
 
     async def _make_totals(self, caller: Principal) -> Made[pb.GetOverviewResponse]:
-        made = await make_totals(self._leadership.read, caller)
+        made = await make_totals(self._leadership.read, caller, self._clock)
         made.answer.masters.extend(self._roster.masters())
         return made
 

@@ -8,12 +8,15 @@ from typing import Final
 
 from croupier.master.core.agents import Agent, Connected
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
+from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.overview.shared import Made
 from croupier.master.overview.slices import Walk
 from croupier.master.recovery import agents_missing
 from croupier.master.services.paging import Read
+from croupier.master.services.views import view_task
 from croupier.master.services.visibility import Visibility
+from croupier.master.services.wall_time import WallTime
+from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.principal import Principal
 from croupier.model.resources import Resources
@@ -23,6 +26,8 @@ from croupier.wire.resources import resources_to_wire
 
 # Tasks that are counted at once.
 CHUNK: Final = 500
+# Failed tasks in the answer.
+MOST_FAILURES: Final = 10
 
 
 def state_word(agent: Agent) -> str:
@@ -36,13 +41,16 @@ def state_word(agent: Agent) -> str:
     return "unhealthy" if agent.problems else agent.state.name
 
 
-async def make_totals(read: Read, caller: Principal) -> Made[pb.GetOverviewResponse]:
+async def make_totals(read: Read, caller: Principal, clock: Clock) -> Made[pb.GetOverviewResponse]:
     """Return the totals that the caller may view, without masters.
 
     Raises:
         CroupierError: as `Leadership.read`.
     """
-    walk, tally = Walk(read), _Tally(caller)
+    walk, wall = Walk(read), WallTime(clock)
+    tally = _Tally(caller, wall)
+    # Before the live ones, so that a task that is forgotten meanwhile is not counted twice.
+    await walk.over(lambda state: list(state.ended), tally.add_ended)
     await walk.over(lambda state: list(state.agents), tally.add_agents)
     await walk.over(lambda state: list(state.frameworks), tally.add_frameworks)
     await walk.over(lambda _: tally.chunks, tally.add_tasks, at_once=1)
@@ -53,7 +61,10 @@ async def make_totals(read: Read, caller: Principal) -> Made[pb.GetOverviewRespo
         (Counter({state.name: number for state, number in tally.tasks.items()}), wire.tasks),
     ):
         field.update(counts)
-    wire.offers = tally.offers
+    wire.offers, wire.failed = tally.offers, tally.failed
+    wire.failures.extend(
+        view_task(task, wall, with_command=False) for task in reversed(tally.failures)
+    )
     return Made(wire, walk.cost_s)
 
 
@@ -74,15 +85,19 @@ class _Tally:
 
     Attributes:
         chunks: tasks that are not counted yet, some at a time, with the owner of their framework.
+        failed: the number of failed tasks that are remembered.
+        failures: the latest of them, the latest last.
     """
 
-    def __init__(self, caller: Principal) -> None:
+    def __init__(self, caller: Principal, wall: WallTime) -> None:
         self.agents: Counter[str] = Counter()
         self.frameworks: Counter[str] = Counter()
         self.tasks: Counter[TaskState] = Counter()
         self.offers = 0
         self.chunks: list[tuple[str, list[Task]]] = []
-        self._caller = caller
+        self.failed = 0
+        self.failures: list[TaskSnapshot] = []
+        self._caller, self._wall = caller, wall
 
     def add_agents(self, state: State, ids: Sequence[AgentId]) -> None:
         """Count agents."""
@@ -110,6 +125,30 @@ class _Tally:
         """Count tasks."""
         visible = Visibility(state, self._caller)
         for owner, tasks in chunks:
-            self.tasks.update(
-                task.status.state for task in tasks if visible.in_role(task.role, owner)
+            seen = [task for task in tasks if visible.in_role(task.role, owner)]
+            self.tasks.update(task.status.state for task in seen)
+            self._add_failures(
+                # A task that was forgotten meanwhile is missed once.
+                [
+                    state.snapshot(task)
+                    for task in seen
+                    if task.status.state.is_failure and task.framework_id in state.frameworks
+                ]
             )
+
+    def add_ended(self, state: State, tasks: Sequence[TaskSnapshot]) -> None:
+        """Count those of the ended tasks that failed."""
+        visible = Visibility(state, self._caller)
+        self._add_failures(
+            [task for task in tasks if task.status.state.is_failure and visible.has_task(task)]
+        )
+
+    def _add_failures(self, failed: list[TaskSnapshot]) -> None:
+        """Count failed tasks, and hold the latest: by their agents' clocks, or by their age."""
+        if failed:
+            self.failed += len(failed)
+            latest = sorted([*self.failures, *failed], key=self._ended_ms)
+            self.failures = latest[-MOST_FAILURES:]
+
+    def _ended_ms(self, task: TaskSnapshot) -> int:
+        return task.status.time_ms or self._wall.since_ms(task)

@@ -1,7 +1,7 @@
 """The lists that operators may request: their keys, order and items.
 
-Keys are ids. The key of a task is its framework's id and its own. The key of a role is its path,
-so that a parent comes right before its children.
+Keys are ids. The key of a task is its rank, its framework's id and its own. The key of a role is
+its path, so that a parent comes right before its children.
 
 A list holds what its caller may view: the keys are filtered when the first page is made, and each
 item again when it is viewed.
@@ -37,6 +37,7 @@ from croupier.master.wire.access import token_to_wire
 from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal
+from croupier.model.task import TaskState
 from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
 
@@ -139,7 +140,10 @@ def all_roles(
 def tasks_of(
     chosen: TaskFilter, wall: WallTime, *, with_commands: bool, caller: Principal = ANONYMOUS
 ) -> Listed[pb.TaskView]:
-    """List the tasks that pass and that the caller may view; also recently ended ones."""
+    """List the tasks that pass and that the caller may view; also recently ended ones.
+
+    Those with an agent come first, then those in a queue, then those that have ended.
+    """
     now_ms = wall.now_ms
     passes: TaskTest | None = None
 
@@ -152,19 +156,22 @@ def tasks_of(
         visible = Visibility(state, caller)
         passes = test(state, visible)
         # The live ones first: a task that ends meanwhile is found again among the ended ones.
+        live: set[str] = set()
         for owner, task in _live_tasks(state, chosen):
             if task is None or not passes(task) or not visible.in_role(task.role, owner):
                 yield NOT_LISTED
             else:
-                yield f"{task.framework_id}/{task.info.task_id}"
+                live.add(key := f"{task.framework_id}/{task.info.task_id}")
+                yield _rank(task.state) + key
         for ended in _ended_tasks(state, chosen):
             if ended is None or not passes(ended) or not visible.has_task(ended):
                 yield NOT_LISTED
             else:
-                yield f"{ended.framework_id}/{ended.info.task_id}"
+                key = f"{ended.framework_id}/{ended.info.task_id}"
+                yield NOT_LISTED if key in live else _rank(ended.status.state) + key
 
     def view(state: State, key: str) -> pb.TaskView | None:
-        task, visible = _find_task(state, key), Visibility(state, caller)
+        task, visible = _find_task(state, key[1:]), Visibility(state, caller)
         if task is None or not visible.has_task(task) or not test(state, visible)(task):
             return None
         return views.view_task(task, wall, with_command=with_commands)
@@ -235,10 +242,15 @@ def _ended_tasks(state: State, chosen: TaskFilter) -> Iterator[TaskSnapshot | No
         yield ended if is_chosen and not is_live else None
 
 
+def _rank(state: TaskState) -> str:
+    """Return what a task's key begins with."""
+    return "c" if state.is_terminal else "b" if state is TaskState.QUEUED else "a"
+
+
 def _find_task(state: State, key: str) -> TaskSnapshot | None:
     framework, _, task = key.partition("/")
     framework_id, task_id = FrameworkId(framework), TaskId(task)
     known = state.frameworks.get(framework_id)
     if known is not None and task_id in known.tasks:
-        return known.tasks[task_id].snapshot()
+        return state.snapshot(known.tasks[task_id])
     return state.ended.get(framework_id, task_id)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import secrets
 from bisect import bisect_right
 from collections import OrderedDict
@@ -45,6 +46,11 @@ MOST_LISTINGS: Final = 4
 IDLE_S: Final = 60.0
 MAX_TOKEN_BYTES: Final = 4_096
 
+# Control characters, which no id has: before a number in a key they stand for its digits.
+_NUMBER: Final = re.compile(r"[0-9]+")
+_FIRST_MARK: Final = 14
+_MARKS: Final = dict.fromkeys(range(_FIRST_MARK, 32))
+
 ViewT = TypeVar("ViewT", bound=Sized)
 T = TypeVar("T")
 
@@ -58,7 +64,7 @@ class Read(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[ViewT]):
-    """A list that operators may request.
+    """A list that operators may request, in natural order: run-2 comes before run-10.
 
     Attributes:
         name: identifies the list and its filter.
@@ -164,7 +170,7 @@ class Pages:
     ) -> int:
         until = self._clock.now() + SLICE_S
         for end in range(at, min(at + SLICE_ITEMS, len(keys))):
-            view = listed.view(state, keys[end])
+            view = listed.view(state, keys[end].translate(_MARKS))
             if view is not None and not page.add(view):
                 return end
             if page.is_full or self._clock.now() >= until:
@@ -191,6 +197,15 @@ class Pages:
             del self._listings[oldest]
 
 
+def natural(key: str) -> str:
+    """Return a text that sorts `key` with its numbers by value; it adds `_MARKS` only."""
+    return _NUMBER.sub(_marked, key)
+
+
+def _marked(number: re.Match[str]) -> str:
+    return chr(min(_FIRST_MARK + len(number[0].lstrip("0")), 31)) + number[0]
+
+
 class _Search:
     """The search for the keys of a list, in slices."""
 
@@ -206,12 +221,12 @@ class _Search:
         if self._rest is None:
             keys = self._keys(state)
             if isinstance(keys, list):
-                self.found, self.is_over = keys, True
+                self.found, self.is_over = list(map(natural, keys)), True
                 return
             self._rest = iter(keys)
         while not self.is_over:
             some = list(islice(self._rest, KEYS_AT_ONCE))
-            self.found += [key for key in some if key]
+            self.found += [natural(key) for key in some if key]
             self.is_over = len(some) < KEYS_AT_ONCE
             if self._clock.now() >= until:
                 return

@@ -103,6 +103,8 @@ def view_task(
         status=status_to_wire(task.status),
         started_ms=task.started_ms or None,
         ended_ms=(task.status.time_ms or None) if task.status.state.is_terminal else None,
+        framework_name=task.framework_name,
+        hostname=task.hostname,
     )
     if wall is not None:
         wire.since_ms = wall.since_ms(task)

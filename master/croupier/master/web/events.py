@@ -16,7 +16,7 @@ from aiohttp import web
 
 from croupier.api.events import EventPage, EventsReset, event_view
 from croupier.api.overview import overview_view
-from croupier.master.journal.lines import KINDS
+from croupier.master.journal.lines import KINDS, PROBLEM
 from croupier.master.services.stream import WRITE_TIMEOUT_S
 from croupier.master.web.answers import API_HEADERS, encoded
 from croupier.master.web.errors import error_answer
@@ -70,7 +70,8 @@ def _since(text: str) -> str | int:
 
 
 def _words() -> dict[str, str]:
-    return {name: name for kind in KINDS for name in (kind.partition("-")[0], kind)}
+    all_kinds = (name for kind in KINDS for name in (kind.partition("-")[0], kind))
+    return {name: name for name in (PROBLEM, *all_kinds)}
 
 
 _SINCE: Final = Parameter(
@@ -85,7 +86,11 @@ _SINCE: Final = Parameter(
     _since,
     "",
 )
-_KIND: Final = words("kind", "only events of these kinds, or whose kinds begin so", _words())
+_KIND: Final = words(
+    "kind",
+    "only events of these kinds, or whose kinds begin so; `problem`: failures of all kinds",
+    _words(),
+)
 _LIMIT: Final = integer(
     "limit", "most events of the past: the latest, or the first after an id", 1, 1_000, 100
 )
