@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo
 from tests.harness.eventually import eventually
 from tests.harness.processes import read_pid
+from tests.harness.uml import NO_AVX
 
 Report = TypeVar("Report", bound=Adopted | Exited | LaunchFailed | Started | Vanished)
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -88,7 +90,9 @@ class TaskRunner:
 
     def limited(self, name: str, line: str, resources: str, limits: Limits = NO_LIMITS) -> None:
         """Start a task from a shell line, isolated by its resources and limits."""
-        launch = launch_of(name, "/bin/sh", "-c", line)
+        # In a guest, programs may have to do without AVX.
+        tunables = {each: os.environ[each] for each in NO_AVX if each in os.environ}
+        launch = launch_of(name, "/bin/sh", "-c", line, environment={**PATH, **tunables})
         info = replace(launch.info, resources=Resources.parse(resources), limits=limits)
         with self.sandboxes.create(key(name), None, again=True) as sandbox:
             launch = replace(launch, info=info, sandbox=sandbox.path)

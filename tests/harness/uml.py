@@ -19,15 +19,22 @@ than on the machine: Python starts in half a second, pytest in three, `croupier 
 a task by `croupier run` takes three. No measurement of cost belongs here.
 `chown` fails in a directory of the machine; use `/tmp` of the guest for that.
 
+On a processor with AMX, this kernel cannot set the registers of its processes: the state that
+ptrace moves is larger than its buffer. `NO_XSTATE` makes it move the state of SSE only. Page faults
+then lose the rest, so `NO_AVX` tells the programs of a guest to do without AVX.
+
 To try something: `.venv/bin/python -m tests.harness.uml COMMAND ARGUMENT...`
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import functools
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -41,6 +48,27 @@ REPO = Path(__file__).resolve().parents[2]
 INIT = Path(__file__).with_name("uml_init.py")
 # What hides behind the guest's empty folders must be shown again.
 SHOWN = (REPO, Path(sys.prefix), Path(sys.base_prefix))
+# A seccomp filter that lets ptrace(PTRACE_GETREGSET, ..., NT_X86_XSTATE) fail with EINVAL.
+NO_XSTATE = b"".join(
+    struct.pack("HBBI", *instruction)
+    for instruction in (
+        (0x20, 0, 0, 0),  # load the number of the system call
+        (0x15, 0, 5, 101),  # ptrace, or go on
+        (0x20, 0, 0, 16),  # load its request
+        (0x15, 0, 3, 0x4204),
+        (0x20, 0, 0, 32),  # load what it is about
+        (0x15, 0, 1, 0x202),
+        (0x06, 0, 0, 0x00050000 | errno.EINVAL),
+        (0x06, 0, 0, 0x7FFF0000),
+    )
+)
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+# Variables that let programs do without AVX.
+NO_AVX = {
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX_Fast_Unaligned_Load"
+    ",-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ",
+    "OPENSSL_ia32cap": "~0x1000000000000000:~0xFFFFFFFFFFFFFFFF",
+}
 # Modules for `mount -o prjquota` of ext4.
 QUOTA = ("quota_tree", "quota_v2")
 
@@ -103,7 +131,7 @@ def run_in_uml(
         writable = [own, *([directory] if directory else [])]
         spec = {
             "command": list(map(str, command)),
-            "env": dict(env or {}),
+            "env": {**without_avx(), **(env or {})},
             "cwd": str(REPO),
             "shown": list(map(str, SHOWN)),
             "writable": list(map(str, writable)),
@@ -151,6 +179,8 @@ def kernel_command(
         "selinux=0",
         "con=null",
         "con0=null,fd:1",
+        # Unknown parameters become variables of the first process.
+        *(f"{name}={value}" for name, value in without_avx().items()),
         f"init={sys.executable}",
         "--",
         INIT,
@@ -173,6 +203,7 @@ def console_of(words: Sequence[str | Path], own: Path, timeout_s: float) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        preexec_fn=refuse_xstate if has_amx() else None,
     )
     late = False
     try:
@@ -224,6 +255,32 @@ def read_only_box() -> tuple[str, ...]:
     if os.geteuid() == 0:
         raise NoProgram(f"bwrap cannot protect the machine from a guest: {tried.stderr.strip()}")
     return ()
+
+
+@functools.cache
+def has_amx() -> bool:
+    """Return whether the state of this processor is larger than the kernel of a guest knows."""
+    return " amx_tile" in Path("/proc/cpuinfo").read_text()
+
+
+def without_avx() -> Mapping[str, str]:
+    """Return variables for the programs of a guest; none where AVX works."""
+    return NO_AVX if has_amx() else {}
+
+
+def refuse_xstate() -> None:
+    """Apply `NO_XSTATE` to this process and those that it starts.
+
+    Raises:
+        OSError: if the machine does not permit that.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    filtered = ctypes.create_string_buffer(NO_XSTATE)
+    program = struct.pack("HxxxxxxP", len(NO_XSTATE) // 8, ctypes.addressof(filtered))
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0
+    ):
+        raise OSError(ctypes.get_errno(), "the filter for AMX is refused")
 
 
 def main() -> None:
