@@ -21,6 +21,7 @@ from croupier.model.durations import parse_duration
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.printable import printable
 from croupier.net.version import croupier_version
+from croupier.process.environment import PREFIX, check_variables
 
 USAGE_ERROR = 2
 
@@ -49,7 +50,7 @@ def _sources(
     name: str, *, reads_environment: bool = True, may_have_others: bool = False
 ) -> list[Any]:
     """Return where values are read that no flag gives."""
-    sources: list[Any] = [Env("CROUPIER_", command=False)] if reads_environment else []
+    sources: list[Any] = [Env(PREFIX, command=False)] if reads_environment else []
     path = os.environ.get("CROUPIER_CONFIG")
     if path:
         sources.append(
@@ -68,6 +69,7 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv` (the process's own if None) and return the exit code."""
     name = app.name[0]
     try:
+        check_variables(os.environ)
         result = app(
             sys.argv[1:] if argv is None else list(argv),
             exit_on_error=False,

@@ -25,10 +25,10 @@ def make(seen: list[object]) -> App:
     def start(
         *,
         listen: Annotated[Address, read_by(Address.parse)] = DEFAULT,
-        count: int = 1,
+        lease: int = 1,
         fail: str = "",
     ) -> int | None:
-        seen.append((str(listen), count))
+        seen.append((str(listen), lease))
         if fail == "unavailable":
             raise Unavailable("the port is taken")
         if fail == "invalid":
@@ -45,12 +45,12 @@ def run(*argv: str) -> tuple[int, list[object]]:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LISTEN", "COUNT", "FAIL", "CONFIG"):
+    for name in ("LISTEN", "LEASE", "FAIL", "CONFIG"):
         monkeypatch.delenv(f"CROUPIER_{name}", raising=False)
 
 
 def test_flags_are_typed() -> None:
-    assert run("--listen", "[::1]:7", "--count", "2") == (0, [("[::1]:7", 2)])
+    assert run("--listen", "[::1]:7", "--lease", "2") == (0, [("[::1]:7", 2)])
     assert run("--listen=a:1") == (0, [("a:1", 1)])
 
 
@@ -63,7 +63,7 @@ def test_the_exit_code_of_a_command_is_that_of_the_program() -> None:
     [
         ["--listen", "nowhere"],
         ["--listen"],
-        ["--count", "many"],
+        ["--lease", "many"],
         ["--colour"],
         ["word"],
     ],
@@ -109,12 +109,12 @@ def test_flags_override_the_environment_which_overrides_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = tmp_path / "croupier.toml"
-    config.write_text('[croupier-test]\nlisten = "file:1"\ncount = 5\n[other]\nx = 1\n')
+    config.write_text('[croupier-test]\nlisten = "file:1"\nlease = 5\n[other]\nx = 1\n')
     monkeypatch.setenv("CROUPIER_CONFIG", str(config))
     assert run() == (0, [("file:1", 5)])
     monkeypatch.setenv("CROUPIER_LISTEN", "env:1")
     assert run() == (0, [("env:1", 5)])
-    assert run("--listen", "flag:1", "--count", "6") == (0, [("flag:1", 6)])
+    assert run("--listen", "flag:1", "--lease", "6") == (0, [("flag:1", 6)])
 
 
 @pytest.mark.parametrize("text", ["[croupier-test]\ncolour = 1\n", "not toml", None,
@@ -136,9 +136,9 @@ def test_a_bad_file_is_one_line_and_exit_code_2(
 def test_a_bad_value_in_the_environment_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("CROUPIER_COUNT", "many")
+    monkeypatch.setenv("CROUPIER_LEASE", "many")
     assert run()[0] == 2
-    assert "CROUPIER_COUNT" in capsys.readouterr().err
+    assert "CROUPIER_LEASE" in capsys.readouterr().err
 
 
 async def test_help_does_not_show_durations_as_numbers() -> None:
@@ -147,3 +147,47 @@ async def test_help_does_not_show_durations_as_numbers() -> None:
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
         assert "seconds" not in out.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("CROUPIER_LISTN", "did you mean CROUPIER_LISTEN?"),
+        ("CROUPIER_WORKDIR", "did you mean CROUPIER_WORK_DIR?"),
+        ("CROUPIER_MASTERS", "did you mean CROUPIER_MASTER?"),
+        ("CROUPIER_COLOUR_OF_THE_PAGE", "unset it"),
+    ],
+)
+def test_an_unknown_variable_is_refused(
+    name: str, advice: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, "x")
+    assert run()[0] == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"croupier-test: unknown variable {name}")
+    assert err.endswith(f"{advice}\n")
+    # In a task, users and agents of other releases set more variables.
+    monkeypatch.setenv("CROUPIER_TASK_ID", "t1")
+    assert run()[0] == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CROUPIER_MASTER",  # of commands and agents
+        "CROUPIER_WORK_DIR",  # of agents
+        "CROUPIER_ADMIN_TOKEN_FILE",  # of masters
+        "CROUPIER_TOKEN",
+        "CROUPIER_TLS_CA",
+        # Kubernetes sets these.
+        "CROUPIER_PORT",
+        "CROUPIER_SERVICE_HOST",
+        "CROUPIER_MASTERS_SERVICE_PORT_GRPC",
+        "CROUPIER_MASTERS_PORT_5050_TCP_ADDR",
+    ],
+)
+def test_the_variables_of_other_programs_are_no_error(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "x")
+    assert run()[0] == 0
