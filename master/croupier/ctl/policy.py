@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from croupier.api.policy import caller_view, policy_view
+from croupier.api.policy import RevokedKey, caller_view, policy_view
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.operation import print_result
 from croupier.ctl.table import print_table
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.policy import GROUPS, RULES, difference_lines
+from croupier.ctl.views.policy import GROUPS, REVOKED, RULES, difference_lines
 from croupier.model.access import Object, Rule
 from croupier.model.access_checks import check_action, check_member, check_rule, parse_action
 from croupier.model.ids import check_id
@@ -42,6 +42,9 @@ def show_policy(target: Target, *, only_groups: bool = False, as_json: bool) -> 
     if not only_groups:
         print()
         print_table(RULES, view["rules"], sys.stdout)
+    if view["revoked_keys"] and not only_groups:
+        print()
+        print_table(REVOKED, view["revoked_keys"], sys.stdout)
 
 
 def show_caller(target: Target, *, as_json: bool) -> None:
@@ -116,6 +119,25 @@ def revoke(target: Target, rule: str, options: PolicyOptions) -> None:
     """Remove a rule; raises as `grant`."""
     check_id("rule", rule)
     _change(target, lambda _: [pb.PolicyChange(remove_rule=rule)], options)
+
+
+def show_revoked(target: Target, *, as_json: bool) -> None:
+    """Print the revoked keys; raises as `run`."""
+    keys = policy_view(run(target, _policy))["revoked_keys"]
+    if as_json:
+        print(json.dumps(keys, indent=2))
+    else:
+        print_table(REVOKED, keys, sys.stdout)
+
+
+def revoke_key(target: Target, key: RevokedKey, options: PolicyOptions) -> None:
+    """Refuse all certificates with a key; raises as `grant`."""
+    _change(target, lambda _: [pb.PolicyChange(revoke_key=pb.RevokedKey(**key))], options)
+
+
+def restore_key(target: Target, key_id: str, options: PolicyOptions) -> None:
+    """Accept the certificates with a revoked key again; raises as `grant`."""
+    _change(target, lambda _: [pb.PolicyChange(restore_key=key_id)], options)
 
 
 def add_members(target: Target, group: str, members: Sequence[str], options: PolicyOptions) -> None:

@@ -19,7 +19,7 @@ from croupier.master.rate_limits import Bucket
 from croupier.model.clock import Clock
 from croupier.process.logging import get_logger
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_OBJECT: Final = 512
 MAX_DETAIL: Final = 4096
 # Lines of refused calls of one address without a credential, so that they cannot displace others.

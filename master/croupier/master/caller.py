@@ -35,7 +35,7 @@ class Caller:
 
     Attributes:
         principal: ANONYMOUS while authentication is off, and for JOIN and UNCHECKED.
-        credential_id: the token's id, or the beginning of the certificate's fingerprint; no secret.
+        credential_id: the token's id, or the id of the certificate's key; no secret.
         expires_ms: when the credential expires, in milliseconds since the epoch; None if never.
         host: the address that the call comes from, without the port.
         is_redirected: whether the address that masters advertise is one that the caller can use.
@@ -57,6 +57,11 @@ class Caller:
     def is_token(self) -> bool:
         """Whether the credential is a token that the master stores."""
         return self.kind in (CredentialKind.TOKEN, CredentialKind.JOIN)
+
+    @property
+    def is_revocable(self) -> bool:
+        """Whether the master knows if the credential was revoked."""
+        return self.is_token or self.kind is CredentialKind.CERTIFICATE
 
     def is_expired(self, now_ms: int) -> bool:
         """Return whether the credential has expired; `now_ms`: milliseconds since the epoch."""

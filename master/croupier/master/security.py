@@ -70,6 +70,7 @@ class Security:
             admin_token=_admin_token(config.admin_token_file) if is_on else None,
             is_mutual=config.tls.tls_ca is not None,
             verifier=verifier,
+            revoked=lambda: () if (now := term()) is None else now.driver.state.access.revoked,
         )
         self.checks = Checks(self.authenticator, self.permissions, self.limiter, self.audit)
         self.gate = Gate(self.checks)
@@ -113,7 +114,7 @@ SECURITY: Final[tuple[Family[Security], ...]] = (
     Family(
         "authentication_failures",
         "Calls without a valid credential by reason: missing, malformed, unknown, expired,"
-        " certificate or provider.",
+        " revoked, certificate or provider.",
         lambda security: security.checks.refusals.unauthenticated,
         ("reason",),
         is_counter=True,

@@ -23,6 +23,7 @@ from croupier.master.link_keys import LinkKeys
 from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
 from croupier.master.session_limits import SessionLimits
+from croupier.model.access import KeyId
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.clock import Clock
 from croupier.model.errors import (
@@ -172,13 +173,14 @@ class Sessions:
         if session is not None:
             session.end(effect.error)
 
-    def end_revoked(self, token_ids: Collection[TokenId]) -> None:
-        """End all sessions that were opened by these tokens. O(sessions)."""
-        if not token_ids:
+    def end_revoked(self, revoked: Collection[TokenId | KeyId]) -> None:
+        """End all sessions that were opened by these tokens and keys. O(sessions)."""
+        if not revoked:
             return
-        error = Unauthenticated("the token of this stream was revoked")
         for session in list(self._sessions.values()):
-            if session.caller.credential_id in token_ids and session.caller.is_token:
+            caller = session.caller
+            if caller.credential_id in revoked and caller.is_revocable:
+                error = Unauthenticated(f"the {caller.kind.value} of this stream was revoked")
                 self._cut_off(session.session_id, error)
 
     def end_expired(self, now_ms: int) -> None:

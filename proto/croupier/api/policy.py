@@ -58,11 +58,19 @@ class Rule(TypedDict):
     is_builtin: bool
 
 
+class RevokedKey(TypedDict):
+    """The key of certificates that are refused."""
+
+    key_id: str
+    description: str
+
+
 class Policy(TypedDict):
-    """All groups and rules."""
+    """All groups, rules and revoked keys."""
 
     groups: list[Group]
     rules: list[Rule]
+    revoked_keys: list[RevokedKey]
 
 
 def caller_view(answer: pb.WhoAmIResponse) -> Caller:
@@ -97,7 +105,7 @@ def rule_view(rule: pb.Rule) -> Rule:
 
 
 def policy_view(policy: pb.GetPolicyResponse) -> Policy:
-    """Return all groups and rules, the built-in ones first."""
+    """Return all groups, rules (the built-in ones first) and revoked keys."""
     builtin = [
         rule_view(
             pb.Rule(
@@ -113,4 +121,7 @@ def policy_view(policy: pb.GetPolicyResponse) -> Policy:
     return {
         "groups": [group_view(group) for group in policy.groups],
         "rules": [*builtin, *sorted(own, key=lambda view: view["name"])],
+        "revoked_keys": [
+            {"key_id": each.key_id, "description": each.description} for each in policy.revoked_keys
+        ],
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NewType
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_id, check_role
@@ -220,19 +220,26 @@ BUILTIN_GROUPS: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
+# The beginning of the SHA-256 of a certificate's public key; the same after each renewal.
+KeyId = NewType("KeyId", str)
+KEY_DIGITS: Final = 16
+
+
 @dataclass(frozen=True)
 class AccessPolicy:
-    """Groups and rules at one moment; immutable.
+    """Groups, rules and revoked keys at one moment; immutable.
 
     Attributes:
         is_on: whether authentication is on; if not, everything is allowed.
         groups: members of each group, including the built-in groups.
         rules: by name, without the built-in ones.
+        revoked: keys whose certificates are refused, with a note for people.
     """
 
     is_on: bool = False
     groups: Mapping[str, frozenset[str]] = field(default_factory=lambda: dict(BUILTIN_GROUPS))
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    revoked: Mapping[KeyId, str] = field(default_factory=dict)
 
     def groups_of(self, principal: Principal) -> frozenset[str]:
         """Return the groups of the policy that the principal is a member of. O(groups)."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
+from croupier.model.access import KEY_DIGITS, KeyId
 from croupier.model.errors import InvalidRequest
 from croupier.net.credentials import read_pem
 from croupier.net.trust_domain import split_uri
@@ -18,6 +20,7 @@ class Certificate:
     Attributes:
         uris, dns: names of its holder (SAN).
         starts_at, expires_at: bounds of its validity, in Unix seconds.
+        key_id: the beginning of the SHA-256 of its public key; the same after a renewal.
     """
 
     subject: str
@@ -26,6 +29,7 @@ class Certificate:
     dns: tuple[str, ...]
     starts_at: float
     expires_at: float
+    key_id: KeyId
 
     @property
     def trust_domain(self) -> str:
@@ -84,8 +88,10 @@ def parse_certificates(data: bytes, source: Path = Path()) -> tuple[Certificate,
 
 def _certificate(raw: object) -> Certificate:
     from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     assert isinstance(raw, x509.Certificate)
+    key = raw.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     try:
         names = raw.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
@@ -99,6 +105,7 @@ def _certificate(raw: object) -> Certificate:
         tuple(dns),
         raw.not_valid_before_utc.timestamp(),
         raw.not_valid_after_utc.timestamp(),
+        KeyId(sha256(key).hexdigest()[:KEY_DIGITS]),
     )
 
 

@@ -235,19 +235,23 @@ class GetPolicyResponse(_message.Message):
 
     GROUPS_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
+    REVOKED_KEYS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]: ...
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rule]: ...
+    @_builtins.property
+    def revoked_keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___RevokedKey]: ...
     def __init__(
         self,
         *,
         groups: _abc.Iterable[Global___Group] | None = ...,
         rules: _abc.Iterable[Global___Rule] | None = ...,
+        revoked_keys: _abc.Iterable[Global___RevokedKey] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "rules", b"rules"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "revoked_keys", b"revoked_keys", "rules", b"rules"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -263,8 +267,12 @@ class PolicyChange(_message.Message):
     REMOVE_RULE_FIELD_NUMBER: _builtins.int
     ADD_MEMBER_FIELD_NUMBER: _builtins.int
     REMOVE_MEMBER_FIELD_NUMBER: _builtins.int
+    REVOKE_KEY_FIELD_NUMBER: _builtins.int
+    RESTORE_KEY_FIELD_NUMBER: _builtins.int
     remove_group: _builtins.str
     remove_rule: _builtins.str
+    restore_key: _builtins.str
+    """Accepts the certificates with the key of that id again."""
     @_builtins.property
     def set_group(self) -> Global___Group:
         """Replaces the group of that name, or adds it."""
@@ -277,6 +285,10 @@ class PolicyChange(_message.Message):
     def add_member(self) -> Global___Membership: ...
     @_builtins.property
     def remove_member(self) -> Global___Membership: ...
+    @_builtins.property
+    def revoke_key(self) -> Global___RevokedKey:
+        """Refuses all certificates with that key, from the next call on; their streams end."""
+
     def __init__(
         self,
         *,
@@ -286,16 +298,44 @@ class PolicyChange(_message.Message):
         remove_rule: _builtins.str = ...,
         add_member: Global___Membership | None = ...,
         remove_member: Global___Membership | None = ...,
+        revoke_key: Global___RevokedKey | None = ...,
+        restore_key: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_member", b"add_member", "change", b"change", "remove_group", b"remove_group", "remove_member", b"remove_member", "remove_rule", b"remove_rule", "set_group", b"set_group", "set_rule", b"set_rule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_member", b"add_member", "change", b"change", "remove_group", b"remove_group", "remove_member", b"remove_member", "remove_rule", b"remove_rule", "restore_key", b"restore_key", "revoke_key", b"revoke_key", "set_group", b"set_group", "set_rule", b"set_rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_member", b"add_member", "change", b"change", "remove_group", b"remove_group", "remove_member", b"remove_member", "remove_rule", b"remove_rule", "set_group", b"set_group", "set_rule", b"set_rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_member", b"add_member", "change", b"change", "remove_group", b"remove_group", "remove_member", b"remove_member", "remove_rule", b"remove_rule", "restore_key", b"restore_key", "revoke_key", b"revoke_key", "set_group", b"set_group", "set_rule", b"set_rule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["set_group", "remove_group", "set_rule", "remove_rule", "add_member", "remove_member"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["set_group", "remove_group", "set_rule", "remove_rule", "add_member", "remove_member", "revoke_key", "restore_key"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
 Global___PolicyChange: _TypeAlias = PolicyChange  # noqa: Y015
+
+@_typing.final
+class RevokedKey(_message.Message):
+    """The key of certificates that are refused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """The first 16 hexadecimal digits of the SHA-256 of the public key (DER, SubjectPublicKeyInfo)."""
+    description: _builtins.str
+    """For people."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        description: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "key_id", b"key_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokedKey: _TypeAlias = RevokedKey  # noqa: Y015
 
 @_typing.final
 class Membership(_message.Message):

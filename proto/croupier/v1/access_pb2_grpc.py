@@ -93,14 +93,14 @@ class AccessServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetPolicy(self, request, context):
-        """Return all groups and rules.
+        """Return all groups, rules and revoked keys.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdatePolicy(self, request, context):
-        """Change groups and rules: all of the changes, or none.
+        """Change groups, rules and revoked keys: all of the changes, or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

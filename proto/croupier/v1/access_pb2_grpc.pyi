@@ -22,9 +22,9 @@ class AccessServiceStub:
     CheckAccess: _aio.UnaryUnaryMultiCallable[_access_pb2.CheckAccessRequest, _access_pb2.CheckAccessResponse]
     """Return whether a principal may do something, and the rule that decides."""
     GetPolicy: _aio.UnaryUnaryMultiCallable[_access_pb2.GetPolicyRequest, _access_pb2.GetPolicyResponse]
-    """Return all groups and rules."""
+    """Return all groups, rules and revoked keys."""
     UpdatePolicy: _aio.UnaryUnaryMultiCallable[_access_pb2.UpdatePolicyRequest, _access_pb2.UpdatePolicyResponse]
-    """Change groups and rules: all of the changes, or none."""
+    """Change groups, rules and revoked keys: all of the changes, or none."""
     ListTokens: _aio.UnaryUnaryMultiCallable[_access_pb2.ListTokensRequest, _access_pb2.ListTokensResponse]
     """Return a page of the tokens, without secrets and hashes."""
     CreateToken: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateTokenRequest, _access_pb2.CreateTokenResponse]
@@ -56,14 +56,14 @@ class AccessServiceServicer:
         request: _access_pb2.GetPolicyRequest,
         context: _aio.ServicerContext[_access_pb2.GetPolicyRequest, _abc.Awaitable[_access_pb2.GetPolicyResponse]],
     ) -> _abc.Awaitable[_access_pb2.GetPolicyResponse]:
-        """Return all groups and rules."""
+        """Return all groups, rules and revoked keys."""
 
     def UpdatePolicy(
         self,
         request: _access_pb2.UpdatePolicyRequest,
         context: _aio.ServicerContext[_access_pb2.UpdatePolicyRequest, _abc.Awaitable[_access_pb2.UpdatePolicyResponse]],
     ) -> _abc.Awaitable[_access_pb2.UpdatePolicyResponse]:
-        """Change groups and rules: all of the changes, or none."""
+        """Change groups, rules and revoked keys: all of the changes, or none."""
 
     def ListTokens(
         self,

@@ -13,6 +13,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.credential import agent_id_in
 from croupier.agent.own_token import OwnTokenFile, remove_own_token
+from croupier.model.access import KeyId
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -77,7 +78,7 @@ def test_the_certificate_of_another_agent_is_refused() -> None:
     ],
 )
 def test_the_id_in_a_certificate(uris: tuple[str, ...], expected: AgentId) -> None:
-    assert agent_id_in(Certificate("", "", uris, (), 0, 0), Path("cert.pem")) == expected
+    assert agent_id_in(Certificate("", "", uris, (), 0, 0, KeyId("")), Path("cert.pem")) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_the_id_in_a_certificate(uris: tuple[str, ...], expected: AgentId) -> No
 )  # fmt: skip
 def test_a_certificate_of_anything_else_is_refused(uri: str) -> None:
     with pytest.raises(InvalidRequest):
-        agent_id_in(Certificate("", "", (uri,), (), 0, 0), Path("cert.pem"))
+        agent_id_in(Certificate("", "", (uri,), (), 0, 0, KeyId("")), Path("cert.pem"))
 
 
 def test_the_token_is_on_disk_for_one_id(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from croupier.master.core.access_records import (
     ForgetGroup,
+    ForgetRevokedKey,
     ForgetRule,
     GroupRecord,
+    RevokedKeyRecord,
     RuleRecord,
     TokenId,
 )
@@ -18,13 +20,15 @@ from croupier.master.core.policy_changes import (
     RemoveGroup,
     RemoveMember,
     RemoveRule,
+    RestoreKey,
+    RevokeKey,
     SetGroup,
     SetRule,
 )
 from croupier.master.core.policy_commands import MAX_CHANGES, UpdatePolicy
 from croupier.master.core.settings import Settings
 from croupier.master.core.token_commands import RevokeToken
-from croupier.model.access import BUILTIN_GROUPS, CLUSTER, Action, decide, role_object
+from croupier.model.access import BUILTIN_GROUPS, CLUSTER, Action, KeyId, decide, role_object
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -180,3 +184,29 @@ def test_without_authentication_a_policy_is_prepared_by_anybody() -> None:
     assert world.state.access.rules == {"ads": ANNA.rule}
     error = world.ask(update(SetGroup("admin", frozenset()), by=ANONYMOUS))
     assert isinstance(error, Conflict), "no principal could administer once it is on"
+
+
+def test_a_revoked_key_survives_a_failover_until_it_is_restored() -> None:
+    world, key_id = SecuredWorld(), KeyId("0123456789abcdef")
+    world.allow(RevokeKey(key_id, "client/anna: stolen"))
+    assert world.changed == [AccessChanged((key_id,))]
+    world.restart()
+    assert world.state.access.revoked == {key_id: "client/anna: stolen"}
+    world.allow(RestoreKey(key_id))
+    saved = [RevokedKeyRecord(key_id, "client/anna: stolen"), ForgetRevokedKey(key_id)]
+    assert world.saved[-2:] == saved
+    assert world.changed[-1] == AccessChanged()
+    assert not world.state.access.revoked
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (RevokeKey(KeyId("0123456789ABCDEF")), InvalidRequest),
+        (RevokeKey(KeyId("0123456789abcdef0")), InvalidRequest),
+        (RevokeKey(KeyId("0123456789abcdef"), "a\x1bb"), InvalidRequest),
+        (RestoreKey(KeyId("0123456789abcdef")), NotFound),
+    ],
+)
+def test_malformed_keys_are_refused(change: PolicyChange, error: type[CroupierError]) -> None:
+    assert isinstance(SecuredWorld().refused(update(change)), error)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
 from croupier.ctl.certificates.view import certificate_lines, certificate_view, certificate_views
+from croupier.ctl.flags import Target
 from croupier.ctl.operation import print_result
+from croupier.ctl.policy import PolicyOptions, revoke_key
 from croupier.ctl.terminal import print_lines
+from croupier.model.access import KEY_DIGITS
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.net.certificate import read_certificates
 
 
 def init(directory: Path, cluster: str, days: int, *, force: bool, as_json: bool) -> None:
@@ -46,20 +52,44 @@ def issue(directory: Path, leaf: Leaf, days: int, *, force: bool, as_json: bool)
     )
 
 
-def renew(paths: Sequence[Path], directory: Path | None, days: int, *, as_json: bool) -> None:
-    """Renew certificates, or all in a directory; raises as `AuthorityDirectory.renew`."""
-    renewed = []
+def renew(
+    paths: Sequence[Path],
+    directory: Path | None,
+    days: int,
+    within_s: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Renew certificates, or all in a directory; raises as `AuthorityDirectory.renew`.
+
+    With `within_s` only those that expire within so many seconds.
+
+    Raises:
+        Conflict: with `within_s`, if a rotation is not finished: members of etcd may refuse what
+            the new authority signs.
+    """
+    renewed, now = [], utc_now()
     for path in paths:
         is_directory = path.is_dir()
         own = AuthorityDirectory(directory or (path if is_directory else path.parent))
         files = AuthorityDirectory(path).leaves() if is_directory else [path]
-        renewed += [own.renew(file, days, utc_now()) for file in files]
+        if within_s is not None:
+            until_s = now.timestamp() + within_s
+            files = [each for each in files if read_certificates(each)[0].expires_at < until_s]
+            if files and len(own.authorities()) > 1:
+                raise Conflict(
+                    f"{own.ca} has an old authority; finish the rotation, or renew without --within"
+                )
+        renewed += [own.renew(file, days, now) for file in files]
     if as_json:
         print(json.dumps([_view(made) for made in renewed], indent=2))
         return
     for made in renewed:
         until = f"{made.certificate.not_valid_after_utc:%Y-%m-%d}"
         print_lines(f"{made.cert}  renewed until {until}; its key is the same")
+    if not renewed:
+        print_lines("no certificate needs to be renewed")
+        return
     print_lines("", "Copy each to its machine. Daemons read a replaced file again by themselves.")
 
 
@@ -88,6 +118,27 @@ def rotate(directory: Path, days: int, *, finish: bool, as_json: bool) -> None:
         " restart the members of etcd once more",
         as_json=as_json,
     )
+
+
+def revoke(target: Target, named: str, description: str, options: PolicyOptions) -> None:
+    """Revoke the key of the certificate in a file, or the key of this id.
+
+    Raises:
+        InvalidRequest: if the file has no certificate of an agent or a client.
+        CroupierError: as `grant`.
+    """
+    key_id = named
+    if not re.fullmatch(rf"[0-9a-f]{{{KEY_DIGITS}}}", named):
+        found = read_certificates(Path(named))[0]
+        kind = found.identity.partition("/")[0]
+        if kind not in ("agent", "client"):
+            raise InvalidRequest(
+                f"{named} is no certificate of an agent or a client; masters and etcd are told by"
+                " their authority alone: replace it (croupier cert rotate, or cert init)"
+            )
+        key_id = found.key_id
+        description = ": ".join(filter(None, (found.identity, description)))
+    revoke_key(target, {"key_id": key_id, "description": description}, options)
 
 
 def show(paths: Sequence[Path], *, as_json: bool) -> None:

@@ -10,11 +10,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from croupier.ctl.certificates.certificate import hosts, is_authority, uris
+from croupier.ctl.certificates.certificate import hosts, is_authority, to_pem, uris
 from croupier.ctl.certificates.directory import read_certificates
 from croupier.ctl.views.amounts import View
 from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
+from croupier.net.certificate import parse_certificates
 
 _USES = {ExtendedKeyUsageOID.SERVER_AUTH: "server", ExtendedKeyUsageOID.CLIENT_AUTH: "client"}
 _DAY_S = 86_400.0
@@ -52,6 +53,7 @@ def certificate_view(certificate: x509.Certificate, file: Path, now: datetime) -
         "days_left": round(left_s / _DAY_S, 2),
         "state": "expired" if left_s <= 0 else "valid" if is_begun else "not valid yet",
         "sha256": certificate.fingerprint(hashes.SHA256()).hex(),
+        "key_id": parse_certificates(to_pem([certificate]), file)[0].key_id,
     }
 
 
@@ -66,6 +68,7 @@ def certificate_lines(view: View) -> Iterator[str]:
     yield f"  issuer    {view['issuer']}"
     yield f"  validity  {view['valid_from']} to {view['valid_until']}: {validity_text(view)}"
     yield f"  SHA-256   {view['sha256']}"
+    yield f"  key       {view['key_id']}"
 
 
 def validity_text(view: View) -> str:

@@ -8,12 +8,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.app import family
-from croupier.ctl.flags import JsonFlag, JsonListFlag
+from croupier.ctl.flags import LOCAL, DryRunFlag, JsonFlag, JsonListFlag, MasterFlag
 from croupier.process.cli import read_by
 
 cert = family(
     "cert",
-    "Make and show certificates: a private authority, and certificates that it signs.\n\n"
+    "Make, show and revoke certificates: a private authority, and certificates that it signs.\n\n"
     "For clusters without an authority of their own. DIR has ca.crt, which goes to every machine,"
     " and ca.key, which stays.",
 )
@@ -160,6 +160,7 @@ def renew(
     *paths: Path,
     directory: Annotated[Path | None, Parameter(name="--dir")] = None,
     days: DaysFlag = LEAF_DAYS,
+    within: Annotated[str, Parameter(show_default=False)] = "",
     as_json: JsonListFlag = False,
 ) -> None:
     """Renew certificates: the same names and key, a new validity.
@@ -172,10 +173,14 @@ def renew(
         Certificates, or the directory of croupier cert init for all in it.
     directory
         The directory of croupier cert init; the one of the certificate if not given.
+    within
+        Only those that expire within this time, such as 10d; for timers.
     """
     from croupier.ctl.certificates import command
+    from croupier.model.durations import parse_duration
 
-    command.renew(paths or (HERE,), directory, days, as_json=as_json)
+    within_s = parse_duration(within) if within else None
+    command.renew(paths or (HERE,), directory, days, within_s, as_json=as_json)
 
 
 @cert.command(name="rotate")
@@ -203,6 +208,60 @@ def rotate(
     from croupier.ctl.certificates import command
 
     command.rotate(directory, days, finish=finish, as_json=as_json)
+
+
+@cert.command(name="revoke")
+def revoke(
+    named: str,
+    /,
+    *,
+    description: Annotated[str, Parameter(help="A note for the list.")] = "",
+    dry_run: DryRunFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Refuse the certificates of an agent or a client. Their open connections end at once.
+
+    Revokes the key, which is the same in all renewals. A new certificate (--force) has a new key.
+
+    Parameters
+    ----------
+    named
+        A certificate (PEM), or the id of its key: cert show and the audit log show it.
+    """
+    from croupier.ctl.certificates import command
+    from croupier.ctl.policy import PolicyOptions
+
+    command.revoke(master, named, description, PolicyOptions(dry_run, as_json))
+
+
+@cert.command(name="revoked")
+def revoked(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
+    """List the revoked keys of certificates."""
+    from croupier.ctl.policy import show_revoked
+
+    show_revoked(master, as_json=as_json)
+
+
+@cert.command(name="restore")
+def restore(
+    key: str,
+    /,
+    *,
+    dry_run: DryRunFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Accept the certificates with a revoked key again.
+
+    Parameters
+    ----------
+    key
+        The id of the key, as croupier cert revoked shows it.
+    """
+    from croupier.ctl.policy import PolicyOptions, restore_key
+
+    restore_key(master, key, PolicyOptions(dry_run, as_json))
 
 
 @cert.command(name="show")

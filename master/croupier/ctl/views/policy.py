@@ -15,7 +15,11 @@ def rule_text(rule: View) -> str:
 
 def difference_lines(before: View, after: View) -> Iterator[str]:
     """Yield a line for each change of a policy; one line if there is none."""
-    lines = [*_group_lines(before, after), *_rule_lines(before, after)]
+    lines = [
+        *_group_lines(before, after),
+        *_rule_lines(before, after),
+        *_key_lines(before, after),
+    ]
     yield from lines or ["nothing is different"]
 
 
@@ -47,6 +51,18 @@ def _rule_lines(before: View, after: View) -> Iterator[str]:
             yield f"rule {name} is now: {rule_text(new[name])}"
 
 
+def _key_lines(before: View, after: View) -> Iterator[str]:
+    old, new = (
+        {key["key_id"]: key["description"] for key in policy["revoked_keys"]}
+        for policy in (before, after)
+    )
+    for key_id in sorted(old.keys() | new.keys()):
+        if key_id not in new:
+            yield f"key {key_id} is restored: {old[key_id]}"
+        elif key_id not in old:
+            yield f"key {key_id} is revoked: {new[key_id]}"
+
+
 GROUPS = Table(
     (
         text("group", "name", is_id=True),
@@ -64,4 +80,11 @@ RULES = Table(
         Column("built in", lambda view: "yes" if view["is_builtin"] else "", rank=1),
     ),
     "no rules",
+)
+REVOKED = Table(
+    (
+        text("revoked key", "key_id", is_id=True),
+        text("description", "description"),
+    ),
+    "no revoked keys",
 )

@@ -1,4 +1,4 @@
-"""Records of access: groups, rules and tokens.
+"""Records of access: groups, rules, tokens and revoked keys.
 
 Rule: a token's record holds the hash of its secret, never the secret.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType
 
-from croupier.model.access import Rule
+from croupier.model.access import KeyId, Rule
 from croupier.model.attributes import Attributes, attribute_text
 from croupier.model.ids import AgentId
 from croupier.model.principal import PrincipalKind, PrincipalName
@@ -102,6 +102,15 @@ class TokenRecord:
         return AgentId(self.principal.removeprefix(prefix))
 
 
+@recorded("RevokedKeyRecord", "key_id description")
+@dataclass(frozen=True, slots=True)
+class RevokedKeyRecord:
+    """The key of certificates that are refused; `description` is for people."""
+
+    key_id: KeyId
+    description: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ForgetGroup:
     """Deletion of a group's record: a built-in group has its default members again."""
@@ -123,4 +132,20 @@ class ForgetToken:
     token_id: TokenId
 
 
-AccessRecord = GroupRecord | RuleRecord | TokenRecord | ForgetGroup | ForgetRule | ForgetToken
+@dataclass(frozen=True, slots=True)
+class ForgetRevokedKey:
+    """Deletion of a revoked key, whose certificates are accepted again."""
+
+    key_id: KeyId
+
+
+AccessRecord = (
+    GroupRecord
+    | RuleRecord
+    | TokenRecord
+    | RevokedKeyRecord
+    | ForgetGroup
+    | ForgetRule
+    | ForgetToken
+    | ForgetRevokedKey
+)

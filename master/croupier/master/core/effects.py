@@ -9,6 +9,7 @@ from croupier.master.core.access_records import TokenId
 from croupier.master.core.facts import Fact
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import Record
+from croupier.model.access import KeyId
 from croupier.model.errors import CroupierError
 
 # Number of one stream of a framework or an agent; the shell never uses a number twice.
@@ -65,10 +66,10 @@ class AccessChanged:
     """Check the callers of open streams again: the policy has changed, or tokens were revoked.
 
     Attributes:
-        revoked: the sessions and streams of these tokens end with Unauthenticated.
+        revoked: the sessions and streams of these tokens and keys end with Unauthenticated.
     """
 
-    revoked: tuple[TokenId, ...] = ()
+    revoked: tuple[TokenId | KeyId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,23 @@
-"""Changes of groups and rules, as values that apply themselves to a draft of the policy."""
+"""Changes of groups, rules and revoked keys, as values that apply themselves to a draft."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from croupier.master.core.access_records import (
     AccessRecord,
     ForgetGroup,
+    ForgetRevokedKey,
     ForgetRule,
     GroupRecord,
+    RevokedKeyRecord,
     RuleRecord,
 )
 from croupier.master.core.settings import Settings
-from croupier.model.access import BUILTIN_GROUPS, AccessPolicy, Rule
+from croupier.model.access import BUILTIN_GROUPS, KEY_DIGITS, AccessPolicy, KeyId, Rule
 from croupier.model.access_checks import check_member, check_rule
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import check_id
@@ -21,6 +25,10 @@ from croupier.model.tags import recorded
 
 # Most text of one group's members; a store bounds the size of a record.
 MAX_GROUP_BYTES = 128 * 1024
+MAX_DESCRIPTION = 256
+NameT = TypeVar("NameT", bound=str)
+MOST_REVOKED = 10_000
+_KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}\Z", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -28,18 +36,19 @@ class Draft:
     """A policy that is being changed.
 
     Attributes:
-        groups, rules: as in `AccessPolicy`.
+        groups, rules, revoked: as in `AccessPolicy`.
         settings: the bounds of the policy.
     """
 
     groups: dict[str, frozenset[str]]
     rules: dict[str, Rule]
+    revoked: dict[KeyId, str]
     settings: Settings
 
     @classmethod
     def of(cls, policy: AccessPolicy, settings: Settings) -> Draft:
         """Return a draft without any change."""
-        return cls(dict(policy.groups), dict(policy.rules), settings)
+        return cls(dict(policy.groups), dict(policy.rules), dict(policy.revoked), settings)
 
     def members(self, group: str) -> frozenset[str]:
         """Return the members of a group.
@@ -70,13 +79,18 @@ class Draft:
         """Check the draft after all of its changes. O(rules).
 
         Raises:
-            Conflict: if there are too many groups or rules, or a rule names no group.
+            Conflict: if there are too many groups, rules or keys, or a rule names no group.
         """
         settings = self.settings
         if len(self.groups) > settings.groups + len(BUILTIN_GROUPS):
             raise Conflict(f"there would be more than {settings.groups} groups")
         if len(self.rules) > settings.rules:
             raise Conflict(f"there would be more than {settings.rules} rules")
+        if len(self.revoked) > MOST_REVOKED:
+            raise Conflict(
+                f"there would be more than {MOST_REVOKED} revoked keys; restore those whose"
+                " certificates have expired"
+            )
         for rule in self.rules.values():
             kind, _, group = rule.subject.partition(":")
             if kind == "group" and group not in self.groups:
@@ -196,7 +210,57 @@ class RemoveRule:
         del draft.rules[self.name]
 
 
-PolicyChange = SetGroup | RemoveGroup | AddMember | RemoveMember | SetRule | RemoveRule
+@recorded("RevokeKey", "key_id description")
+@dataclass(frozen=True, slots=True)
+class RevokeKey:
+    """Refuse all certificates with a key."""
+
+    key_id: KeyId
+    description: str = ""
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            InvalidRequest: if the id or the description is malformed.
+        """
+        if not _KEY_ID.match(self.key_id):
+            raise InvalidRequest(f"a key has an id of {KEY_DIGITS} hexadecimal digits")
+        if len(self.description) > MAX_DESCRIPTION or not self.description.isprintable():
+            raise InvalidRequest(
+                f"a description has at most {MAX_DESCRIPTION} printable characters"
+            )
+        draft.revoked[self.key_id] = self.description
+
+
+@recorded("RestoreKey", "key_id")
+@dataclass(frozen=True, slots=True)
+class RestoreKey:
+    """Accept the certificates with a revoked key again."""
+
+    key_id: KeyId
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft.
+
+        Raises:
+            NotFound: if the key is not revoked.
+        """
+        if self.key_id not in draft.revoked:
+            raise NotFound(f"no key {self.key_id[:80]!r} is revoked")
+        del draft.revoked[self.key_id]
+
+
+PolicyChange = (
+    SetGroup
+    | RemoveGroup
+    | AddMember
+    | RemoveMember
+    | SetRule
+    | RemoveRule
+    | RevokeKey
+    | RestoreKey
+)
 
 
 def changed_records(before: AccessPolicy, draft: Draft) -> Iterator[AccessRecord]:
@@ -210,9 +274,12 @@ def changed_records(before: AccessPolicy, draft: Draft) -> Iterator[AccessRecord
     for name in _changed(before.rules, draft.rules):
         rule = draft.rules.get(name)
         yield ForgetRule(name) if rule is None else RuleRecord(rule)
+    for key_id in _changed(before.revoked, draft.revoked):
+        note = draft.revoked.get(key_id)
+        yield ForgetRevokedKey(key_id) if note is None else RevokedKeyRecord(key_id, note)
 
 
-def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+def _changed(before: Mapping[NameT, object], after: Mapping[NameT, object]) -> list[NameT]:
     """Return the names whose values differ, in alphabetical order."""
     names = sorted(before.keys() | after.keys())
     return [name for name in names if before.get(name) != after.get(name)]

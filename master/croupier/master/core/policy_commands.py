@@ -64,14 +64,15 @@ class UpdatePolicy(OperatorCommand[PolicyAnswer]):
         for change in self.changes:
             change.apply(draft)
         draft.check()
-        policy = AccessPolicy(state.access.is_on, draft.groups, draft.rules)
+        before = state.access
+        policy = AccessPolicy(before.is_on, draft.groups, draft.rules, draft.revoked)
         check_administered(state, policy, self.caller, self.now_ms)
-        records = list(changed_records(state.access, draft))
+        records = list(changed_records(before, draft))
         if records and not self.dry_run:
             for record in records:
                 yield Save(record)
             state.set_access(policy)
-            yield AccessChanged()
+            yield AccessChanged(tuple(sorted(policy.revoked.keys() - before.revoked.keys())))
         return PolicyAnswer(policy)
 
 

@@ -11,13 +11,16 @@ from typing import Final, assert_never
 from croupier.master.core.access_records import (
     AccessRecord,
     ForgetGroup,
+    ForgetRevokedKey,
     ForgetRule,
     ForgetToken,
     GroupRecord,
+    RevokedKeyRecord,
     RuleRecord,
     TokenId,
     TokenRecord,
 )
+from croupier.model.access import KeyId
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.placement import Placement
 from croupier.model.principal import PrincipalName
@@ -236,6 +239,7 @@ Record = (
     | TaskRecord
     | GroupRecord
     | RuleRecord
+    | RevokedKeyRecord
     | TokenRecord
     | ForgetAgent
     | ForgetFramework
@@ -244,6 +248,7 @@ Record = (
     | ForgetGroup
     | ForgetRule
     | ForgetToken
+    | ForgetRevokedKey
 )
 
 
@@ -264,6 +269,7 @@ class Registry:
     groups: dict[str, GroupRecord] = field(default_factory=dict)
     rules: dict[str, RuleRecord] = field(default_factory=dict)
     tokens: dict[TokenId, TokenRecord] = field(default_factory=dict)
+    revoked: dict[KeyId, RevokedKeyRecord] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Add one record; the newest of a kind and id wins."""
@@ -297,18 +303,22 @@ class Registry:
                 self.rules[record.name] = record
             case TokenRecord():
                 self.tokens[record.token_id] = record
+            case RevokedKeyRecord():
+                self.revoked[record.key_id] = record
             case ForgetGroup():
                 self.groups.pop(record.name, None)
             case ForgetRule():
                 self.rules.pop(record.name, None)
             case ForgetToken():
                 self.tokens.pop(record.token_id, None)
+            case ForgetRevokedKey():
+                self.revoked.pop(record.key_id, None)
             case _:
                 assert_never(record)
 
     def records(self) -> list[Record]:
         """Return all records."""
-        access = (self.groups, self.rules, self.tokens)
+        access = (self.groups, self.rules, self.tokens, self.revoked)
         kinds = (self.agents, self.frameworks, self.roles, self.tasks, *access)
         held: list[Record] = [record for kind in kinds for record in kind.values()]
         return [self.master, *held] if self.master is not None else held

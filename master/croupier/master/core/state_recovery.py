@@ -76,7 +76,9 @@ def _check(registry: Registry) -> None:
 def _recover_access(state: State, registry: Registry) -> None:
     groups = {name: record.members for name, record in registry.groups.items()}
     rules = {name: record.rule for name, record in registry.rules.items()}
-    state.set_access(AccessPolicy(state.settings.auth, {**BUILTIN_GROUPS, **groups}, rules))
+    revoked = {key_id: record.description for key_id, record in registry.revoked.items()}
+    merged = {**BUILTIN_GROUPS, **groups}
+    state.set_access(AccessPolicy(state.settings.auth, merged, rules, revoked))
     for token in registry.tokens.values():
         state.tokens.put(token)
 

@@ -16,6 +16,7 @@ from croupier.master.core.authorisation import require_administer
 from croupier.master.core.effects import AccessChanged, Close, Effect, Save
 from croupier.master.core.on_agent import disconnect
 from croupier.master.core.operator_command import OperatorCommand
+from croupier.master.core.policy_changes import MAX_DESCRIPTION
 from croupier.master.core.policy_commands import check_administered
 from croupier.master.core.state import State
 from croupier.model.access import (
@@ -42,7 +43,6 @@ from croupier.model.principal import (
 )
 from croupier.model.tags import recorded
 
-MAX_DESCRIPTION = 256
 _TOKEN_ID = re.compile(r"[0-9a-f]{8}\Z", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
 # The year 2286; later times do not fit everywhere.

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.caller import Caller, current_call
+from croupier.master.caller import Caller, CredentialKind, current_call
 from croupier.master.core.access_records import TokenId
 from croupier.master.journal.entry import Entry, id_text, may_view, parse_id
 from croupier.master.journal.lines import kind_of
@@ -251,7 +251,7 @@ def check_credential(term: Term, caller: Caller, clock: Clock) -> None:
 
     Raises:
         CroupierError: why the term has ended.
-        Unauthenticated: if the caller's token was revoked.
+        Unauthenticated: if the caller's token or certificate was revoked.
         Unavailable: if its credential has expired; a renewed one is accepted.
     """
     if term.journal.ended is not None:
@@ -260,5 +260,8 @@ def check_credential(term: Term, caller: Caller, clock: Clock) -> None:
     is_stored = caller.is_token and caller.principal.name != LOCAL_ADMIN
     if is_stored and term.driver.state.tokens.get(TokenId(caller.credential_id)) is None:
         raise Unauthenticated("the token of this stream was revoked")
+    is_certificate = caller.kind is CredentialKind.CERTIFICATE
+    if is_certificate and caller.credential_id in term.driver.state.access.revoked:
+        raise Unauthenticated("the certificate of this stream was revoked")
     if caller.is_expired(clock.wall_ms()):
         raise Unavailable("the credential has expired; connect again with a renewed one")

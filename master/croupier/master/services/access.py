@@ -5,6 +5,7 @@ from __future__ import annotations
 from croupier.master.caller import CredentialKind, current_caller
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.authorisation import require_administer
+from croupier.master.core.policy_changes import RevokeKey
 from croupier.master.core.policy_commands import UpdatePolicy
 from croupier.master.core.state import State
 from croupier.master.core.token_commands import CreateToken, RevokeToken
@@ -22,6 +23,7 @@ from croupier.master.wire.access import (
 from croupier.model.access import Action, Object
 from croupier.model.access_checks import check_action, parse_action
 from croupier.model.clock import Clock
+from croupier.model.errors import InvalidRequest
 from croupier.model.principal import Principal, check_principal
 from croupier.v1 import access_pb2 as pb
 from croupier.v1.access_pb2_grpc import AccessServiceServicer
@@ -96,6 +98,9 @@ class AccessService(AccessServiceServicer):
     ) -> pb.UpdatePolicyResponse:
         """Change groups and rules: all of the changes, or none."""
         changes, caller = changes_from_wire(request.changes), current_caller().principal
+        own = current_caller().credential_id
+        if any(isinstance(each, RevokeKey) and each.key_id == own for each in changes):
+            raise InvalidRequest("this is the key of your own certificate; use another credential")
         now_ms = self._clock.wall_ms()
         answer = await self._leadership.ask(
             lambda number: UpdatePolicy(number, changes, now_ms, request.dry_run, caller)

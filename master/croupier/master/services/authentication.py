@@ -8,11 +8,9 @@ An error never quotes a credential.
 from __future__ import annotations
 
 import hmac
-import ssl
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote
@@ -30,8 +28,6 @@ from croupier.net.trust_domain import split_uri
 
 # Certificates whose names and expiry are remembered.
 MOST_CERTIFICATES: Final = 10_000
-# Hexadecimal digits of a certificate's SHA-256 fingerprint that name it.
-FINGERPRINT: Final = 16
 _NO_HASH: Final = "0" * 64
 
 
@@ -47,7 +43,7 @@ class AuthenticationFailed(Unauthenticated):
     """No valid credential.
 
     Attributes:
-        reason: for metrics: missing, malformed, unknown, expired, certificate or provider.
+        reason: for metrics: missing, malformed, unknown, expired, revoked, certificate or provider.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -105,6 +101,7 @@ class Authenticator:
         admin_token: BearerToken | None = None,
         is_mutual: bool = False,
         verifier: Verifier | None = None,
+        revoked: Callable[[], Container[str]] = tuple,
     ) -> None:
         """Authenticate by `tokens`, which returns None while this master follows.
 
@@ -116,10 +113,11 @@ class Authenticator:
             admin_token: the token of `LOCAL_ADMIN`.
             is_mutual: whether the advertised listener of masters requires certificates.
             verifier: verifies tokens that are not Croupier's.
+            revoked: returns the ids of keys whose certificates are refused.
         """
         self.is_on, self.verifier = is_on, verifier
         self._clock, self._tokens, self._trust_domain = clock, tokens, trust_domain
-        self._admin, self._is_mutual = admin_token, is_mutual
+        self._admin, self._is_mutual, self._revoked = admin_token, is_mutual, revoked
         self._certificates: OrderedDict[bytes, tuple[str, Caller]] = OrderedDict()
 
     async def authenticate(self, presented: Presented) -> Caller:
@@ -189,7 +187,22 @@ class Authenticator:
                 f"the client certificate is of the cluster {domain!r}, not of this one",
                 "certificate",
             )
+        self.check_revoked(caller)
         return caller
+
+    def check_revoked(self, caller: Caller) -> None:
+        """Check that the certificate of an authenticated caller is not revoked.
+
+        Raises:
+            AuthenticationFailed: if it is.
+        """
+        is_certificate = caller.kind is CredentialKind.CERTIFICATE
+        if is_certificate and caller.credential_id in self._revoked():
+            raise AuthenticationFailed(
+                f"the client certificate was revoked (key {caller.credential_id}); get a new one"
+                " with a new key",
+                "revoked",
+            )
 
 
 def _read_certificate(presented: Presented) -> tuple[str, Caller]:
@@ -210,7 +223,6 @@ def _read_certificate(presented: Presented) -> tuple[str, Caller]:
     try:
         principal = check_principal(unquote(name))
         certificate = parse_certificates(presented.certificate, Path("the client certificate"))[0]
-        der = ssl.PEM_cert_to_DER_cert(presented.certificate.decode("ascii"))
     except (InvalidRequest, ValueError) as error:
         raise AuthenticationFailed(f"the client certificate: {error}", "certificate") from None
     if principal.partition("/")[0] == PrincipalKind.OIDC.value:
@@ -220,7 +232,7 @@ def _read_certificate(presented: Presented) -> tuple[str, Caller]:
     return domain, Caller(
         Principal(principal),
         CredentialKind.CERTIFICATE,
-        sha256(der).hexdigest()[:FINGERPRINT],
+        certificate.key_id,
         round(certificate.expires_at * 1000),
     )
 

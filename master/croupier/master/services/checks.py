@@ -93,7 +93,10 @@ class Checks:
 
         Raises:
             PermissionDenied: if the caller may not make it.
+            AuthenticationFailed: if its certificate was revoked since it was authenticated, or this
+                master has begun to lead since then.
         """
+        self._authenticator.check_revoked(call.caller)
         if requirement is not None and request is not None:
             call.object = requirement.object_of(request)
         if requirement is None:

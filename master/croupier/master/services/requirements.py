@@ -119,6 +119,8 @@ def _changed(change: Any) -> str:
     """Return what a change of the policy is about."""
     kind = change.WhichOneof("change") or ""
     value = getattr(change, kind, "")
+    if kind.endswith("key"):
+        return f"key:{value if isinstance(value, str) else value.key_id}"
     name = value if isinstance(value, str) else getattr(value, "name", getattr(value, "group", ""))
     return f"{'rule' if kind.endswith('rule') else 'group'}:{name}"
 

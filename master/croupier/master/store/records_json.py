@@ -61,6 +61,7 @@ _STORED: Final = (
     Stored("group", a.GroupRecord, ("name",), a.ForgetGroup),
     Stored("rule", a.RuleRecord, ("name",), a.ForgetRule),
     Stored("token", a.TokenRecord, ("token_id",), a.ForgetToken),
+    Stored("revoked_key", a.RevokedKeyRecord, ("key_id",), a.ForgetRevokedKey),
 )
 STORE: Final = Table(Kind(each.tag, each.record) for each in _STORED)
 

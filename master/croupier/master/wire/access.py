@@ -12,10 +12,12 @@ from croupier.master.core.policy_changes import (
     RemoveGroup,
     RemoveMember,
     RemoveRule,
+    RestoreKey,
+    RevokeKey,
     SetGroup,
     SetRule,
 )
-from croupier.model.access import BUILTIN_GROUPS, AccessPolicy, Rule
+from croupier.model.access import BUILTIN_GROUPS, AccessPolicy, KeyId, Rule
 from croupier.model.access_checks import parse_action
 from croupier.model.errors import InvalidRequest
 from croupier.model.principal import PrincipalName
@@ -50,6 +52,10 @@ def policy_to_wire(policy: AccessPolicy) -> pb.GetPolicyResponse:
             )
             for _, rule in sorted(policy.rules.items())
         ),
+        revoked_keys=(
+            pb.RevokedKey(key_id=key_id, description=note)
+            for key_id, note in sorted(policy.revoked.items())
+        ),
     )
 
 
@@ -81,6 +87,10 @@ def _change_from_wire(change: pb.PolicyChange) -> PolicyChange:
             return AddMember(change.add_member.group, change.add_member.member)
         case "remove_member":
             return RemoveMember(change.remove_member.group, change.remove_member.member)
+        case "revoke_key":
+            return RevokeKey(KeyId(change.revoke_key.key_id), change.revoke_key.description)
+        case "restore_key":
+            return RestoreKey(KeyId(change.restore_key))
         case _:
             raise InvalidRequest("a change is empty or unknown to this master")
 

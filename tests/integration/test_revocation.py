@@ -1,0 +1,146 @@
+"""Revoked certificates: refused from the next call on, in every renewal, and on open streams."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import grpc
+import pytest
+
+from croupier.ctl.certificates import command
+from croupier.ctl.certificates.certificate import Leaf, utc_now
+from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
+from croupier.ctl.connection import Refused
+from croupier.ctl.flags import Target
+from croupier.ctl.policy import PolicyOptions, restore_key
+from croupier.master.app import Master
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.net.certificate import read_certificates
+from croupier.net.credentials import ClientSecurity
+from croupier.net.transport import make_channel
+from croupier.process.tls.flags import TlsFlags
+from croupier.v1.access_pb2 import WhoAmIRequest
+from croupier.v1.access_pb2_grpc import AccessServiceStub
+from tests.harness.masters import RawAgent, StreamEnded, running_master
+
+OPTIONS = PolicyOptions()
+
+
+class Site:
+    """An authority's directory with the certificates of a master, a client and an agent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = AuthorityDirectory(folder / "certs")
+        self.authority.init("test", 365, utc_now(), force=False)
+        self.made: dict[str, CertificateFiles] = {}
+        for kind, name, hosts in (
+            ("master", "m1", ("127.0.0.1",)),
+            ("client", "admin", ()),
+            ("client", "spare", ()),
+            ("agent", "a1", ()),
+        ):
+            self.issue(Leaf(kind, name, hosts))
+
+    def issue(self, leaf: Leaf) -> None:
+        files = self.authority.issue(leaf, 30, utc_now(), force=True)
+        self.made[f"{leaf.kind}/{leaf.name}"] = files
+
+    def security(self, name: str) -> ClientSecurity:
+        return ClientSecurity(self.authority.ca, self.made[name].cert, self.made[name].key)
+
+    @asynccontextmanager
+    async def master(self) -> AsyncIterator[Master]:
+        own = self.made["master/m1"]
+        tls = TlsFlags(tls_ca=self.authority.ca, tls_cert=own.cert, tls_key=own.key)
+        async with running_master(tls=tls, auth=True) as master:
+            yield master
+
+    def target(self, master: Master, name: str = "client/admin") -> Target:
+        own = self.made[name]
+        return Target(
+            (master.address,), tls_ca=self.authority.ca, tls_cert=own.cert, tls_key=own.key
+        )
+
+    async def revoke(self, master: Master, named: Path | str, by: str = "client/admin") -> None:
+        target = self.target(master, by)
+        await asyncio.to_thread(command.revoke, target, str(named), "stolen", OPTIONS)
+
+    async def caller(self, master: Master, name: str) -> str:
+        """Return the principal that the master sees, or why it refuses."""
+        async with make_channel(master.address, self.security(name)) as channel:
+            try:
+                return str((await AccessServiceStub(channel).WhoAmI(WhoAmIRequest())).principal)
+            except grpc.aio.AioRpcError as error:
+                return f"{error.code().name}: {error.details()}"
+
+    async def scrape(self, master: Master, name: str) -> int:
+        context = ssl.create_default_context(cafile=self.authority.ca)
+        context.load_cert_chain(self.made[name].cert, self.made[name].key)
+        url = f"https://{master.http_address}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as answer:
+            return answer.status
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_revoked_key_is_refused_with_all_its_certificates(site: Site) -> None:
+    security = site.security("agent/a1")
+    async with site.master() as master, RawAgent(master.address, security) as agent:
+        await agent.register(agent_id="a1")
+        assert await site.scrape(master, "client/admin") == 200
+
+        await site.revoke(master, site.made["agent/a1"].cert)
+        with pytest.raises(
+            StreamEnded, match=r"UNAUTHENTICATED.*certificate of this stream was rev"
+        ):
+            await agent.next("launch")
+        refused = await site.caller(master, "agent/a1")
+        assert refused.startswith("UNAUTHENTICATED: the client certificate was revoked")
+        # A renewal keeps the key, which the thief has.
+        site.authority.renew(site.made["agent/a1"].cert, 30, utc_now())
+        assert "was revoked" in await site.caller(master, "agent/a1")
+        site.issue(Leaf("agent", "a1"))
+        assert await site.caller(master, "agent/a1") == "agent/a1"
+
+        with pytest.raises(Refused, match="your own certificate"):
+            await site.revoke(master, site.made["client/admin"].cert)
+        with pytest.raises(InvalidRequest, match="no certificate of an agent or a client"):
+            await site.revoke(master, site.made["master/m1"].cert)
+
+
+async def test_a_restored_key_is_accepted_again(site: Site) -> None:
+    async with site.master() as master:
+        key_id = read_certificates(site.made["client/spare"].cert)[0].key_id
+        # The audit log shows the id where the certificate's file is lost.
+        await site.revoke(master, key_id)
+        assert "was revoked" in await site.caller(master, "client/spare")
+        assert await site.scrape(master, "client/spare") == 401
+        await asyncio.to_thread(restore_key, site.target(master), key_id, OPTIONS)
+        assert await site.caller(master, "client/spare") == "client/spare"
+
+
+def test_a_timer_renews_what_expires_soon_and_nothing_during_a_rotation(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, soon = site.authority.path, site.made["agent/a1"].cert
+    site.authority.renew(soon, 5, utc_now())
+
+    def renewed() -> str:
+        command.renew([folder], None, 30, 10 * 86_400.0, as_json=False)
+        return capsys.readouterr().out
+
+    lines = renewed().splitlines()
+    assert [line.split()[0] for line in lines if "renewed" in line] == [str(soon)]
+    assert renewed() == "no certificate needs to be renewed\n"
+    site.authority.renew(soon, 5, utc_now())
+    site.authority.rotate(365, utc_now())
+    with pytest.raises(Conflict, match="finish the rotation"):
+        renewed()
