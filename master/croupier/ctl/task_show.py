@@ -36,8 +36,7 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
         view = {**task, "events": events}
         if not is_live(view) or view["state"] == TaskState.QUEUED.name:
             return view, ""
-        security = target.credentials().security
-        use = await live_usage(master, view, security)
+        use = await live_usage(master, view)
         limits = {**view["limits"], **use.limits}
         return {**view, "usage": use.usage, "limits": limits}, use.problem
 

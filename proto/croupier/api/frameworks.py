@@ -27,7 +27,11 @@ class Framework(Shares):
         state: such as `connected`.
         suppressed: it gets no offers in any role, by its own request.
         demands: none: it wants whole offers.
-        tasks: the number of its tasks.
+        tasks: the number of its tasks that have not ended.
+        running: those of them that have an agent.
+        queued: those of them that wait for one.
+        done: the number of its tasks that have ended since this master began to lead.
+        failed: those of them that failed.
         offers: the number of its outstanding offers.
         removed_in_s: time until it is removed, unless it returns; None unless it is disconnected.
         connected_since_ms: when its session began, in milliseconds since the epoch; None: it has
@@ -48,6 +52,10 @@ class Framework(Shares):
     offered: Amount
     suppressed_roles: list[str]
     tasks: int
+    running: int
+    queued: int
+    done: int
+    failed: int
     offers: int
     removed_in_s: float | None
     connected_since_ms: int | None
@@ -72,6 +80,10 @@ def framework_view(framework: pb.FrameworkView) -> Framework:
         **shares_view(framework),
         "suppressed_roles": list(framework.suppressed_roles),
         "tasks": framework.tasks,
+        "running": framework.running,
+        "queued": framework.queued,
+        "done": framework.done,
+        "failed": framework.failed,
         "offers": framework.offers,
         "removed_in_s": seconds(framework, "removed_in_ms"),
         "connected_since_ms": milliseconds(framework, "connected_since_ms"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.v1 import task_pb2
+from croupier.v1 import operator_pb2, task_pb2
 
 
 class Limits(TypedDict):
@@ -45,6 +45,18 @@ class Usage(TypedDict):
     disk_bytes: int | None
 
 
+class TaskUse(TypedDict):
+    """What a live task has used so far.
+
+    Attributes:
+        usage: None: its agent does not measure tasks.
+        limits: those that its agent enforces.
+    """
+
+    usage: Usage | None
+    limits: Limits
+
+
 def limits_view(task: task_pb2.TaskInfo) -> Limits:
     """Return the limits that a task names itself."""
     own = task.limits
@@ -78,3 +90,10 @@ def usage_view(usage: task_pb2.Usage) -> Usage:
         "written_bytes": usage.written_bytes or None,
         "disk_bytes": usage.disk_bytes or None,
     }
+
+
+def task_use_view(use: operator_pb2.GetTaskUseResponse) -> TaskUse:
+    """Return what a live task has used so far."""
+    bounds = task_pb2.TaskInfo(limits=use.limits, max_completion_ms=use.max_completion_ms)
+    usage = usage_view(use.usage) if use.HasField("usage") else None
+    return {"usage": usage, "limits": limits_view(bounds)}

@@ -569,6 +569,10 @@ class FrameworkView(_message.Message):
     REMOVED_IN_MS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     CONNECTED_SINCE_MS_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     suppressed: _builtins.bool
     """No offers in any role."""
@@ -584,6 +588,12 @@ class FrameworkView(_message.Message):
     """The principal that subscribed it; empty without authentication."""
     connected_since_ms: _builtins.int
     """When its session began, in milliseconds since the epoch; absent: it has none."""
+    running: _builtins.int
+    """Of its tasks: those that have an agent, and those that wait for one."""
+    queued: _builtins.int
+    done: _builtins.int
+    """Its tasks that have ended since this master began to lead: all, and those that failed."""
+    failed: _builtins.int
     @_builtins.property
     def framework(self) -> _framework_pb2.FrameworkInfo: ...
     @_builtins.property
@@ -611,10 +621,14 @@ class FrameworkView(_message.Message):
         removed_in_ms: _builtins.int | None = ...,
         owner: _builtins.str = ...,
         connected_since_ms: _builtins.int | None = ...,
+        running: _builtins.int = ...,
+        queued: _builtins.int = ...,
+        done: _builtins.int = ...,
+        failed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "owner", b"owner", "removed_in_ms", b"removed_in_ms", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "done", b"done", "entitlement_ppm", b"entitlement_ppm", "failed", b"failed", "framework", b"framework", "offered", b"offered", "offers", b"offers", "owner", b"owner", "queued", b"queued", "removed_in_ms", b"removed_in_ms", "running", b"running", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
     _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015
@@ -1677,6 +1691,62 @@ class ReadTaskFileResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadTaskFileResponse: _TypeAlias = ReadTaskFileResponse  # noqa: Y015
+
+@_typing.final
+class GetTaskUseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    agent_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTaskUseRequest: _TypeAlias = GetTaskUseRequest  # noqa: Y015
+
+@_typing.final
+class GetTaskUseResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USAGE_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    MAX_COMPLETION_MS_FIELD_NUMBER: _builtins.int
+    max_completion_ms: _builtins.int
+    @_builtins.property
+    def usage(self) -> _task_pb2.Usage:
+        """Absent: the agent does not measure tasks."""
+
+    @_builtins.property
+    def limits(self) -> _task_pb2.Limits:
+        """0: not enforced."""
+
+    def __init__(
+        self,
+        *,
+        usage: _task_pb2.Usage | None = ...,
+        limits: _task_pb2.Limits | None = ...,
+        max_completion_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "max_completion_ms", b"max_completion_ms", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTaskUseResponse: _TypeAlias = GetTaskUseResponse  # noqa: Y015
 
 @_typing.final
 class ListTaskFilesRequest(_message.Message):

@@ -123,6 +123,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.FromString,
                 _registered_method=True)
+        self.GetTaskUse = channel.unary_unary(
+                '/croupier.v1.OperatorService/GetTaskUse',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.GetTaskUseRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.GetTaskUseResponse.FromString,
+                _registered_method=True)
         self.ExecTask = channel.stream_stream(
                 '/croupier.v1.OperatorService/ExecTask',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ExecTaskRequest.SerializeToString,
@@ -279,6 +284,13 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTaskUse(self, request, context):
+        """Returns what a live task has used so far, and the limits that its agent enforces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExecTask(self, request_iterator, context):
         """Runs a command beside a live task, with the task's sandbox and restrictions. It ends with the
         task, with this stream, with the master's term, and with the agent.
@@ -411,6 +423,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.ListTaskFiles,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.SerializeToString,
+            ),
+            'GetTaskUse': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTaskUse,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.GetTaskUseRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.GetTaskUseResponse.SerializeToString,
             ),
             'ExecTask': grpc.stream_stream_rpc_method_handler(
                     servicer.ExecTask,
@@ -906,6 +923,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/ListTaskFiles',
             croupier_dot_v1_dot_operator__pb2.ListTaskFilesRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.ListTaskFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTaskUse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/GetTaskUse',
+            croupier_dot_v1_dot_operator__pb2.GetTaskUseRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.GetTaskUseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,8 @@ class OperatorServiceStub:
     """
     ListTaskFiles: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListTaskFilesRequest, _operator_pb2.ListTaskFilesResponse]
     """Lists a directory of a task's sandbox."""
+    GetTaskUse: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetTaskUseRequest, _operator_pb2.GetTaskUseResponse]
+    """Returns what a live task has used so far, and the limits that its agent enforces."""
     ExecTask: _aio.StreamStreamMultiCallable[_operator_pb2.ExecTaskRequest, _operator_pb2.ExecTaskResponse]
     """Runs a command beside a live task, with the task's sandbox and restrictions. It ends with the
     task, with this stream, with the master's term, and with the agent.
@@ -201,6 +203,13 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.ListTaskFilesRequest, _abc.Awaitable[_operator_pb2.ListTaskFilesResponse]],
     ) -> _abc.Awaitable[_operator_pb2.ListTaskFilesResponse]:
         """Lists a directory of a task's sandbox."""
+
+    def GetTaskUse(
+        self,
+        request: _operator_pb2.GetTaskUseRequest,
+        context: _aio.ServicerContext[_operator_pb2.GetTaskUseRequest, _abc.Awaitable[_operator_pb2.GetTaskUseResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.GetTaskUseResponse]:
+        """Returns what a live task has used so far, and the limits that its agent enforces."""
 
     def ExecTask(
         self,

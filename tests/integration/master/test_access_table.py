@@ -59,6 +59,7 @@ OperatorService/Explain              O      O       O     N     N     O     N   
 OperatorService/GetOutputLinks       1      1       0     0     0     1     0    D
 OperatorService/ListTaskFiles        X      X       D     N     N     X     N    D
 OperatorService/ReadTaskFile         X      X       D     N     N     X     N    D
+OperatorService/GetTaskUse           X      X       D     N     N     X     N    D
 OperatorService/ExecTask             C      D       D     N     N     C     N    D
 OperatorService/WatchEvents          O      O       O     O     O     O     O    D
 OperatorService/GetOverview          O      O       O     O     O     O     O    D
@@ -94,6 +95,7 @@ _LETTERS = {
     grpc.StatusCode.FAILED_PRECONDITION: "C",
 }
 _NAMING_A_FRAMEWORK = (
+    "GetTaskUse",
     "TaskFile",
     "TaskFiles",
     "/Explain",
@@ -164,7 +166,7 @@ class Scene:
                     framework_id=self.framework, task_id="t1"
                 )
                 return operator_pb2.GetOutputLinksRequest(tasks=[task])
-            case "KillTask" | "ListTaskFiles" | "ReadTaskFile" as name:
+            case "KillTask" | "ListTaskFiles" | "ReadTaskFile" | "GetTaskUse" as name:
                 more = {"path": "stdout"} if name == "ReadTaskFile" else {}
                 request = getattr(operator_pb2, f"{name}Request")
                 return request(framework_id=self.framework, task_id="t1", **more)

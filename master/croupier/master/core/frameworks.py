@@ -76,6 +76,8 @@ class Framework:
             that are not in the ledger either.
         takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         ended: the number of ended tasks that were not acknowledged.
+        done, failed: of its tasks that were acknowledged under this master: all, and those that
+            failed.
         queues: its submitted tasks that have no agent yet; they are in `tasks` too.
         owner: the only principal that may subscribe it; empty without authentication.
         principal: the caller of its present or latest session.
@@ -104,6 +106,8 @@ class Framework:
     is_unrecorded: bool = False
     takes_reconciled: bool = True
     ended: int = 0
+    done: int = 0
+    failed: int = 0
     queues: TaskQueues = field(default_factory=TaskQueues)
     owner: PrincipalName = NO_OWNER
     principal: Principal = ANONYMOUS

@@ -290,6 +290,8 @@ class State:
         assert not task.is_counted
         framework = self.frameworks[task.framework_id]
         framework.ended -= task.state.is_terminal
+        framework.done += 1
+        framework.failed += task.state.is_failure
         del framework.tasks[task.task_id]
         self.descriptions.add(task.framework_id, -task.info.size)
         self.owned.add(framework.owner, tasks=-1)

@@ -35,6 +35,7 @@ from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.services.task_files import TaskFiles, WantedPart, check_part, listing_to_wire
 from croupier.master.services.task_places import NamedTask
+from croupier.master.services.task_use import use_to_wire
 from croupier.master.services.unary import unary
 from croupier.master.services.visibility import Visibility
 from croupier.master.services.wall_time import WallTime
@@ -330,6 +331,13 @@ class OperatorService(OperatorServiceServicer):
         listed = await self._files.list(_named(request), request.path, current_caller())
         return listing_to_wire(listed)
 
+    @unary
+    async def GetTaskUse(
+        self, request: pb.GetTaskUseRequest, context: Context
+    ) -> pb.GetTaskUseResponse:
+        """Return what a live task has used so far."""
+        return use_to_wire(await self._files.use(_named(request), current_caller()))
+
     async def _note_rule(
         self, action: Action, framework_id: FrameworkId, role: Role | None = None
     ) -> None:
@@ -370,7 +378,9 @@ class OperatorService(OperatorServiceServicer):
         return await self._leadership.read(lambda state: view(Visibility(state, caller)))
 
 
-def _named(request: pb.ReadTaskFileRequest | pb.ListTaskFilesRequest) -> NamedTask:
+def _named(
+    request: pb.ReadTaskFileRequest | pb.ListTaskFilesRequest | pb.GetTaskUseRequest,
+) -> NamedTask:
     return NamedTask(
         TaskId(request.task_id), FrameworkId(request.framework_id), AgentId(request.agent_id)
     )

@@ -152,6 +152,7 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_OPERATOR}ListTaskFiles": _principal(
         object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
     ),
+    f"{_OPERATOR}GetTaskUse": _principal(object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"),
     # Audited at its start and its end, see `execs`.
     f"{_OPERATOR}ExecTask": _principal(is_bulk=True),
     f"{_OPERATOR}WatchEvents": _principal(),

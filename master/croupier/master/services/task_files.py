@@ -29,7 +29,7 @@ from croupier.model.errors import InvalidRequest, NotFound, NotLeader, Unavailab
 from croupier.model.principal import Principal
 from croupier.net.backoff import Backoff
 from croupier.net.credentials import ClientSecurity
-from croupier.net.output_links import files_path, output_path
+from croupier.net.output_links import files_path, output_path, usage_path
 from croupier.process.http.agent_files import AgentFiles, LinkRefused
 from croupier.v1 import operator_pb2 as pb
 
@@ -175,6 +175,14 @@ class TaskFiles:
                     raise
                 except Unavailable as error:
                     await patience.wait(error)
+
+    async def use(self, named: NamedTask, caller: Caller) -> dict[str, Any]:
+        """Return what a live task has used so far, as the agent has it. Raises as `read`."""
+        with self._a_read(caller.rate_key):
+            place = await self._find(named, Action.READ_OUTPUT, caller.principal)
+            _check_placed(place)
+            link = self._link(place, usage_path(place.framework_id, place.task_id))
+            return await self._agents.document(place.agent_id, place.http_address, link)
 
     async def _once(self, place: TaskPlace, part: WantedPart) -> AsyncGenerator[Chunk, None]:
         """Ask the agent once, and yield what it answers, beginning with an empty chunk."""

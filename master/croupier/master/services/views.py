@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 
 from croupier.master.core.deadlines import FailoverTimeout
@@ -18,7 +19,7 @@ from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.to_framework import offer_to_wire
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import total_of
-from croupier.model.task import TaskInfo
+from croupier.model.task import TaskInfo, TaskState
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.resources import resources_to_wire
@@ -134,6 +135,9 @@ def view_framework(
     tasks = [task for task in framework.tasks.values() if is_whole or task.role in roles]
     offers = [offer for offer in framework.offers.values() if is_whole or offer.role in roles]
     connected_at = None if framework.session is None else framework.connected_at
+    states = Counter(task.state for task in tasks)
+    done = sum(number for state, number in states.items() if state.is_terminal)
+    failed = sum(number for state, number in states.items() if state.is_failure)
     return pb.FrameworkView(
         framework=framework_pb2.FrameworkInfo(
             framework_id=framework_id,
@@ -155,7 +159,11 @@ def view_framework(
         offered=resources_to_wire(total_of(offer.resources for offer in offers)),
         share_ppm=_ppm(queries.share(framework_id)) if is_whole else 0,
         entitlement_ppm=_ppm(queries.entitlement(framework_id)) if is_whole else 0,
-        tasks=sum(not task.state.is_terminal for task in tasks),
+        tasks=len(tasks) - done,
+        running=len(tasks) - done - states[TaskState.QUEUED],
+        queued=states[TaskState.QUEUED],
+        done=done + (framework.done if is_whole else 0),
+        failed=failed + (framework.failed if is_whole else 0),
         offers=len(offers),
         removed_in_ms=None if removed_in_s is None else round(removed_in_s * 1000),
         owner=framework.owner,

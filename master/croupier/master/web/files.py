@@ -14,6 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from croupier.api.files import FileList, file_list_view
+from croupier.api.isolation import TaskUse, task_use_view
 from croupier.master.web.parameters import Parameter, flag, integer
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.errors import CroupierError, NotFound
@@ -72,6 +73,12 @@ async def _list(asked: Asked) -> FileList:
         path=asked.query["path"],
     )
     return file_list_view(await asked.ask("ListTaskFiles", request))
+
+
+async def _use(asked: Asked) -> TaskUse:
+    path = asked.path
+    ids = {"framework_id": path["framework_id"], "task_id": path["task_id"]}
+    return task_use_view(await asked.ask("GetTaskUse", pb.GetTaskUseRequest(**ids)))
 
 
 async def _send(asked: Asked, path: str) -> web.StreamResponse:
@@ -177,6 +184,12 @@ ROUTES: Final = (
         None,
         _PART,
         content_type="application/octet-stream",
+    ),
+    ApiRoute(
+        f"{_TASK}/use",
+        _use,
+        "Return what a live task has used so far, and the limits that its agent enforces.",
+        TaskUse,
     ),
     ApiRoute(
         f"{_TASK}/files",
