@@ -50,7 +50,7 @@ cp deploy/systemd/sysusers.conf "$root/usr/lib/sysusers.d/croupier.conf"
 cp deploy/systemd/tmpfiles.conf "$root/usr/lib/tmpfiles.d/croupier.conf"
 cp deploy/systemd/master.toml deploy/systemd/agent.toml "$root/etc/croupier/"
 cp LICENSE CHANGELOG.md "$root/usr/share/doc/croupier/"
-cp deploy/debian/postinst deploy/debian/prerm "$root/DEBIAN/"
+cp deploy/debian/postinst deploy/debian/prerm deploy/debian/postrm "$root/DEBIAN/"
 printf '/etc/croupier/master.toml\n/etc/croupier/agent.toml\n' > "$root/DEBIAN/conffiles"
 cat > "$root/DEBIAN/control" <<END
 Package: croupier
@@ -67,6 +67,6 @@ Description: deals a cluster's resources to many frameworks, fairly
 END
 # Files belong to root, no matter which user builds; directories are not writable by others.
 chmod -R u+rwX,go+rX,go-w "$root"
-chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm"
+chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
 mkdir -p "$out"
 dpkg-deb --root-owner-group --build "$root" "$out/croupier_${version}_$arch.deb"

@@ -27,8 +27,10 @@ from croupier.process.metric_families import Family, FamilyCollector, exported_a
 
 
 def _agents(state: State) -> dict[str, float]:
-    tally = Tally(agent.state.name for agent in state.agents.values())
-    return {name: tally[name] for name in agents.STATE_NAMES}
+    tally = Tally(
+        "stopped" if agent.is_stopped else agent.state.name for agent in state.agents.values()
+    )
+    return {name: tally[name] for name in (*agents.STATE_NAMES, "stopped")}
 
 
 def _agents_withheld(state: State) -> dict[str, float]:
@@ -182,7 +184,9 @@ STATE: Final[tuple[Family[State], ...]] = (
         "Ended tasks whose terminal status no framework has acknowledged.",
         lambda state: sum(framework.ended for framework in state.frameworks.values()),
     ),
-    Family("agents", "Agents by state.", _agents, ("state",)),
+    Family(
+        "agents", "Agents by state; stopped: drained and not connected.", _agents, ("state",)
+    ),
     Family(
         "agents_withheld",
         "Agents withheld from allocation: by an operator, or because they are unhealthy.",

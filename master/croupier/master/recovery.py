@@ -52,8 +52,8 @@ class Recovery:
 
 
 def agents_missing(state: State) -> int:
-    """Return the number of agents that have not re-registered yet. O(agents)."""
-    return sum(agent.is_absent for agent in state.agents.values())
+    """Return the number of agents that have not re-registered yet, stopped ones left out."""
+    return sum(agent.is_absent and not agent.is_stopped for agent in state.agents.values())
 
 
 def tasks_undecided(state: State) -> int:

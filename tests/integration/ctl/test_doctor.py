@@ -107,6 +107,16 @@ async def test_missing_agents_and_a_token_that_expires_soon(capsys: Output) -> N
     assert "the token expires in 3 days" in found["principal"][0]
 
 
+async def test_an_agent_that_was_drained_and_stopped_is_not_missing(capsys: Output) -> None:
+    async with serving_access() as access:
+        drained = operator_pb2.AgentView(state="unreachable", drain=operator_pb2.Drain(done=True))
+        access.operator.answers[operator_pb2.ListAgentsRequest] = operator_pb2.ListAgentsResponse(
+            agents=[operator_pb2.AgentView(state="connected"), drained]
+        )
+        _, found = await diagnosed(access, capsys)
+    assert found["agents"][0].startswith("ok 1 connected, 1 stopped")
+
+
 async def test_agents_with_problems(capsys: Output) -> None:
     problem = HealthProblem(part="disk", message="it is full")
     views = [

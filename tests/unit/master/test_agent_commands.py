@@ -16,6 +16,8 @@ from croupier.master.core.events import AgentStopped
 from croupier.master.core.facts import AgentDrained, AgentOperated
 from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
+from croupier.master.gauges import STATE as AGENTS
+from croupier.master.recovery import agents_missing
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import TaskId
@@ -55,6 +57,31 @@ def test_an_agent_without_tasks_is_drained_at_once() -> None:
     other = scene.agent_id(scene.agent(ALL, "idle"))
     scene.operate(Drain(), "idle")
     assert AgentDrained(other, "idle") in scene.facts
+
+
+def counted(scene: Scene) -> tuple[dict[str, float], int]:
+    """Return the agents in each state, as alerts see them, and how many are missing."""
+    (family,) = [each for each in AGENTS if each.name == "agents"]
+    reading = family.read(scene.state)
+    assert isinstance(reading, dict)
+    return {name: number for name, number in reading.items() if number}, agents_missing(scene.state)
+
+
+def test_an_agent_that_was_drained_and_stopped_raises_no_alert() -> None:
+    scene = Scene()
+    idle = scene.agent(ALL, "idle")
+    scene.end_session(scene.host)
+    scene.operate(Drain(), "idle")
+    assert counted(scene) == ({"connected": 1, "disconnected": 1}, 0)
+    scene.end_session(idle)
+    assert counted(scene) == ({"disconnected": 1, "stopped": 1}, 0)
+    scene.pass_time(100.0)
+    assert counted(scene) == ({"unreachable": 1, "stopped": 1}, 0)
+    scene.restart()
+    assert counted(scene)[0]["stopped"] == 1
+    # An agent with tasks is missed, although it is to be drained.
+    scene.operate(Drain())
+    assert counted(scene)[0]["unreachable"] == 1
 
 
 def test_drain_kills_with_the_shorter_grace() -> None:

@@ -120,9 +120,9 @@ def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
 
 async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
     agents = [agent_view(each) async for page in messages(master, AGENTS) for each in page]
-    states = Counter(each["state"] for each in agents)
+    states = Counter("stopped" if _is_stopped(each) else each["state"] for each in agents)
     named = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-    missing = states.total() - states["connected"] - states["gone"]
+    missing = states.total() - states["connected"] - states["gone"] - states["stopped"]
     if not states:
         yield warn("agents", "you see no agents", "start agents, or ask for `view` on agent:*")
     elif missing:
@@ -133,3 +133,9 @@ async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
         yield finding
     for finding in isolation_findings([each for each in agents if each["state"] == "connected"]):
         yield finding
+
+
+def _is_stopped(agent: View) -> bool:
+    """Return whether an operator drained the agent, and it is not connected."""
+    drain = agent["drain"]
+    return bool(drain and drain["done"]) and agent["state"] not in ("connected", "suspect")

@@ -175,6 +175,11 @@ class Agent:
         """Whether all its tasks have ended. O(tasks)."""
         return all(task.state.is_terminal for task in self.tasks.values())
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an operator drained it, and it has no tasks and no session. O(tasks)."""
+        return self.drain is not None and self.session is None and self.is_empty
+
     def record(self) -> AgentRecord:
         """Return its record for the ledger."""
         return AgentRecord(
