@@ -184,9 +184,7 @@ STATE: Final[tuple[Family[State], ...]] = (
         "Ended tasks whose terminal status no framework has acknowledged.",
         lambda state: sum(framework.ended for framework in state.frameworks.values()),
     ),
-    Family(
-        "agents", "Agents by state; stopped: drained and not connected.", _agents, ("state",)
-    ),
+    Family("agents", "Agents by state; stopped: drained and not connected.", _agents, ("state",)),
     Family(
         "agents_withheld",
         "Agents withheld from allocation: by an operator, or because they are unhealthy.",
