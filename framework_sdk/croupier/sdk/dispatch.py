@@ -20,7 +20,7 @@ from croupier.sdk.core.updates import UpdateBook, UpdateDecision
 from croupier.sdk.inbox import HandlerCall, Inbox, Item, OffersArrived, UpdateArrived
 from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
-from croupier.sdk.wire import decline_calls
+from croupier.sdk.wire import decline_calls, withdraw_calls
 
 if TYPE_CHECKING:
     from croupier.sdk.framework import Framework
@@ -89,7 +89,11 @@ class Dispatcher:
                 self._updates.on_failed(status)
                 return
             self._updates.on_handled(status)
-        if decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
+        if decision is UpdateDecision.WITHDRAW:
+            log_event(logging.WARNING, "ended_task_withdrawn", task_id=status.task_id)
+            for call in withdraw_calls([status.task_id]):
+                self._calls.post(call)
+        elif decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
             self._calls.acknowledge(status)
 
 

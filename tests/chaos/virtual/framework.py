@@ -292,7 +292,9 @@ class FrameworkProcess(Process):
                     self.ended.add(status.task_id)
                     self.endless.discard(status.task_id)
                     self.submitted.discard(status.task_id)
-            if decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
+            if decision is UpdateDecision.WITHDRAW:
+                self._call(calls.Withdraw((status.task_id,)))
+            elif decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
                 _, sequence = self._acks.get(status.task_id, ("", 0))
                 self._acks[status.task_id] = (status.agent_id, max(sequence, status.sequence))
         self.updates.check()

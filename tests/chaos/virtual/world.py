@@ -246,12 +246,15 @@ class World:
             self._reactivate()
 
     def _end_forgotten(self) -> None:
-        """Let an operator kill running tasks, which their frameworks may not know any more.
+        """Let an operator kill tasks that their frameworks may not know any more.
 
-        An older store causes such tasks before a master refuses or accepts it.
+        An older store causes such tasks before a master refuses or accepts it. A framework that
+        reconciles, and knows that a task has ended, withdraws it itself.
         """
+        aware = {id_ for each in self.frameworks if each.habits.reconciles_s for id_ in each.ended}
         for task_id, history in self.judge.histories.items():
-            if history.run is not None and history.run.lives:
+            is_queued = history.run is None and history.submitted and task_id not in aware
+            if is_queued or (history.run is not None and history.run.lives):
                 kill = partial(OperatorKill, task_id=task_id, framework_id=history.framework_id)
                 self.ask(lambda request, kill=kill: kill(request, grace_ms=None), _ignore)  # type: ignore[misc]
 

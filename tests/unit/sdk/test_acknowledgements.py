@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from croupier.model.ids import AgentId, FrameworkId, TaskId
-from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, Source, TaskState, TaskStatus
 from croupier.process.clock import SystemClock
+from croupier.sdk import Framework
 from croupier.sdk.calls import ACKNOWLEDGED_AT_ONCE, Calls
+from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import Subscription
+from croupier.sdk.dispatch import Dispatcher
+from croupier.sdk.inbox import Inbox, UpdateArrived
 from croupier.sdk.settings import Settings
 from croupier.v1 import framework_pb2 as pb
 from tests.harness.eventually import eventually
@@ -45,6 +50,21 @@ async def test_they_are_one_call_in_which_the_latest_covers_the_earlier() -> Non
     assert not sent
     await eventually(lambda: sent)
     assert [acknowledged(call) for call in sent] == [{"t1": 2, "t2": 2}]
+
+
+async def test_a_task_that_ended_and_is_queued_again_is_withdrawn() -> None:
+    calls, sent = connected()
+    inbox = Inbox(10)
+    dispatcher = Dispatcher(Framework("127.0.0.1:1"), inbox, OfferBook(), calls, SystemClock())
+    ended = replace(status("t1", MASTER_SEQUENCE), state=TaskState.KILLED)
+    inbox.put(UpdateArrived(ended))
+    # An operator has restored an older copy of the store.
+    inbox.put(UpdateArrived(replace(status("t1", 0), state=TaskState.QUEUED)))
+    running = asyncio.create_task(dispatcher.run())
+    await eventually(lambda: any(call.HasField("withdraw") for call in sent))
+    inbox.close()
+    await running
+    assert [list(call.withdraw.task_ids) for call in sent if call.HasField("withdraw")] == [["t1"]]
 
 
 async def test_they_go_with_the_next_call() -> None:

@@ -48,6 +48,15 @@ class TestUpdateBook:
         assert book.decide(status(3)) is UpdateDecision.SHOW
         book.check()
 
+    def test_a_task_that_ended_is_withdrawn_if_it_is_queued_again(self) -> None:
+        book = UpdateBook()
+        assert book.decide(reconciled(0, TaskState.QUEUED)) is UpdateDecision.SHOW
+        book.on_handled(status(MASTER_SEQUENCE, TaskState.KILLED))
+        for queued in (status(0, TaskState.QUEUED), reconciled(0, TaskState.QUEUED)):
+            assert book.decide(queued) is UpdateDecision.WITHDRAW
+        assert book.decide(status(MASTER_SEQUENCE, TaskState.KILLED)) is UpdateDecision.ACKNOWLEDGE
+        book.check()
+
     def test_no_live_state_is_shown_after_an_end(self) -> None:
         for number in (3, 0, MASTER_SEQUENCE):
             book = UpdateBook()

@@ -4,6 +4,9 @@ Rule: the updates of a task are shown in order, and each is shown again until th
 An acknowledgement covers all earlier updates of its task. So once the handler failed on one, later
 ones are held back until all before them were handled. An end that the master reports is not held
 back: the agent that would send the earlier updates is gone.
+
+A task that has ended may be queued again after an operator restored an older copy of the master's
+store. It must not run again, so it is withdrawn once the framework hears of it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ class UpdateDecision(Enum):
     SHOW = "show"
     ACKNOWLEDGE = "acknowledge"  # handled before; the acknowledgement was lost
     HOLD = "hold"  # the agent sends it again
+    WITHDRAW = "withdraw"  # a task that has ended is queued again
 
 
 class UpdateBook:
@@ -42,6 +46,8 @@ class UpdateBook:
     def decide(self, status: TaskStatus) -> UpdateDecision:
         """Return what to do with `status`, which is next in the inbox."""
         is_over = status.task_id in self._ended
+        if is_over and status.state is TaskState.QUEUED:
+            return UpdateDecision.WITHDRAW
         if is_over and not status.state.is_terminal and status.state is not TaskState.UNKNOWN:
             return UpdateDecision.ACKNOWLEDGE
         is_new = status.sequence > self.last_handled(status.task_id)
