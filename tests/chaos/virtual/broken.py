@@ -13,6 +13,8 @@ from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import ResendDeadline
 from croupier.agent.reactor import Reactor
+from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
+from croupier.master.allocator.node import Leaf
 from croupier.master.core import (
     on_sync,
     on_task,
@@ -178,6 +180,13 @@ def recovers_gone(registry: Registry, *rest: Any) -> State:
     return _RECOVERED(replace(registry, agents=agents), *rest)
 
 
+def filters_submitted(self: Eligibility, leaf: Leaf, pending: Any) -> Fit | Rejection:
+    found = _CHECK_SHAPE(self, leaf, pending)
+    if isinstance(found, Fit) and pending.shape is not None:
+        return self.refused(leaf, pending.demand.unit.carve(found.room, found.units)) or found
+    return found
+
+
 def never(*_: object) -> bool:
     return False
 
@@ -189,6 +198,7 @@ def as_it_is(status: Any) -> Any:
 _RECOVERED, _RECALL = state_recovery.recover_state, state_recovery.recover_task
 _CHARGE, _RELEASE = State.charge_tasks, State.release_task
 _APPLY, _SEEN = Registry.apply, Framework.mark_verdicts_seen
+_CHECK_SHAPE = Eligibility._check_shape
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
 
 # The SDK.

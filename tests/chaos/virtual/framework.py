@@ -429,6 +429,17 @@ class FrameworkProcess(Process):
             self._call(calls.Withdraw(tuple(sorted(self.submitted))))
         self.wake(self.clock.now())
 
+    def ask_for_offers(self) -> None:
+        """Clear the filters; the offers that follow are declined for 5 s or longer."""
+        self._call(calls.Revive(()))
+
+    def submit_one(self) -> TaskId:
+        """Submit a small task."""
+        task = self._task(Resources.parse(SUBMITTED_SIZES[0]))
+        self.submitted.add(task.task_id)
+        self._call(calls.Submit((task,)))
+        return task.task_id
+
     @property
     def is_waiting_for(self) -> list[str]:
         """The reasons why it is not settled, in words."""

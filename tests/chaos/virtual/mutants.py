@@ -15,6 +15,7 @@ from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
 from croupier.agent.reactor import Reactor
+from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.core import (
     frameworks,
     on_agent,
@@ -94,6 +95,10 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     "master: drops acks": (
         "acknowledgements are not forwarded to agents",
         ((on_call, "acknowledge", broken.nothing), (on_task, "acknowledge", broken.nothing)),
+    ),
+    "master: filters submitted tasks": (
+        "a framework's filters hold back the tasks that it submits",
+        _one(Eligibility, "_check_shape", broken.filters_submitted),
     ),
     "master: an id twice": ("ids are reused", _one(State, "next_id", broken.same_id)),
     "master: frees twice": (

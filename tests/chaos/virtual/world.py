@@ -23,7 +23,7 @@ from tests.chaos.virtual.machine import Machine
 from tests.chaos.virtual.master import MasterProcess
 from tests.chaos.virtual.network import Network
 from tests.chaos.virtual.process import Process
-from tests.chaos.virtual.task_history import Violation
+from tests.chaos.virtual.task_history import Violation, must
 from tests.chaos.virtual.term import Term
 
 # After all faults are healed, everything must end within this time.
@@ -228,9 +228,14 @@ class World:
             Violation: if it does not settle in time.
         """
         limit = self.clock.now() + SETTLE_S
+        is_probed = False
         while True:
             self.clock.run(self.clock.now() + 1.0)
             left = self._unsettled()
+            if not left and not is_probed:
+                is_probed = True
+                self._probe()
+                continue
             if not left:
                 self._ask_all()
                 return
@@ -257,6 +262,28 @@ class World:
             if is_queued or (history.run is not None and history.run.lives):
                 kill = partial(OperatorKill, task_id=task_id, framework_id=history.framework_id)
                 self.ask(lambda request, kill=kill: kill(request, grace_ms=None), _ignore)  # type: ignore[misc]
+
+    def _probe(self) -> None:
+        """Let a framework decline all agents, and check that a task that it submits starts at once.
+
+        Raises:
+            Violation: if it does not.
+        """
+        (state,) = [
+            each.term.state for each in self.masters if each.term and self._leads(each.term)
+        ]
+        agents = state.allocator._agents.agents.values()
+        is_limited = any(each.limit for each in state.allocator.queries.roles().values())
+        framework = next((each for each in self.frameworks if not each.is_retired), None)
+        if framework is None or is_limited or not any(each.is_active for each in agents):
+            return
+        framework.ask_for_offers()
+        self.clock.run(self.clock.now() + 2.0)
+        task_id = framework.submit_one()
+        self.clock.run(self.clock.now() + 2.0)
+        is_started = self.judge.histories[task_id].run is not None
+        must(is_started, f"{task_id} was submitted after a decline, and does not start")
+        framework.settle()
 
     def _ask_all(self) -> None:
         """Let every framework reconcile all of its tasks, and check that each is answered.

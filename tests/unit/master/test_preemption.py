@@ -72,6 +72,21 @@ def test_preemption_continues_once_absent_agents_are_unreachable() -> None:
     assert asked(world)
 
 
+def test_a_decline_does_not_keep_submitted_tasks_from_preempting() -> None:
+    world = World(settings=HURRY)
+    host = world.agent("cpus:4;mem:4GB")
+    late = world.framework("late", "cpus:1;mem:1MB")
+    world.decline(late, 3600.0)
+    early = world.framework("early", "cpus:1;mem:1MB")
+    world.accept(early, *(make_task(f"t{n}", "cpus:1;mem:1MB") for n in range(4)))
+    world.call(late, calls.Submit((make_task("s1", "cpus:1;mem:1MB"),)))
+    pass_time(world, 7.0)
+    assert [request.task_ids for request in asked(world)] == [("t3",)], "for one task, not more"
+    world.report(host, world.framework_id(early), "t3", TaskState.RUNNING, 1)
+    world.report(host, world.framework_id(early), "t3", TaskState.FINISHED, 2)
+    assert [task.task_id for task in world.launches(host)][4:] == ["s1"]
+
+
 def test_each_step_is_reported_as_a_fact() -> None:
     world = World(settings=HURRY)
     host = fill(world)

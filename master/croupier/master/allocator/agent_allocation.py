@@ -12,7 +12,8 @@ reserved for a skipped framework for a bounded time, on two conditions. The next
 order would take the resource that the skipped one lacks. The skipped one is below a guarantee, or
 behind by more than its unit; a second reservation takes two units, and so on.
 
-A party that backs off (see `back_off`) is dealt only what no other framework can use.
+A party that backs off (see `back_off`) is offered only what no other framework can use. Its
+submitted tasks keep their place in the order.
 """
 
 from __future__ import annotations
@@ -79,8 +80,10 @@ class AgentAllocation:
             this_pass.now,
             this_pass.last,
         )
-        # Leaves of parties that back off; they are dealt to after all others.
+        # Leaves of parties that back off; they are offered the rest after all others.
         self._last: set[Leaf] = set()
+        # Leaves that are offered nothing, since filters cover what they would be offered.
+        self._refused: set[Leaf] = set()
         self._is_last = not this_pass.last
         # A framework that cannot use the agent cannot for the rest of the visit: what is left
         # only shrinks.
@@ -109,13 +112,13 @@ class AgentAllocation:
             self._follow_up()
             return []
         agent.is_waited_for = False
-        again = self._deal_all(set())
+        again = self._deal_all()
         if not eligibility.dealt and not again and not agent.is_dealt:
             # Every framework that can use the agent was offered it: a new round begins.
             agent.filters.round += 1
             if eligibility.waits_for_round:
                 eligibility.waits_for_round = False
-                again = self._deal_all(set())
+                again = self._deal_all()
         grants = [
             grant
             for leaf, dealt in eligibility.dealt.items()
@@ -147,11 +150,12 @@ class AgentAllocation:
             if not leaf.is_listed:
                 agents.release_reservations(leaf)
 
-    def _deal_all(self, out: set[Leaf]) -> bool:
-        """Deal to all but `out`; return whether the agent needs another visit for the rest."""
+    def _deal_all(self) -> bool:
+        """Deal to all; return whether the agent needs another visit for the rest."""
         eligibility = self._eligibility
+        self._refused.clear()
         while True:
-            self._out = set(out)
+            self._out = {leaf for leaf in self._refused if not leaf.queued}
             eligibility.starved.clear()
             if self._deal_units():
                 return True
@@ -162,21 +166,29 @@ class AgentAllocation:
             refused = [
                 leaf
                 for leaf, dealt in eligibility.dealt.items()
-                if eligibility.refused(leaf, dealt.resources) is not None
+                if dealt.offered and eligibility.refused(leaf, dealt.offered) is not None
             ]
             if not refused:
                 return False
             for leaf in refused:
                 self._take_back(leaf)
-            out |= set(refused)
+            self._refused.update(refused)
 
     def _take_back(self, leaf: Leaf) -> None:
-        dealt = self._eligibility.dealt.pop(leaf)
-        self._eligibility.left = self._eligibility.left + dealt.resources
-        for pending, units in dealt.units.items():
+        """Take back what was to be offered."""
+        eligibility = self._eligibility
+        dealt = eligibility.dealt[leaf]
+        offered, dealt.offered = dealt.offered, NOTHING
+        dealt.numbers.clear()
+        eligibility.left = eligibility.left + offered
+        taken = {each: units for each, units in dealt.units.items() if each.shape is None}
+        for pending, units in taken.items():
             pending.outstanding -= units
-        self._tree.withdraw(leaf, dealt.resources.scalars)
-        self._tree.count_slots(leaf, -sum(dealt.units.values()) if dealt.units else -1)
+            del dealt.units[pending]
+        self._tree.withdraw(leaf, offered.scalars)
+        self._tree.count_slots(leaf, -sum(taken.values()) if taken else -1)
+        if not dealt.queued:
+            del eligibility.dealt[leaf]
 
     def _deal_units(self) -> bool:
         one_by_one = self._pass.rules.order == "spread"
@@ -216,25 +228,27 @@ class AgentAllocation:
         if leaf in self._out or self._is_closed:
             self._passed_over += 1
             return False
-        if not self._is_last and leaf.party in self._pass.last:
-            self._out.add(leaf)
-            self._last.add(leaf)
-            return False
-        found = self._check(leaf)
+        is_last = not self._is_last and leaf.party in self._pass.last
+        found: Fit | Cause | None = None
+        if leaf.queued or not is_last:
+            found = self._check(leaf, only_queued=is_last or leaf in self._refused)
         if isinstance(found, Fit):
             self._fits[leaf] = found
             return True
         self._out.add(leaf)
+        if is_last:
+            self._last.add(leaf)
+            return False
         if not self._pass.rules.skips and found in _IN_THE_WAY:
             self._is_closed = True
         return False
 
-    def _check(self, leaf: Leaf) -> Fit | Cause:
+    def _check(self, leaf: Leaf, *, only_queued: bool = False) -> Fit | Cause:
         """Return the leaf's fit, or note its rejection and return the cause."""
         if leaf.kind in self._misfits:
             return Cause.DOES_NOT_FIT
         self.checks += 1
-        found = self._eligibility.check(leaf)
+        found = self._eligibility.check(leaf, only_queued=only_queued)
         if isinstance(found, Fit):
             return found
         if found.cause in _FOR_GOOD and self._pass.profiles.may_learn(leaf):
@@ -258,9 +272,9 @@ class AgentAllocation:
         number = self._tree.deal(leaf, resources.scalars, slots)
         if dealt is None:
             dealt = eligibility.dealt[leaf] = Dealt()
-        dealt.resources = dealt.resources + resources
         if pending is None or pending.shape is None:
             dealt.numbers.append(number)
+            dealt.offered = dealt.offered + resources
         else:
             queued = dealt.queued.setdefault(pending, Queued())
             queued.numbers.append(number)
@@ -303,11 +317,9 @@ class AgentAllocation:
         leaf.reservations.discard(agent.agent_id)
         agents.release_reservations(leaf)
         place = (leaf.framework_id, leaf.role, agent.agent_id)
-        offered = dealt.resources
         for pending, part in dealt.queued.items():
-            offered = offered - part.resources
             queued = ((pending.demand.unit, dealt.units.pop(pending)),)
             yield Grant(*place, part.resources, queued, tuple(part.numbers), pending.shape)
         if dealt.numbers:
             units = tuple([(each.demand.unit, number) for each, number in dealt.units.items()])
-            yield Grant(*place, offered, units, tuple(dealt.numbers))
+            yield Grant(*place, dealt.offered, units, tuple(dealt.numbers))

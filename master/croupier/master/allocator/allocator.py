@@ -345,13 +345,13 @@ class Allocator:
         return min(now + MOMENT_S, expires_at)
 
     def others_wait(self, now: float) -> bool:
-        """Return whether a framework that does not back off could use more.
+        """Return whether a framework could use more that does not back off, or has queued tasks.
 
         O(frameworks that back off), once for each `now`.
         """
         if self._others_wait[0] != now:
             last = self.back_off.active(now)
-            waits = any(leaf.party not in last for leaf in self._tree.in_order())
+            waits = any(leaf.queued or leaf.party not in last for leaf in self._tree.in_order())
             self._others_wait = now, waits
         return self._others_wait[1]
 

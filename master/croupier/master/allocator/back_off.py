@@ -6,9 +6,10 @@ the party for less than a moment. A row of `PATIENCE_S` or more is unanswered: w
 another way than by a launch, the party backs off. It makes no difference whether the party lets a
 lease end, declines late, passes the agent from one of its frameworks to the next, or disconnects.
 
-While a party backs off, it is dealt only what no other framework can use, and its offers end early
-once another framework waits. So the offers of one party keep an agent from others for at most
-`PATIENCE_S` and one lease, and then for at most `MOMENT_S` at a time until the back-off is over.
+While a party backs off, it is offered only what no other framework can use, and its offers end
+early once another framework, or a submitted task, waits. So the offers of one party keep an agent
+from others for at most `PATIENCE_S` and one lease, and then for at most `MOMENT_S` at a time until
+the back-off is over. Its submitted tasks keep their place in the order.
 Each back-off is twice as long as the one before; one step is forgotten in every `FORGET_S` without
 any.
 """

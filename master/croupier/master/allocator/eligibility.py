@@ -2,11 +2,14 @@
 
 Nothing is dealt here. A visit caches the constraints that each shape fails, and the scarce
 resources that other frameworks demand.
+
+Filters and back-off answer the question what may be offered. They never hold back submitted tasks,
+which are not offered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -69,17 +72,22 @@ class Dealt:
     """Resources that one framework is dealt in a visit.
 
     Attributes:
-        resources: all of them.
-        numbers: the numbers of the deals that are to be offered.
+        offered: the part that is to be offered.
+        numbers: the numbers of its deals.
         queued: the parts for submitted tasks.
         least: the minimum units of an offer, for each demand, before the first deal.
     """
 
-    resources: Resources = NOTHING
+    offered: Resources = NOTHING
     numbers: list[int] = field(default_factory=list)
     queued: dict[PendingDemand, Queued] = field(default_factory=dict)
     units: dict[PendingDemand, int] = field(default_factory=dict)
     least: dict[PendingDemand, int] = field(default_factory=dict)
+
+    @property
+    def resources(self) -> Resources:
+        """All that it is dealt."""
+        return sum((each.resources for each in self.queued.values()), self.offered)
 
 
 class Eligibility:
@@ -129,12 +137,15 @@ class Eligibility:
         self.wake_at: float | None = None
         self.work = 0
 
-    def check(self, leaf: Leaf) -> Fit | Rejection:
-        """Return the part of the rest that `leaf` could be dealt, or the reason why none."""
+    def check(self, leaf: Leaf, *, only_queued: bool = False) -> Fit | Rejection:
+        """Return the part of the rest that `leaf` could be dealt, or the reason why none.
+
+        With `only_queued`, check its submitted tasks; it has some.
+        """
         if leaf.pending is None:
             found = self._check_remainder(leaf)
         else:
-            found = self._check_demand(leaf, leaf.pending)
+            found = self._check_demand(leaf, leaf.queued.values() if only_queued else leaf.pending)
         if self.starved and isinstance(found, Fit):
             owner = self._reserved_for(leaf, found)
             if owner is not None:
@@ -166,7 +177,7 @@ class Eligibility:
             found.append(unmet)
         return found
 
-    def _check_demand(self, leaf: Leaf, pending: list[PendingDemand]) -> Fit | Rejection:
+    def _check_demand(self, leaf: Leaf, pending: Iterable[PendingDemand]) -> Fit | Rejection:
         """Return the first fit, or the first rejection for another cause than NO_DEMAND."""
         first: Rejection | None = None
         for each in pending:
@@ -231,9 +242,10 @@ class Eligibility:
                 bound = limits.binding(leaf, needed)
                 assert bound is not None
                 return Rejection(Cause.LIMIT, rejections.AtLimit.of(*bound))
-            if units < whole and self._agent.filters:
+            if units < whole and self._agent.filters and pending.shape is None:
                 self.blocked[leaf] = True
-        if dealt is None and self._agent.filters:
+        is_first = dealt is None or not dealt.offered
+        if is_first and self._agent.filters and pending.shape is None:
             # In the order `spread` a framework is dealt one unit at a time: check that alone.
             tried = least if self._rules.order == "spread" else units
             refused = self.refused(leaf, unit.carve(room, tried))
@@ -262,25 +274,26 @@ class Eligibility:
         if least > 1 and units:
             too_few = Text(_TOO_FEW, least, unit, units)
             return self._misfit(leaf, Rejection(cause, too_few), unit)
-        if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, unit, least):
+        if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, pending, least):
             self.starved.append((leaf, unit))
         shortage = rejections.Shortage(unit, least, room, total)
         return self._misfit(leaf, Rejection(cause, shortage), unit)
 
-    def _could_use_empty(self, leaf: Leaf, unit: Resources, least: int) -> bool:
+    def _could_use_empty(self, leaf: Leaf, pending: PendingDemand, least: int) -> bool:
         """Return whether the leaf would be dealt units that fit if the agent were empty."""
+        unit = pending.demand.unit
         needed = {name: milli * least for name, milli in unit.scalars.items()}
         return (
             limits.binding(leaf, needed) is None
-            and not self._would_refuse(leaf, unit, least)
+            and not self._would_refuse(leaf, pending, least)
             and not self._scarce_names(unit)
         )
 
-    def _would_refuse(self, leaf: Leaf, unit: Resources, units: int) -> bool:
+    def _would_refuse(self, leaf: Leaf, pending: PendingDemand, units: int) -> bool:
         """Return whether a filter of the leaf covers this many units of the agent."""
-        if not self._agent.filters:
+        if not self._agent.filters or pending.shape is not None:
             return False
-        candidate = unit.carve(self._agent.total, units)
+        candidate = pending.demand.unit.carve(self._agent.total, units)
         return self._agent.filters.until(leaf, candidate, self._now) is not None
 
     def _misfit(self, leaf: Leaf, rejection: Rejection, unit: Resources | None = None) -> Rejection:
@@ -336,10 +349,15 @@ class Eligibility:
             self._demanded[name] = any(
                 self._could_use(leaf, pending, name)
                 for leaf in self._tree.askers.get(name, ())
-                if leaf.is_willing and not (self._last and leaf.party in self._last)
-                for pending in leaf.pending or ()
+                if leaf.is_willing
+                for pending in self._in_turn(leaf)
             )
         return self._demanded[name]
+
+    def _in_turn(self, leaf: Leaf) -> Iterable[PendingDemand]:
+        """Return the demand of the leaf that no back-off holds back."""
+        backs_off = self._last and leaf.party in self._last
+        return leaf.queued.values() if backs_off else leaf.pending or ()
 
     def _could_use(self, leaf: Leaf, pending: PendingDemand, name: str) -> bool:
         unit = pending.demand.unit
@@ -349,7 +367,7 @@ class Eligibility:
             and unit.units_within(self._agent.total, 1)
             and self._unmet(pending) is None
             and limits.binding(leaf, pending.needed) is None
-            and not self._would_refuse(leaf, unit, 1)
+            and not self._would_refuse(leaf, pending, 1)
         )
 
     def _reserved_for(self, taker: Leaf, fit: Fit) -> Leaf | None:

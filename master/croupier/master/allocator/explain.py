@@ -37,7 +37,7 @@ def of_leaf(
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
     found = _making_room(leaf, pool)
     found += leaf.reasons.report(leaf.role, profiles.cases(leaf))
-    if leaf.party in last:
+    if leaf.party in last and not leaf.queued:
         found.insert(0, _backing_off(leaf, last[leaf.party] - now))
     return found or [_outranked(leaf, tree, len(pool.agents))]
 
@@ -67,7 +67,7 @@ def of_agent(
         return passed_over(
             found.cause, 1, str(found.detail), leaf.role, agent.agent_id, found.detail
         )
-    if leaf.party in last:
+    if leaf.party in last and (found.pending is None or found.pending.shape is None):
         return _backing_off(leaf, last[leaf.party] - now, agent.agent_id)
     detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
     return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)

@@ -114,7 +114,7 @@ def plan(search: Search, starving: Starving) -> Plan | None:
     Only offers are taken back if that is enough. O(frameworks + their holdings), within the
     effort of `search`.
     """
-    for pending in starving.leaf.pending or ():
+    for pending in starving.wanted:
         if not pending.left:
             continue
         for with_tasks in (False, True):

@@ -14,7 +14,7 @@ from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, Plan, Search, plan
 from croupier.master.allocator.share_projection import ShareProjection, may_preempt
-from croupier.master.allocator.starvation import PreemptionRules, Starvation
+from croupier.master.allocator.starvation import PreemptionRules, Starvation, Starving
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
@@ -83,7 +83,7 @@ class Preemptor:
         for starving in self._starvation.look(projection, now):
             if starving.leaf in self._tried:
                 continue
-            while len(plans) < self.rules.at_once and self._lacks_room(projection, starving.leaf):
+            while len(plans) < self.rules.at_once and self._lacks_room(projection, starving):
                 found = plan(search, starving)
                 if found is None:
                     self._tried[starving.leaf] = now + TRY_AGAIN_S
@@ -107,11 +107,15 @@ class Preemptor:
         return self._starvation.describe(self._projection(), leaf, now)
 
     def declined(self, framework_id: FrameworkId, role: Role, now: float) -> None:
-        """Drop the framework's earmarks after a decline, and begin its cool-down."""
+        """Drop the framework's earmarks after a decline, and begin its cool-down.
+
+        Earmarks stay while it has submitted tasks, which may need them.
+        """
         leaf = self._tree.leaves.get((framework_id, role))
         if leaf is not None:
             self._starvation.excuse(leaf, now)
-            self._agents.forget_earmarks(leaf)
+            if not leaf.queued:
+                self._agents.forget_earmarks(leaf)
 
     def is_ending(self, key: VictimKey) -> bool:
         """Return whether the task was asked to end and still runs."""
@@ -150,9 +154,9 @@ class Preemptor:
         until = now + self.rules.grace_s + self.rules.earmark_s
         self._agents.earmark(agent, Earmark(leaf, room, until))
 
-    def _lacks_room(self, projection: ShareProjection, leaf: Leaf) -> bool:
+    def _lacks_room(self, projection: ShareProjection, starving: Starving) -> bool:
         """Return whether it needs more than its earmarks."""
-        left = sum(pending.left for pending in leaf.pending or ())
+        leaf, left = starving.leaf, sum(pending.left for pending in starving.wanted)
         if len(self._agents.earmarks_of(leaf)) >= left:
             return False
         return self._starvation.is_below(projection, leaf)

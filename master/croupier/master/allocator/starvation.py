@@ -2,12 +2,13 @@
 
 A framework is below if its dominant share is less than the tolerance times its entitlement, or if a
 role that it is in is below its guarantee. It must have declared demand, as its need is unknown
-otherwise. It must not have declined an offer within the cool-down, and must not back off. A check
-that finds it not below resets its clock.
+otherwise. It must not have declined an offer within the cool-down, and must not back off; neither
+counts for its submitted tasks. A check that finds it not below resets its clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from croupier.master.allocator import limits
 from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.entitlements import Ratio
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.share_projection import ShareProjection, is_below, may_preempt
 from croupier.master.allocator.tree import Tree
 from croupier.model.errors import InvalidRequest
@@ -67,12 +69,14 @@ class Starving:
     """A framework that starves.
 
     Attributes:
+        wanted: its demand that may be met by preemption.
         since: when a look first found it below.
         satisfaction: its share over its entitlement.
         by_guarantee: whether a role that it is in is below its guarantee.
     """
 
     leaf: Leaf
+    wanted: Sequence[PendingDemand]
     since: float
     satisfaction: Ratio
     by_guarantee: bool
@@ -89,9 +93,13 @@ class Starvation:
         self._excused: dict[Leaf, float] = {}
 
     def excuse(self, leaf: Leaf, now: float) -> None:
-        """Reset the clock of a leaf that declined; it does not starve for the cool-down."""
+        """Reset the clock of a leaf that declined; it does not starve for the cool-down.
+
+        The clock of a leaf with submitted tasks goes on, for these.
+        """
         self._excused[leaf] = now + self._rules.cooldown_s
-        self._since.pop(leaf, None)
+        if not leaf.queued:
+            self._since.pop(leaf, None)
 
     def look(self, projection: ShareProjection, now: float) -> list[Starving]:
         """Return the frameworks that starve now, the least satisfied first. O(leaves x depth)."""
@@ -116,10 +124,10 @@ class Starvation:
         if not leaf.pending:
             return "it declares no demand, so no room is made for it"
         excused = self._excused.get(leaf, now) - now
-        if excused > 0:
+        if excused > 0 and not leaf.queued:
             return f"it declined an offer: no room is made for it for another {excused:.0f} s"
         backs_off = self._back_off.active(now).get(leaf.party, now) - now
-        if backs_off > 0:
+        if backs_off > 0 and not leaf.queued:
             return (
                 f"it left offers unanswered: no room is made for it for another {backs_off:.0f} s"
             )
@@ -146,15 +154,17 @@ class Starvation:
         )
 
     def _judge(self, projection: ShareProjection, leaf: Leaf, now: float) -> Starving | None:
-        if not leaf.pending or leaf in self._excused or limits.is_blocked(leaf):
-            return None
+        wanted: Sequence[PendingDemand] = leaf.pending or ()
         last = self._back_off.active(now)
-        if last and leaf.party in last:
+        if leaf in self._excused or (last and leaf.party in last):
+            wanted = tuple(leaf.queued.values())
+        if not wanted or limits.is_blocked(leaf):
             return None
         if not may_preempt(leaf, self._rules.is_on) or not self.is_below(projection, leaf):
             return None
         return Starving(
             leaf,
+            wanted,
             self._since.get(leaf, now),
             projection.satisfaction(leaf),
             _needs(projection, leaf),

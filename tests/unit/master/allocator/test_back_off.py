@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from croupier.master.allocator import Cause, Rules
 from croupier.master.allocator.back_off import FORGET_S, GAP_S, BackOff, party_of
+from croupier.master.allocator.pending_demand import Shape
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.placement import ANYWHERE
 from tests.harness.allocator_fixture import AllocatorFixture, want
 
 P, Q = party_of(FrameworkId("f"), ""), party_of(FrameworkId("g"), "client/q")
 A, B = AgentId("a"), AgentId("b")
+
+
+def queued(unit: str) -> Shape:
+    return Shape(want(unit).unit, ANYWHERE)
 
 
 def strike(back_off: BackOff, now: float) -> float | None:
@@ -142,6 +148,36 @@ def test_the_reason_is_explained() -> None:
     assert fixture.causes("twin", "b") == [Cause.BACKS_OFF]
     fixture.wait(6.0)
     assert Cause.BACKS_OFF not in fixture.causes("twin")
+
+
+def test_submitted_tasks_of_a_party_that_backs_off_are_not_last() -> None:
+    fixture = backing_off(a="cpus:4;mem:4GB;gpus:1")
+    fixture.allocator.queue(FrameworkId("bad"), Role("*"), queued("cpus:1;gpus:1"), 1)
+    fixture.framework("good", want("cpus:1"), roles=("*",))
+    dealt = fixture.deal()
+    assert [f"{each.framework_id} {each.resources}" for each in dealt] == [
+        "bad cpus:1;gpus:1",
+        "good cpus:3",
+    ]
+    assert Cause.BACKS_OFF not in fixture.causes("bad")
+
+
+def test_a_filter_holds_for_what_is_offered_beside_submitted_tasks() -> None:
+    fixture = AllocatorFixture()
+    fixture.agent("a", "cpus:4")
+    fixture.framework("f", want("cpus:1"), roles=("*",))
+    fixture.refuse(FrameworkId("f"), Role("*"), A, want("cpus:2").unit, 100.0)
+    fixture.framework("g", want("cpus:1", 1), roles=("*",))
+    fixture.allocator.queue(FrameworkId("f"), Role("*"), queued("cpus:1"), 1)
+    dealt = fixture.deal()
+    # Of the 4 cpus it would be offered 2, which it declined.
+    assert sorted(
+        f"{each.framework_id} {each.resources} {each.shape is None}" for each in dealt
+    ) == [
+        "f cpus:1 False",
+        "g cpus:1 True",
+    ]
+    assert fixture.free("a") == "cpus:2"
 
 
 def test_a_removed_framework_without_owner_is_forgotten() -> None:

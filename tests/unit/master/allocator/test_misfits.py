@@ -22,9 +22,9 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     check = AgentAllocation._check
 
-    def counted(visit: AgentAllocation, leaf: object) -> object:
+    def counted(visit: AgentAllocation, leaf: object, *, only_queued: bool = False) -> object:
         before = visit.checks
-        result = check(visit, leaf)  # type: ignore[arg-type]
+        result = check(visit, leaf, only_queued=only_queued)  # type: ignore[arg-type]
         if visit.checks > before:
             found.append(f"{leaf} {visit._agent.agent_id}")
         return result
