@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
-from croupier.api.agents import agent_view
+from croupier.api.agents import Agent, agent_view
 from croupier.api.masters import KnownMaster, known_master_view
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.doctor.agents import health_findings, isolation_findings
@@ -135,7 +135,7 @@ async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
         yield finding
 
 
-def _is_stopped(agent: View) -> bool:
+def _is_stopped(agent: Agent) -> bool:
     """Return whether an operator drained the agent, and it is not connected."""
     drain = agent["drain"]
     return bool(drain and drain["done"]) and agent["state"] not in ("connected", "suspect")
