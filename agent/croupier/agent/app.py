@@ -7,6 +7,7 @@ import random
 import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from croupier.agent.health_check import HealthCheck
 from croupier.agent.http import OwnRoutes, make_http
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.container_build import container_of
-from croupier.agent.isolation.disk import disk_isolator
+from croupier.agent.isolation.disk import disk_isolator, with_disk
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import NONE
@@ -120,6 +121,7 @@ class Agent:
         self._opened = AsyncExitStack()
         self.http_address = config.http
         self._default_user = AGENT_USER
+        self._isolate_flags = config.isolate
 
     async def start(self) -> None:
         """Lock the work dir, recover the tasks of an earlier life, and connect to a master.
@@ -156,7 +158,7 @@ class Agent:
         self._own("usage", usage.run())
         links = OutputLinks(self._clock, are_required=credential.has_any)
         tls = self._tls(registry, credential)
-        own = OwnRoutes(self.state, sandboxes, usage, links)
+        own = OwnRoutes(self.state, sandboxes, usage, links, self._isolate_flags)
         make = partial(
             make_http, config, registry, self._clock, self._waits_for, own, tls, credential.has_any
         )
@@ -356,7 +358,11 @@ class Agent:
         )
         self._opened.callback(isolation.close)
         if flags.isolation != (NONE,):
-            disk = disk_isolator(sandboxes, flags.default_limits, self._inbox.put_now)
+            defaults = with_disk(flags.default_limits, work_dir.path)
+            self._isolate_flags = replace(flags, default_limits=defaults)
+            uids = self._config.users.task_uids if has_own_uids else None
+            put = self._inbox.put_now
+            disk = disk_isolator(sandboxes, defaults, put, uids, lambda: self._supervisor.shims())
             disk.adopt(self.state.tasks.values())
             self._opened.callback(disk.close)
             self._own("disk", disk.watch.run())

@@ -17,17 +17,23 @@ from croupier.net.server_tls import ServerTls
 
 if TYPE_CHECKING:  # cyclopts and aiohttp
     from croupier.agent.config import AgentConfig
+    from croupier.agent.isolation.flags import IsolationFlags
     from croupier.process.http.server import HttpServer
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRoutes:
-    """What the agent's own routes serve, and the links that they require."""
+    """What the agent's own routes serve, and the links that they require.
+
+    Attributes:
+        flags: with the limits of tasks that name none, as the agent has resolved them.
+    """
 
     state: AgentState
     sandboxes: Sandboxes
     usage: TaskUsage
     links: OutputLinks
+    flags: IsolationFlags
 
 
 def make_http(
@@ -60,7 +66,7 @@ def make_http(
 
     served = ServedFiles(own.state.is_live, own.links)
     output, files = OutputRoutes(own.sandboxes, served), FileRoutes(own.sandboxes, served)
-    usage = UsageRoute(own.state, own.usage, config.isolate)
+    usage = UsageRoute(own.state, own.usage, own.flags)
     return HttpServer(
         registry,
         clock,

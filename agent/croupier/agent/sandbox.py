@@ -203,6 +203,25 @@ class Sandboxes:
             return None
         return self.trash / name
 
+    def empty(self, key: Key) -> None:
+        """Move all but the output of a task that has ended into the trash.
+
+        Raises:
+            OSError: if something cannot be moved.
+        """
+        name = secrets.token_hex(8)
+        self.trash.mkdir(mode=0o700, exist_ok=True)
+        home = self.open_to_list(key)
+        try:
+            with directory(self.trash) as trash:
+                os.mkdir(name, 0o700, dir_fd=trash)
+                self._replaced.append(self.trash / name)
+                for each in os.listdir(home):  # noqa: PTH208 - by descriptor
+                    if each not in STREAMS:
+                        os.rename(each, f"{name}/{each}", src_dir_fd=home, dst_dir_fd=trash)
+        finally:
+            os.close(home)
+
     def take_replaced(self) -> list[Path]:
         """Return the sandboxes that new ones have replaced since the last call."""
         replaced, self._replaced = self._replaced, []

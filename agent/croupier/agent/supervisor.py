@@ -191,6 +191,10 @@ class Supervisor:
         """Return the shim of a task, whose processes live; None if there is none."""
         return self._running.get(key)
 
+    def shims(self) -> dict[int, str]:
+        """Return the pids of live shims with their runs."""
+        return {each.shim: each.run for each in self._running.values()}
+
     def path_of(self, run: str) -> Path:
         """Return the path of a run file, which marks the processes of the run.
 

@@ -38,6 +38,7 @@ class TaskEnvironment:
         return {
             **self._kept,
             "HOME": sandbox,
+            "TMPDIR": sandbox,
             "CROUPIER_AGENT_ID": agent_id,
             "CROUPIER_FRAMEWORK_ID": key[0],
             "CROUPIER_TASK_ID": key[1],

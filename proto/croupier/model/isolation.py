@@ -26,7 +26,8 @@ MAX_COMPLETION_MS: Final = 366 * 24 * 3600 * 1000
 
 @recorded(
     "Feature",
-    "USERS CPU_WEIGHT CPU_QUOTA MEMORY PIDS FILES DISK PORTS NAMESPACES NO_NETWORK IMAGES USAGE",
+    "USERS CPU_WEIGHT CPU_QUOTA MEMORY PIDS FILES DISK PORTS NAMESPACES NO_NETWORK IMAGES USAGE"
+    " DISK_QUOTA",
 )
 class Feature(Enum):
     """Something that an agent can enforce or measure; the values are those of the wire.
@@ -38,7 +39,8 @@ class Feature(Enum):
         MEMORY: end a task that takes more memory than its limit.
         PIDS: bound the processes and threads of a task.
         FILES: bound the open files of each process.
-        DISK: end a task whose sandbox takes more disk than its limit.
+        DISK: end a task that takes more disk than its limit.
+        DISK_QUOTA: refuse what a task writes to its sandbox beyond its limit of disk.
         PORTS: refuse to listen on TCP ports that were not dealt to the task.
         NAMESPACES: a view of the machine of its own: processes, /tmp, a read-only system.
         NO_NETWORK: a task without network.
@@ -58,6 +60,7 @@ class Feature(Enum):
     NO_NETWORK = "no-network"
     IMAGES = "images"
     USAGE = "usage"
+    DISK_QUOTA = "disk-quota"
 
 
 Features = frozenset[Feature]

@@ -46,7 +46,7 @@ async def test_a_healthy_cluster(tmp_path: Path, capsys: Output) -> None:
     token, path = make_token(), tmp_path / "token"
     create_token_file(path, token)
     async with serving_access() as access:
-        described = AgentDescription(agent_id="a1", isolation=["memory"])
+        described = AgentDescription(agent_id="a1", isolation=["memory", "disk-quota"])
         agent = operator_pb2.AgentView(agent=described, state="connected")
         access.operator.answers[operator_pb2.ListAgentsRequest] = operator_pb2.ListAgentsResponse(
             agents=[agent]

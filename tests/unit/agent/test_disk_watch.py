@@ -14,7 +14,8 @@ from croupier.agent.core.events import LimitExceeded
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation import disk_watch
 from croupier.agent.isolation.disk import DiskIsolator
-from croupier.agent.isolation.disk_watch import MIB, DiskWatch
+from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room
+from croupier.agent.isolation.hidden_files import HiddenFiles
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
@@ -35,7 +36,15 @@ class Watch:
         self.sandboxes = Sandboxes(root / "sandboxes")
         self.told: list[LimitExceeded] = []
         self.at, self.free, self.opened = 100.0, 10_000 * MIB, 0
-        self.watch = DiskWatch(self.open, lambda: self.free, self.told.append, lambda: self.at)
+        self.size = 20_000 * MIB
+        hidden = HiddenFiles(None)
+        self.watch = DiskWatch(
+            self.open,
+            lambda: Room(self.free, self.size),
+            self.told.append,
+            hidden,
+            now=lambda: self.at,
+        )
 
     def open(self, key: Key) -> int:
         self.opened += 1
@@ -221,3 +230,67 @@ async def test_the_end_tells_the_size_and_the_limit_that_was_exceeded(world: Wat
     assert told.exceeded.reason is Reason.DISK_LIMIT
     isolator.forget("r-t")
     assert isolator.end("r-t") == NO_ENDING
+
+
+async def test_a_fast_writer_is_measured_at_once(world: Watch) -> None:
+    box = world.run(64 * MIB)
+    fill(box, 65 * MIB)
+    world.free -= 65 * MIB
+    await world.after(0.1)
+    assert [told.run for told in world.told] == ["r-t"]
+
+
+async def test_many_files_exceed_a_limit_of_disk(
+    world: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "LEAST_FILES", 50)
+    box = world.run(64 * 16 * 1024)
+    for number in range(63):
+        (box / f"f{number}").touch()
+    await world.after(1)
+    (told,) = world.told
+    assert told.exceeded.message == "limit of 64 files exceeded, for a disk limit of 1.0 MiB"
+
+
+async def test_a_low_disk_ends_the_task_furthest_over_its_request(world: Watch) -> None:
+    """One at a time, and none that frees little."""
+    for name, request, size in (("modest", 40, 30), ("over", 1, 12), ("far", 0, 20), ("new", 0, 1)):
+        box = world.run(1000 * MIB, name)
+        world.watch.add(f"r-{name}", key(name), 1000 * MIB, request * MIB)
+        fill(box, size * MIB)
+    await world.after(1)
+    assert world.told == []
+    world.size, world.free = 8 * 100 * MIB, 40 * MIB
+    await world.after(3)
+    assert world.told == [], "the useful part of 100 MiB is 25"
+    world.size = 8 * 40 * MIB + 8
+    world.free = 39 * MIB
+    await world.after(3)
+    assert {told.run for told in world.told} == {"r-far"}
+    assert world.told[0].exceeded.reason is Reason.DISK_LIMIT
+    message = world.told[0].exceeded.message
+    assert message.startswith("the disk of the agent was low: 39.0 MiB of 320.0 MiB were free; ")
+    assert message.endswith("took 20.0 MiB, 20.0 MiB more than the 0.0 MiB that it asked for")
+    world.watch.remove("r-far")
+    world.told.clear()
+    await world.after(3)
+    assert world.told == [], "its files are being removed"
+    await world.after(20)
+    assert {told.run for told in world.told} == {"r-over"}
+    world.watch.remove("r-over")
+    await world.after(60)
+    assert len(world.watch) == 2
+
+
+async def test_the_files_of_a_task_that_ended_for_a_low_disk_are_removed(world: Watch) -> None:
+    isolator = DiskIsolator(world.watch, Limits(), None, world.sandboxes)
+    box = world.run(1000 * MIB)
+    fill(box, 20 * MIB)
+    (box / "stdout").write_text("kept")
+    world.size, world.free = 8 * 40 * MIB, 39 * MIB
+    await world.after(1)
+    assert world.told
+    isolator.forget("r-t")
+    assert sorted(path.name for path in box.iterdir()) == ["stderr", "stdout"]
+    (moved,) = world.sandboxes.take_replaced()
+    assert [path.name for path in moved.iterdir()] == ["file"]

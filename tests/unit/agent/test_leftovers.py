@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation import leftovers
 from croupier.agent.isolation.leftovers import Leftovers
 from croupier.agent.isolation.uid_claims import UidClaims
 from croupier.agent.isolation.uid_range import UidRange
@@ -16,11 +15,6 @@ from croupier.agent.isolation.uid_range import UidRange
 # Not used by agents of other tests.
 UIDS = UidRange(2_061_000, 2_061_001)
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
-
-
-@pytest.fixture(autouse=True)
-def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "is_in_memory", lambda path: path.name != "disk")
 
 
 @pytest.fixture
@@ -66,12 +60,3 @@ async def test_system_v_objects_of_ended_tasks_are_removed(
     claims.release(uid)
     await found.sweep()
     assert not list(found._objects())
-
-
-async def test_files_on_a_disk_stay(tmp_path: Path, claims: UidClaims) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    (disk / "file").touch()
-    os.chown(disk / "file", UIDS.first, UIDS.first)
-    await Leftovers(UIDS, claims, [disk]).sweep()
-    assert (disk / "file").exists()

@@ -20,7 +20,7 @@ def test_a_pipe_in_a_sandbox_does_not_hold_up_the_agent(
     monkeypatch.setattr(
         project_quota, "_set_project", lambda fd, project, inherits=False: marked.append(inherits)
     )
-    monkeypatch.setattr(ProjectQuotas, "_write", lambda quotas, project, blocks: None)
+    monkeypatch.setattr(ProjectQuotas, "_write", lambda quotas, project, blocks, files: None)
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
         ProjectQuotas.__new__(ProjectQuotas).limit(fd, 1 << 20)

@@ -19,8 +19,12 @@ from croupier.wire.isolation import isolation_to_wire, limits_to_wire, usage_to_
 from croupier.wire.resources import resources_to_wire
 
 
-def agent(*features: str, user: str = "(own)", agent_id: str = "a1") -> View:
-    described = framework_pb2.AgentDescription(agent_id=agent_id, isolation=features)
+def agent(
+    *features: str, user: str = "(own)", agent_id: str = "a1", quota: str = "disk-quota"
+) -> View:
+    described = framework_pb2.AgentDescription(
+        agent_id=agent_id, isolation=[*features, *filter(None, [quota])]
+    )
     return agent_view(pb.AgentView(agent=described, state="connected", default_user=user))
 
 
@@ -68,10 +72,10 @@ def test_the_levels_of_an_agent(features: tuple[str, ...], text: str) -> None:
 
 
 def test_an_agent_shows_its_features_and_the_user_of_tasks() -> None:
-    lines = list(agent_lines(agent("files", "memory"), (), ()))
+    lines = list(agent_lines(agent("files", "memory", quota=""), (), ()))
     assert "  isolation: process,cgroup (files, memory)" in lines
     assert "  tasks without a user run as: a uid of their own" in lines
-    lines = list(agent_lines(agent(user=""), (), ()))
+    lines = list(agent_lines(agent(user="", quota=""), (), ()))
     assert "  isolation: none" in lines
     assert "  tasks without a user run as: the agent's own account" in lines
 
@@ -119,6 +123,7 @@ def test_a_healthy_cluster_has_one_finding() -> None:
     ("agents", "text"),
     [
         ([agent("files", agent_id="a9")], "agent a9 cannot hold tasks to their memory"),
+        ([agent("memory", quota="disk")], "agent a1 has no project quotas: tasks can exceed"),
         ([agent("memory", user="root")], "agent a1 runs tasks that name no user as root"),
         ([agent("memory", "users", user="(agent)")], "agent a1 runs tasks that name no user as"),
         ([agent(agent_id=f"a{n}") for n in range(2)], "each of a0, a1 cannot"),

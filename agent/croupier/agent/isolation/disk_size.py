@@ -33,6 +33,7 @@ class DiskWalk:
 
     Attributes:
         size: bytes so far; hard links to one file count once.
+        files: files and directories so far.
         is_done: whether all that can be read was added.
     """
 
@@ -49,12 +50,18 @@ class DiskWalk:
             os.close(root)
             raise
         self.size = found.st_blocks * BLOCK
+        self.files = 0
         self.is_done = False
         self._device = found.st_dev
         self._fd = root
         self._levels = [_Level(found.st_dev, found.st_ino)]
         self._linked: set[int] = set()
         self._waiting = 0
+
+    @property
+    def root(self) -> int:
+        """The descriptor of the directory that the walk is in: at first, of the whole."""
+        return self._fd
 
     def step(self, entries: int) -> bool:
         """Add up to `entries` files; return whether the walk is done."""
@@ -87,6 +94,7 @@ class DiskWalk:
             return
         if found.st_dev != self._device:
             return
+        self.files += 1
         if stat.S_ISDIR(found.st_mode):
             self.size += found.st_blocks * BLOCK
             if self._waiting < MOST_DIRECTORIES:

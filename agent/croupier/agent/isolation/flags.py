@@ -36,7 +36,8 @@ class IsolationFlags:
     default_limits: Annotated[
         Limits, read_by(parse_limits, negative=(), show_default=format_limits)
     ] = Limits(pids=4096, files=65536)  # noqa: RUF009 - frozen
-    """Limits of tasks that name none, such as 'pids:4096;files:65536;mem:1GB'."""
+    """Limits of tasks that name none, such as 'pids:4096;files:65536;mem:1GB'. disk is a quarter
+    of the disk of the work dir, unless this names another amount."""
 
     container_runtime: str = ""
     """Path or name of the OCI runtime for tasks with an image. Default: the first of runc and crun

@@ -1,8 +1,7 @@
-"""Removes the shared memory that tasks with uids of their own have left.
+"""Removes what tasks with uids of their own have left in shared directories and memory.
 
-Files in /dev/shm, and in /tmp if that is in memory, and System V objects outlive their task, and
-their memory stays charged to the group of all tasks. So a few tasks could use it up for all later
-ones. Files that tasks leave on a disk stay.
+Files in /dev/shm, /tmp and /var/tmp and System V objects outlive their task, and their memory stays
+charged to the group of all tasks. So a few tasks could use up memory and disk for all later ones.
 
 Rule: only what belongs to a uid for tasks that no run has claimed and no process has is removed.
 """
@@ -21,9 +20,8 @@ from typing import Final
 from croupier.agent.isolation.uid_claims import UidClaims, uids_of_processes
 from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.remove_tree import remove_trees
-from croupier.agent.secret_files import is_in_memory
 
-SHARED: Final = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - of tasks
+SHARED: Final = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - of tasks
 # Seconds between two sweeps.
 SWEEP_S: Final = 5.0
 # A sweep takes at most this part of the time.
@@ -35,15 +33,11 @@ _IPC_RMID: Final = 0
 
 
 class Leftovers:
-    """The shared memory of ended tasks."""
+    """The shared files and memory of ended tasks."""
 
     def __init__(self, uids: UidRange, claims: UidClaims, shared: Sequence[Path] = SHARED) -> None:
-        """Remove what belongs to free ones of `uids`, in `shared` directories and of System V.
-
-        Directories that are not in memory are left out.
-        """
-        self._uids, self._claims = uids, claims
-        self._shared = [path for path in shared if is_in_memory(path)]
+        """Remove what belongs to free ones of `uids`, in `shared` directories and of System V."""
+        self._uids, self._claims, self._shared = uids, claims, shared
 
     async def run(self) -> None:
         """Sweep for ever."""

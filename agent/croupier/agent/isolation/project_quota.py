@@ -35,7 +35,7 @@ _INHERIT: Final = 0x200
 _QUOTA: Final = struct.Struct("=QQQQQQQQI4x")
 _GET_QUOTA: Final = 0x800007 << 8 | 2
 _SET_QUOTA: Final = 0x800008 << 8 | 2
-_BLOCK_LIMITS: Final = 1
+_BLOCK_AND_FILE_LIMITS: Final = 1 | 4
 # quotactl_fd(2) of Linux 5.14; the same number on every architecture.
 _SYS_QUOTACTL_FD: Final = 443
 
@@ -67,15 +67,15 @@ class ProjectQuotas:
         """Release the descriptor."""
         os.close(self._fd)
 
-    def limit(self, directory: int, size: int) -> None:
-        """Hold an open directory, and all that is in it, to `size` bytes.
+    def limit(self, directory: int, size: int, files: int = 0) -> None:
+        """Hold an open directory, and all that is in it, to `size` bytes and `files`, if given.
 
         Files in subdirectories that exist already are not counted.
         """
         project = project_of(directory)
         if not FIRST_ID <= project < FIRST_ID + IDS:
             project = self._unused()
-        self._write(project, max(size // BLOCK, 1))
+        self._write(project, max(size // BLOCK, 1), files)
         _set_project(directory, project, inherits=True)
         for name in os.listdir(directory):
             with suppress(FileNotFoundError):
@@ -112,8 +112,8 @@ class ProjectQuotas:
         hard, _, used, *_ = _QUOTA.unpack(data.raw)
         return used, hard
 
-    def _write(self, project: int, blocks: int) -> None:
-        data = _QUOTA.pack(blocks, blocks, 0, 0, 0, 0, 0, 0, _BLOCK_LIMITS)
+    def _write(self, project: int, blocks: int, files: int = 0) -> None:
+        data = _QUOTA.pack(blocks, blocks, 0, files, files, 0, 0, 0, _BLOCK_AND_FILE_LIMITS)
         self._call(_SET_QUOTA, project, ctypes.create_string_buffer(data, len(data)))
 
     def _call(self, command: int, project: int, data: ctypes.Array[ctypes.c_char]) -> None:

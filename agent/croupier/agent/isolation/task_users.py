@@ -89,7 +89,7 @@ class TaskUsers:
             self._claims.release(uid)
 
     def leftovers(self) -> Leftovers | None:
-        """Return what removes the shared memory of ended tasks; None without uids of their own."""
+        """Return what removes the shared files of ended tasks; None without uids of their own."""
         return None if self._claims is None else Leftovers(self._uids, self._claims)
 
     def recover(self, live: Iterable[tuple[Key, str]]) -> None:

@@ -30,6 +30,7 @@ def isolation_findings(agents: Sequence[View]) -> Iterator[Finding]:
     if not agents:
         return
     unlimited = [each for each in agents if Feature.MEMORY.value not in each["isolation"]]
+    unquoted = [each for each in agents if Feature.DISK_QUOTA.value not in each["isolation"]]
     as_root = [each for each in agents if _runs_as_root(each)]
     if unlimited:
         yield warn(
@@ -38,14 +39,21 @@ def isolation_findings(agents: Sequence[View]) -> Iterator[Finding]:
             "give it a cgroup that it may write to, and --isolation auto; its log has the reason"
             " (isolation_reduced)",
         )
+    if unquoted:
+        yield warn(
+            "isolation",
+            f"{_named(unquoted)} has no project quotas: tasks can exceed disk limits briefly",
+            "put its work dir on xfs, or on ext4 with the features project and quota, mounted with"
+            " prjquota",
+        )
     if as_root:
         yield warn(
             "isolation",
             f"{_named(as_root)} runs tasks that name no user as root",
             "start it with --task-user own, or with --task-user NAME",
         )
-    if not unlimited and not as_root:
-        yield ok("isolation", "tasks are held to their memory, and none is root by default")
+    if not unlimited and not unquoted and not as_root:
+        yield ok("isolation", "tasks are held to memory and disk, and none is root by default")
 
 
 def _runs_as_root(agent: View) -> bool:

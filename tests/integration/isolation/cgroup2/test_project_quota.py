@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,21 @@ def test_the_kernel_refuses_what_goes_beyond_the_limit(disk: Path, isolator: Dis
     assert MIB - 65536 <= ending.usage.disk_bytes <= MIB
     isolator.forget("r1")
     assert fill(box / "a/f", 2 * MIB) == 2 * MIB
+
+
+def test_the_kernel_refuses_files_beyond_those_of_the_limit(
+    disk: Path, isolator: DiskIsolator
+) -> None:
+    with Sandboxes(disk).create(KEY) as sandbox, closing(ProjectQuotas(disk)) as quotas:
+        box = Path(sandbox.path)
+        fd = os.open(box, os.O_RDONLY)
+        quotas.limit(fd, MIB, 10)
+        box.chmod(0o777)
+        line = "for n in $(seq 20); do : >f$n || exit 7; done"
+        done = subprocess.run(["sh", "-c", line], cwd=box, user=ORDINARY, timeout=30)
+        os.close(fd)
+    assert done.returncode != 0
+    assert len(list(box.glob("f*"))) == 7, "the directory, stdout and stderr count"
 
 
 def test_the_next_agent_finds_the_id_of_a_sandbox(disk: Path, isolator: DiskIsolator) -> None:
