@@ -72,7 +72,7 @@ def test_pages_run_on_the_cluster_of_the_security_page(commands: Path, folder: P
         run(cluster, first)
         master = f"{cluster.network}.1:5050"
         cluster.stands_for |= {"node-17|HOST": "host7", "FRAMEWORK": "train"}
-        cluster.stands_for |= {"m-F[89]": '"$(latest_framework)"'}
+        cluster.stands_for |= {"(sh|seq)-3f9a": '"$(latest_task)"'}
         with framework("train", cluster, master):
             for page in others:
                 run(cluster, page, CROUPIER_MASTER=master)

@@ -102,6 +102,14 @@ class ScriptedOperator(OperatorServiceServicer):
     async def GetOutputLinks(self, request: Any, context: Context) -> pb.GetOutputLinksResponse:
         return await self._answer(request, context, pb.GetOutputLinksResponse)
 
+    async def ListTaskFiles(self, request: Any, context: Context) -> pb.ListTaskFilesResponse:
+        return await self._answer(request, context, pb.ListTaskFilesResponse)
+
+    async def ReadTaskFile(
+        self, request: Any, context: Context
+    ) -> AsyncIterator[pb.ReadTaskFileResponse]:
+        yield await self._answer(request, context, pb.ReadTaskFileResponse)
+
     async def _answer(self, request: Any, context: Context, kind: type[T]) -> T:
         self.asked.append(request)
         if self.hangs:

@@ -25,10 +25,10 @@ elsewhere() {
     done
     cd "elsewhere-$1"
 }
-latest_framework() {
+latest_task() {
     croupier tasks --state FINISHED --json | python3 -c '
 import json, sys
-print(max(json.load(sys.stdin), key=lambda task: task["submitted_ms"])["framework_id"])'
+print(max(json.load(sys.stdin), key=lambda task: task["submitted_ms"])["task_id"])'
 }
 daemon() {
     setsid bash -eu "$1" </dev/null >"$1.log" 2>&1 &

@@ -169,6 +169,8 @@ def task(number: int, state: task_pb2.TaskState.ValueType, **status: Any) -> pb.
     begun = NOW_MS - 1_000_000 * number - 4_321
     return pb.TaskView(
         framework_id=FRAMEWORK_ID,
+        framework_name="train",
+        hostname="node-17.rack3.example",
         agent_id=AGENT_ID if state != task_pb2.TASK_QUEUED else "",
         role="research/vision",
         task=task_pb2.TaskInfo(

@@ -24,7 +24,7 @@ async def play(
     master: Master,
     agent: TaskOutputs,
     code: int | None = 0,
-    task_id: str = "run-0",
+    task_id: str = "x-9b5d",
     signal: int | None = None,
 ) -> None:
     """Report that the task runs, and ends with `code` or by `signal`."""

@@ -148,14 +148,15 @@ FrameworkName = Annotated[
 TaskFrameworkFlag = Annotated[
     str,
     Parameter(
-        help="Id of the task's framework; needed if several frameworks have a task of that id,"
-        " unless only one of these still runs."
+        help="Id or name of the task's framework; needed if several frameworks have a task of that"
+        " id, unless only one of these still runs."
     ),
 ]
 TaskAgentFlag = Annotated[
     str,
     Parameter(
-        help="Id of the agent that ran the task; needed if the master has forgotten the task."
+        help="Id or hostname of the agent that ran the task; needed if the master has forgotten"
+        " the task."
     ),
 ]
 RoleName = Annotated[str, Parameter(help="The role, such as ads or ads/prod.")]

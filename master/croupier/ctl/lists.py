@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import indent
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
 
 from croupier.api.agents import agent_view
 from croupier.api.frameworks import framework_view
@@ -23,11 +24,15 @@ from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, may_view, restricted
 from croupier.ctl.views import agent, framework, role, task
 from croupier.ctl.views.amounts import View
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from croupier.model.ids import check_id
 from croupier.v1 import operator_pb2 as pb
 
+T = TypeVar("T")
 Pages = AsyncIterator[list[View]]
 # Of the text that a master searches for.
 MAX_TEXT: Final = 500
+# Objects of one name that an error lists.
+MAX_CANDIDATES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +126,44 @@ async def first_page(master: Master, kind: Kind, size: int, **fields: Any) -> li
 
 
 async def find_framework(master: Master, named: str) -> View:
-    """Return the framework of this id or, if only one has it, of this name.
+    """Return the framework of this id, of the end of an id, or of this name.
 
     Raises:
         NotFound: if there is none.
         Conflict: if several have that name.
     """
     known = await all_of(master, FRAMEWORKS, text=named[:MAX_TEXT])
-    found = [each for each in known if each["framework_id"] == named]
-    found = found or [each for each in known if each["name"] == named]
+    found = _named(known, named, lambda each: (each["framework_id"], each["name"]))
     if not found:
         raise NotFound(f"no framework {named!r}; croupier frameworks lists them")
     if len(found) > 1:
-        ids = ", ".join(each["framework_id"] for each in found)
-        raise Conflict(f"several frameworks are called {named!r}: {ids}")
+        states = [f"{each['framework_id']} ({each['state']})" for each in found]
+        raise Conflict(_ambiguous(f"several frameworks are called {named!r}", states))
     return found[0]
 
 
+async def id_of(master: Master, kind: Literal["framework", "agent"], named: str) -> str:
+    """Return the id of the object of this id or name; empty if that is empty.
+
+    A well-formed id that the master does not list is returned as it is: the object may have been
+    removed.
+
+    Raises:
+        CroupierError: as for `find_framework` and `find_agent`.
+    """
+    if not named:
+        return ""
+    find = find_framework if kind == "framework" else find_agent
+    try:
+        return str((await find(master, named))[f"{kind}_id"])
+    except NotFound:
+        with suppress(InvalidRequest):
+            return check_id(kind, named)
+        raise
+
+
 async def find_agent(master: Master, named: str) -> View:
-    """Return the agent of this id or, if only one has it, of this hostname.
+    """Return the agent of this id, of the end of an id, or of this hostname.
 
     Raises:
         NotFound: if there is none.
@@ -147,15 +171,32 @@ async def find_agent(master: Master, named: str) -> View:
     """
     fields = {"text": named[:MAX_TEXT]}
     known = [each async for page in messages(master, AGENTS, **fields) for each in page]
-    found = [each for each in known if each.agent.agent_id == named]
-    found = found or [each for each in known if each.agent.hostname == named]
+    found = _named(known, named, lambda each: (each.agent.agent_id, each.agent.hostname))
     if not found:
         raise NotFound(f"no agent has the id or hostname {named!r}; croupier agents lists them")
     if len(found) > 1:
         # The state distinguishes a lost machine from its replacement.
-        ids = ", ".join(f"{each.agent.agent_id} ({each.state})" for each in found)
-        raise Conflict(f"several agents have this hostname: {ids}")
+        states = [f"{each.agent.agent_id} ({each.state})" for each in found]
+        raise Conflict(_ambiguous("several agents have this hostname", states))
     return agent_view(found[0])
+
+
+def _ambiguous(problem: str, candidates: Sequence[str]) -> str:
+    more = len(candidates) - MAX_CANDIDATES
+    ids = ", ".join(candidates[:MAX_CANDIDATES]) + (f" and {more} more" if more > 0 else "")
+    return f"{problem}; give an id: {ids}"
+
+
+def _named(known: Sequence[T], named: str, ids: Callable[[T], tuple[str, str]]) -> list[T]:
+    """Return the object of this id, or else those of this name, or else of the end of an id.
+
+    `ids` returns the id and the name of an object.
+    """
+    return (
+        [each for each in known if ids(each)[0] == named]
+        or [each for each in known if ids(each)[1] == named]
+        or [each for each in known if ids(each)[0].endswith(f"-{named}")]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,15 +284,12 @@ def list_tasks(target: Target, named: str, *, form: Form, **fields: Any) -> None
         table = Table(table.columns, "no tasks pass these filters")
 
     async def fetch(master: Master) -> Pages:
-        framework_id, is_empty = named, True
-        async for page in listed(master, TASKS, framework_id=named, **fields):
+        framework_id, is_empty = await id_of(master, "framework", named), True
+        async for page in listed(master, TASKS, framework_id=framework_id, **fields):
             is_empty = is_empty and not page
             yield page
         if is_empty and named:
-            framework_id = (await find_framework(master, named))["framework_id"]
-        if framework_id != named:
-            async for page in listed(master, TASKS, framework_id=framework_id, **fields):
-                yield page
+            await find_framework(master, framework_id)
 
     async def printed(master: Master) -> None:
         if not await _print_pages(fetch(master), table, form):

@@ -20,7 +20,7 @@ from croupier.ctl.lists import (
 from croupier.ctl.operation import Preview
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
-from croupier.ctl.views.amounts import View, many
+from croupier.ctl.views.amounts import View, many, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,8 @@ async def teardown_preview(master: Master, named: str) -> Preview:
 def _teardown_lines(
     framework: View, tasks: Sequence[View], hosts: Mapping[str, str]
 ) -> Iterator[str]:
-    name, framework_id = framework["name"], framework["framework_id"]
-    state = frameworks.state_text(framework)
-    yield f"framework {framework_id} ({name}) is {state}; if it is torn down:"
+    name = named(framework["name"], framework["framework_id"])
+    yield f"framework {name} is {frameworks.state_text(framework)}; if it is torn down:"
     yield "  no program can subscribe under its id ever again"
     if not tasks:
         yield "  it has no live tasks"
@@ -126,8 +125,8 @@ def _teardown_lines(
     are = "is" if len(tasks) == 1 else "are"
     yield f"  {many(len(tasks), 'task')} {are} killed; it holds {holds}:"
     for each in affected_agents(tasks, hosts):
-        host = f" ({each['hostname']})" if each["hostname"] else ""
-        yield f"    {many(each['tasks'], 'task')} on agent {each['agent_id']}{host}"
+        agent = named(each["hostname"], each["agent_id"])
+        yield f"    {many(each['tasks'], 'task')} on agent {agent}"
 
 
 def _short(tasks: Sequence[View], *keys: str) -> list[View]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from croupier.ctl.views.amounts import View
 from croupier.model.durations import span_text
+from croupier.model.ids import short_id
 from croupier.model.printable import printable
 
 if TYPE_CHECKING:
@@ -50,6 +51,15 @@ class Table:
 def text(title: str, key: str, rank: int = 0, *, is_id: bool = False) -> Column:
     """Return a column of the text under `key`."""
     return Column(title, lambda view: str(view[key]), is_id=is_id, rank=rank)
+
+
+def object_id(title: str, key: str, rank: int = 0) -> Column:
+    """Return a column of ids, without their cluster on a terminal."""
+
+    def drawn(view: View) -> str:
+        return short_id(str(view[key]))
+
+    return Column(title, lambda view: str(view[key]), draw=drawn, is_id=True, rank=rank)
 
 
 def number(title: str, key: str, rank: int = 0, form: str = "") -> Column:

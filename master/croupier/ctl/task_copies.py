@@ -21,7 +21,7 @@ from croupier.api.files import File, FileList
 from croupier.ctl.connection import KeptConnection
 from croupier.ctl.flags import Target
 from croupier.ctl.task_files import list_files, listed
-from croupier.ctl.task_reader import PATIENCE_S, RETRY_S, Part, Reader, TaskName
+from croupier.ctl.task_reader import PATIENCE_S, RETRY_S, Part, Reader, TaskName, resolve
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import (
     CroupierError,
@@ -56,7 +56,7 @@ def copy_file(target: Target, task: TaskName, path: str, local: str) -> str:
         CroupierError: if no master can be reached, or the master refuses.
         OSError: if the file cannot be written.
     """
-    task.check()
+    task = resolve(target, task)
     names = names_of(path)
     if not names:
         raise InvalidRequest(
@@ -93,7 +93,7 @@ def copy_directory(target: Target, task: TaskName, path: str, local: str) -> int
         CroupierError: if no master can be reached, or the master refuses.
         OSError: if `local` cannot be written.
     """
-    names = names_of(path)
+    task, names = resolve(target, task), names_of(path)
     try:
         found = list_files(target, task, path)
     except NotFound:

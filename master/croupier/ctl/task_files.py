@@ -17,7 +17,7 @@ from croupier.api.files import FileList, file_list_view
 from croupier.ctl.connection import Master, connected, run
 from croupier.ctl.flags import Target
 from croupier.ctl.run.printer import OutputClosed, Printer
-from croupier.ctl.task_reader import Part, Reader, TaskName, advising
+from croupier.ctl.task_reader import Part, Reader, TaskName, advising, resolve
 from croupier.model.errors import InvalidRequest
 from croupier.v1 import operator_pb2 as pb
 
@@ -33,7 +33,7 @@ def print_output(target: Target, task: TaskName, part: Part, *, raw: bool) -> No
         CroupierError: if no master can be reached, or the master refuses.
         BrokenPipeError: if the reader has closed our output.
     """
-    task.check()
+    task = resolve(target, task)
     if part.tail is not None and part.tail < 0:
         raise InvalidRequest("--tail must not be negative")
 
@@ -55,7 +55,7 @@ def print_output(target: Target, task: TaskName, part: Part, *, raw: bool) -> No
 
 def list_files(target: Target, task: TaskName, path: str) -> FileList:
     """Return the entries of a directory of a task's sandbox; raises as `print_output`."""
-    task.check()
+    task = resolve(target, task)
 
     async def ask(master: Master) -> FileList:
         return await listed(master, task, path)

@@ -14,10 +14,11 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.ctl.connection import Master, Refused
-from croupier.ctl.lists import find_framework
+from croupier.ctl.connection import Master, Refused, run
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import find_framework, id_of
 from croupier.ctl.terminal import print_lines
-from croupier.model.errors import Conflict, CroupierError, NotFound, Unavailable
+from croupier.model.errors import CroupierError, NotFound, Unavailable
 from croupier.model.ids import check_id
 from croupier.net.backoff import Backoff
 from croupier.v1 import operator_pb2 as pb
@@ -34,24 +35,34 @@ class TaskName:
     """A task on the command line.
 
     Attributes:
-        framework_id: empty if no other framework has a task of this id.
-        agent_id: of a task that the master has forgotten, or empty.
+        framework_id: or its name until `resolved`; empty if no other framework has a task of
+            this id.
+        agent_id: or its hostname until `resolved`, of a task that the master has forgotten; or
+            empty.
     """
 
     task_id: str
     framework_id: str = ""
     agent_id: str = ""
 
-    def check(self) -> None:
-        """Check the form of the ids.
+    async def resolved(self, master: Master) -> TaskName:
+        """Return it with ids in place of names; raises as `resolve`."""
+        framework_id = await id_of(master, "framework", self.framework_id)
+        return TaskName(self.task_id, framework_id, await id_of(master, "agent", self.agent_id))
 
-        Raises:
-            InvalidRequest: if one is malformed.
-        """
-        check_id("task", self.task_id)
-        for kind, given in (("framework", self.framework_id), ("agent", self.agent_id)):
-            if given:
-                check_id(kind, given)
+
+def resolve(target: Target, task: TaskName) -> TaskName:
+    """Return the task with ids in place of the names of its framework and agent.
+
+    Raises:
+        InvalidRequest: if an id is malformed.
+        NotFound: if there is no such framework or agent.
+        Conflict: if several have that name.
+    """
+    check_id("task", task.task_id)
+    if not (task.framework_id or task.agent_id):
+        return task
+    return run(target, task.resolved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,25 +178,20 @@ async def _advised(error: CroupierError, task: TaskName, master: Master) -> Crou
         unknown = await _framework_problem(task.framework_id, master)
         return NotFound(f"{text}; {unknown or 'croupier tasks lists the tasks'}")
     if text.startswith("several frameworks have a task") and text.endswith("name one"):
-        return Refused(f"{text} by --framework ID")
+        return Refused(f"{text} by --framework")
     return error
 
 
 async def _framework_problem(framework_id: str, master: Master) -> str:
-    """Return what is wrong with the id of a framework; empty if nothing, or if it is unknown."""
-    if not framework_id:
-        return ""
+    """Return that no framework has this id; empty if one has it, or if that is unknown."""
     try:
-        known = (await find_framework(master, framework_id))["framework_id"]
-    except NotFound:
-        return f"no framework has the id or name {framework_id!r}; croupier frameworks lists them"
-    except Conflict as error:
-        return f"{error}; name one by --framework ID"
+        if framework_id:
+            await find_framework(master, framework_id)
+    except NotFound as error:
+        return str(error)
     except CroupierError:
-        return ""
-    if known == framework_id:
-        return ""
-    return f"{framework_id!r} is a name; give the id: --framework {known}"
+        pass
+    return ""
 
 
 def _note(text: str) -> None:

@@ -6,7 +6,7 @@ from croupier.api.affected import is_live
 from croupier.ctl.connection import Master, run
 from croupier.ctl.describe import recent_events
 from croupier.ctl.flags import Target
-from croupier.ctl.lists import TASKS, all_of
+from croupier.ctl.lists import TASKS, all_of, id_of
 from croupier.ctl.live_usage import live_usage
 from croupier.ctl.operation import print_result
 from croupier.ctl.table import terminal_width
@@ -19,7 +19,7 @@ from croupier.model.task import TaskState
 
 
 def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool) -> None:
-    """Print all that is known about a task.
+    """Print all that is known about a task; `framework_id` may be a name.
 
     Raises:
         InvalidRequest: if an id is malformed.
@@ -30,7 +30,7 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
     check_id("task", task_id)
 
     async def found(master: Master) -> tuple[View, str]:
-        task = await _find_task(master, task_id, framework_id)
+        task = await _find_task(master, task_id, await id_of(master, "framework", framework_id))
         own = (task["framework_id"], task_id)
         events = await recent_events(master, lambda each: (each.framework_id, each.task_id) == own)
         view = {**task, "events": events}

@@ -81,7 +81,9 @@ class Offer(TypedDict):
 
     offer_id: str
     framework_id: str
+    framework_name: str
     agent_id: str
+    hostname: str
     role: str
     resources: Amount
     lease_s: float
@@ -129,7 +131,9 @@ def offer_view(offer: pb.OfferView) -> Offer:
     return {
         "offer_id": offer.offer.offer_id,
         "framework_id": offer.framework_id,
+        "framework_name": offer.framework_name,
         "agent_id": offer.offer.agent_id,
+        "hostname": offer.hostname,
         "role": offer.offer.role,
         "resources": amount_view(offer.offer.resources),
         "lease_s": offer.offer.lease_ms / 1000,

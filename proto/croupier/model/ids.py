@@ -31,6 +31,7 @@ DEFAULT_ROLE = Role("*")
 # Printable ASCII but space, slash and backslash, of up to 255 characters: most ids.
 _is_usual = re.compile(r"[!-.0-\[\]-~]{1,255}").fullmatch
 # Most ids: looking at each character in turn takes 5 us.
+_ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFO][1-9][0-9]*)", re.ASCII)
 _COMMON = re.compile(r"[A-Za-z0-9._:-]{1,255}")
 
 
@@ -52,6 +53,12 @@ def check_id(kind: str, value: str) -> str:
     if value in (".", "..") or not all(_is_plain(char) for char in value):
         raise InvalidRequest(f"{kind} id {value!r} holds a character that ids must not have")
     return value
+
+
+def short_id(value: str) -> str:
+    """Return an id that a master assigned without its cluster, such as `1-F16`; others as is."""
+    found = _ASSIGNED.fullmatch(value)
+    return found[1] if found else value
 
 
 def check_hostname(value: str) -> str:

@@ -989,9 +989,13 @@ class OfferView(_message.Message):
     OFFER_FIELD_NUMBER: _builtins.int
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_NAME_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     age_ms: _builtins.int
     """Since it was made. Absent from masters of older releases."""
+    framework_name: _builtins.str
+    hostname: _builtins.str
     @_builtins.property
     def offer(self) -> _framework_pb2.Offer: ...
     def __init__(
@@ -1000,10 +1004,12 @@ class OfferView(_message.Message):
         offer: _framework_pb2.Offer | None = ...,
         framework_id: _builtins.str = ...,
         age_ms: _builtins.int | None = ...,
+        framework_name: _builtins.str = ...,
+        hostname: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "offer", b"offer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "framework_id", b"framework_id", "offer", b"offer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "framework_id", b"framework_id", "framework_name", b"framework_name", "hostname", b"hostname", "offer", b"offer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
     _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015

@@ -67,7 +67,7 @@ async def test_a_drain_prints_the_tasks_left_and_its_blockers(
         done = await croupier(*words, "h1", "--grace", "1m30s", *master)
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines() == [
-            "agent m-A1 (h1) is draining: 2 tasks left; all are killed within 3 min 20 s",
+            "agent h1 (m-A1) is draining: 2 tasks left; all are killed within 3 min 20 s",
             "  t1 of m-F1: its agent sleeps",
         ]
     request = pb.DrainAgentRequest(agent="h1", grace_ms=90_000)
@@ -87,7 +87,7 @@ async def test_a_drain_is_followed_to_its_end(operator: ScriptedOperator) -> Non
     first, blocker, last = done.out.splitlines()
     assert "2 tasks left" in first
     assert "t1" in blocker
-    assert last == "agent m-A1 (h1) is drained: it has no tasks left, and gets no offers"
+    assert last == "agent h1 (m-A1) is drained: it has no tasks left, and gets no offers"
 
 
 async def test_the_drain_stays_on_when_the_command_stops(operator: ScriptedOperator) -> None:
@@ -137,10 +137,10 @@ async def test_a_dry_run_changes_nothing(operator: ScriptedOperator) -> None:
     done = await croupier("drain", "h1", "--dry-run", *master)
     assert (done.code, done.err) == (0, "")
     assert "nothing was changed" in done.out
-    assert "1 task of framework m-F1 (train)" in done.out
+    assert "1 task of framework train (m-F1)" in done.out
     done = await croupier("agent", "gone", "h1", "--dry-run", *master)
     assert "  1 task is lost, and may be started elsewhere:" in done.out.splitlines()
-    assert "1 task of framework m-F1 (train)" in done.out
+    assert "1 task of framework train (m-F1)" in done.out
     done = await croupier("agent", "gone", "h1", "--dry-run", "--json", *master)
     assert [each["task_id"] for each in json.loads(done.out)["tasks"]] == ["t1"]
     assert not asked(operator, pb.DrainAgentRequest)
@@ -154,7 +154,7 @@ async def test_gone_needs_a_confirmation(operator: ScriptedOperator) -> None:
     assert "give --yes" in done.err
     assert not asked(operator, pb.MarkAgentGoneRequest)
     done = await croupier("agent", "gone", "h1", "--yes", *master)
-    assert (done.code, done.out) == (0, "agent m-A1 (h1) is gone\n")
+    assert (done.code, done.out) == (0, "agent h1 (m-A1) is gone\n")
     assert asked(operator, pb.MarkAgentGoneRequest) == [pb.MarkAgentGoneRequest(agent="h1")]
 
 
@@ -169,9 +169,9 @@ async def test_agents_are_deactivated_reactivated_shown_and_listed(
 ) -> None:
     master = ("--master", operator.address)
     done = await croupier("agent", "deactivate", "h1", *master)
-    assert done.out == "agent m-A1 (h1) is connected, deactivated\n"
+    assert done.out == "agent h1 (m-A1) is connected, deactivated\n"
     done = await croupier("--master", operator.address, "agent", "reactivate", "h1")
-    assert done.out == "agent m-A1 (h1) is connected\n"
+    assert done.out == "agent h1 (m-A1) is connected\n"
     away = view(LEFT, "disconnected", deactivated=True)
     away.decided_in_ms = 61_000
     operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse(agents=[away])
@@ -179,8 +179,8 @@ async def test_agents_are_deactivated_reactivated_shown_and_listed(
     done = await croupier("agents", *master)
     assert stands in done.out
     done = await croupier("agent", "show", "m-A1", *master)
-    assert done.out.splitlines()[0] == f"agent m-A1 (h1): {stands}"
-    assert "  1 task of framework m-F1 (train)" in done.out.splitlines()
+    assert done.out.splitlines()[0] == f"agent h1 (m-A1): {stands}"
+    assert "  1 task of framework train (m-F1)" in done.out.splitlines()
 
 
 async def test_malformed_arguments_are_refused(operator: ScriptedOperator) -> None:

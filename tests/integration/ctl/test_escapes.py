@@ -87,10 +87,10 @@ async def test_messages_of_a_run_are_escaped() -> None:
     ):
         await master.subscribed()
         master.offer("cpus:1;mem:1GB", http_address="127.0.0.1:9")
-        await master.update("run-0", TaskState.LOST, message=EVIL)
+        await master.update("true-9b5d", TaskState.LOST, message=EVIL)
         done = await ended(run)
     assert done.code == 1
-    assert f"run-0: LOST: {SHOWN}\n" in done.err
+    assert f"true-9b5d: LOST: {SHOWN}\n" in done.err
 
 
 async def test_text_logs_are_escaped() -> None:

@@ -66,7 +66,7 @@ async def test_output_input_and_the_end_of_a_command(tmp_path: Path) -> None:
         found = await raw("exec", at, "t2", "--", "true")
         assert (found[0], b"croupier tasks lists the tasks" in found[2]) == (1, True), found
         found = await raw("exec", at, "--framework", "nosuch", "t1", "--", "true")
-        assert (found[0], b"no framework has the id or name 'nosuch'" in found[2]) == (1, True)
+        assert (found[0], b"no framework 'nosuch'" in found[2]) == (1, True)
         await an_open_pipe_does_not_delay_the_end(at)
         await an_interrupt_ends_the_command(at)
         await until(lambda: not len(agent.execs))

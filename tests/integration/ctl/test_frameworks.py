@@ -56,10 +56,10 @@ async def test_a_teardown_shows_its_consequences_and_needs_a_yes(
 ) -> None:
     master = ("--master", operator.address)
     shown = [
-        "framework m-F1 (train) is disconnected, removed in 9 min 20 s; if it is torn down:",
+        "framework train (m-F1) is disconnected, removed in 9 min 20 s; if it is torn down:",
         "  no program can subscribe under its id ever again",
         "  1 task is killed; it holds cpus:8:",
-        "    1 task on agent m-A1 (h1)",
+        "    1 task on agent h1 (m-A1)",
     ]
     done = await croupier("framework", "teardown", "m-F1", "--dry-run", *master)
     assert (done.code, done.err, done.out.splitlines()) == (0, "", shown)
@@ -68,7 +68,7 @@ async def test_a_teardown_shows_its_consequences_and_needs_a_yes(
     assert "give --yes" in done.err
     assert torn_down(operator) == []
     done = await croupier("--master", operator.address, "framework", "teardown", "train", "--yes")
-    line = "framework m-F1 (train) is torn down; 1 task of it will end\n"
+    line = "framework train (m-F1) is torn down; 1 task of it will end\n"
     assert (done.code, done.err, done.out) == (0, "", line)
     assert torn_down(operator) == ["m-F1"]
 
@@ -88,8 +88,43 @@ async def test_a_teardown_of_one_framework_only(operator: ScriptedOperator) -> N
     master = ("--master", operator.address)
     done = await croupier("framework", "teardown", "web", "--yes", *master)
     assert done.code == 1
-    assert "several frameworks are called 'web': m-F2, m-F3" in done.err
+    ids = "m-F2 (disconnected), m-F3 (disconnected)"
+    assert done.err == f"croupier: several frameworks are called 'web'; give an id: {ids}\n"
     assert torn_down(operator) == []
+
+
+@pytest.mark.parametrize("framework", ["m-F1", "F1", "train"])
+async def test_a_framework_is_named_by_its_id_or_name_in_all_commands(
+    operator: ScriptedOperator, framework: str
+) -> None:
+    operator.answers[pb.KillTaskRequest] = pb.KillTaskResponse()
+    master = ("--master", operator.address)
+    for words in (
+        ("kill", "t1"),
+        ("logs", "t1"),
+        ("files", "t1"),
+        ("cp", "t1:a", "-"),
+        ("tasks",),
+        ("task", "show", "t1"),
+    ):
+        operator.asked.clear()
+        done = await croupier(*words, "--framework", framework, *master)
+        asked = [each for each in operator.asked if getattr(each, "framework_id", "")]
+        assert {each.framework_id for each in asked} == {"m-F1"}, (words, done)
+    done = await croupier("kill", "t1", "--framework", "web", *master)
+    assert "give an id: m-F2 (disconnected), m-F3 (disconnected)" in done.err
+    # A framework that was removed has tasks, but no name.
+    await croupier("kill", "t1", "--framework", "m-F9", *master)
+    assert operator.asked[-1].framework_id == "m-F9"
+    done = await croupier("kill", "t1", "--framework", "no such", *master)
+    assert (done.code, "no framework 'no such'" in done.err) == (1, True)
+
+
+async def test_the_agent_of_a_forgotten_task_is_named_by_its_hostname(
+    operator: ScriptedOperator,
+) -> None:
+    await croupier("files", "t1", "--agent", "h1", "--master", operator.address)
+    assert operator.asked[-1].agent_id == "m-A1"
 
 
 async def test_a_removed_framework_may_be_torn_down_again(
@@ -124,4 +159,4 @@ async def test_tasks_of_an_unknown_framework(operator: ScriptedOperator) -> None
     done = await croupier("tasks", "--framework", "train", *master)
     assert done.code == 0
     asked = [each for each in operator.asked if isinstance(each, pb.ListTasksRequest)]
-    assert [each.framework_id for each in asked] == ["nosuch", "train", "m-F1"]
+    assert [each.framework_id for each in asked] == ["nosuch", "m-F1"]

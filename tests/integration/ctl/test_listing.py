@@ -110,15 +110,15 @@ async def test_a_table_in_a_pipe(operator: ScriptedOperator) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
         (
-            "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES  ISOLATION"
+            "HOST  AGENT  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES  ISOLATION"
             "  CONNECTED"
         ),
         (
-            "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
+            "h     a0     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
             "          -"
         ),
         (
-            "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
+            "h     a1     connected      0  -     -        cpus:1.5;mem:1GB  -           none     "
             "          -"
         ),
     ]
@@ -136,7 +136,7 @@ async def test_all_pages_are_printed_as_one_list(operator: ScriptedOperator) -> 
     page = operator.answers[pb.ListAgentsRequest]
     operator.answers[pb.ListAgentsRequest] = [page, pb.ListAgentsResponse(), page]
     done = await croupier("agents", "--master", operator.address)
-    assert [line.split()[0] for line in done.out.splitlines()] == ["AGENT", "a0", "a1", "a0", "a1"]
+    assert [line.split()[1] for line in done.out.splitlines()] == ["AGENT", "a0", "a1", "a0", "a1"]
     done = await croupier("agents", "--json", "--master", operator.address)
     agents = json.loads(done.out)
     assert [agent["agent_id"] for agent in agents] == ["a0", "a1", "a0", "a1"]

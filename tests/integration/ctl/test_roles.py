@@ -199,7 +199,7 @@ async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOpe
     assert operator.asked[-1] == pb.ExplainRequest(framework_id="f2")
     assert json.loads(done.out)["reasons"][0]["cause"] == "suppressed"
     done = await croupier("why", "serve", CROUPIER_MASTER=operator.address)
-    line = "croupier: several frameworks are called 'serve': f2, f3\n"
+    line = "croupier: several frameworks are called 'serve'; give an id: f2 (), f3 ()\n"
     assert done == Ended(1, "", line)
     done = await croupier("why", "absent", CROUPIER_MASTER=operator.address)
     assert done == Ended(1, "", "croupier: no framework 'absent'; croupier frameworks lists them\n")

@@ -13,14 +13,14 @@ from tests.harness.task_outputs import TaskOutputs
 
 
 async def test_output_and_exit_code_are_the_commands(master: Master, agent: TaskOutputs) -> None:
-    agent.texts = {("run-0", "stdout"): b"out\nno newline", ("run-0", "stderr"): b"err\n"}
+    agent.texts = {("mine-9b5d", "stdout"): b"out\nno newline", ("mine-9b5d", "stderr"): b"err\n"}
     argv = ["--cpus", "0.5", "--mem", "64MB", "--env", "A=b=c", "--name", "mine", "--role", "ads"]
     async with started("run", "--master", master.address, *argv, "--", "prog", "-n", "x") as run:
         await master.subscribed()
         call = await master.next_call("submit")
         (task,) = call.tasks
         await master.place(http_address=agent.address)
-        await play(master, agent, code=7)
+        await play(master, agent, code=7, task_id="mine-9b5d")
         done = await ended(run)
     assert done == Ended(7, "out\nno newline", "err\n")
     assert (task.command.argv, dict(task.command.environment)) == (
@@ -37,9 +37,9 @@ async def test_limits_go_to_agents_that_enforce_them(master: Master, agent: Task
         await master.subscribed()
         await master.place(http_address=agent.address)
         (task,) = (await master.next_call("submit")).tasks
-        await master.update("run-0", TaskState.RUNNING)
+        await master.update("prog-9b5d", TaskState.RUNNING)
         reason, message = Reason.MEMORY_LIMIT, "it took 1 GB, its limit"
-        await master.update("run-0", TaskState.FAILED, signal=9, reason=reason, message=message)
+        await master.update("prog-9b5d", TaskState.FAILED, signal=9, reason=reason, message=message)
         done = await ended(run)
     assert task.limits == Limits(mem=1_024_000, pids=9)
     assert task.isolation == Isolation(True, True, "dir:/srv/root")
@@ -48,7 +48,7 @@ async def test_limits_go_to_agents_that_enforce_them(master: Master, agent: Task
 
 
 async def test_the_framework_is_torn_down(master: Master, agent: TaskOutputs) -> None:
-    async with started("run", "--master", master.address, "--", "true") as run:
+    async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
         await play(master, agent)
@@ -67,8 +67,8 @@ async def test_a_signal_is_exit_code_128_plus_its_number(
 
 
 async def test_shell_joins_the_words(master: Master, agent: TaskOutputs) -> None:
-    argv = ["run", "--master", master.address, "--shell", "--", "echo", "a;", "exit", "3"]
-    async with started(*argv) as run:
+    argv = ["--name", "x", "--shell", "--", "echo", "a;", "exit", "3"]
+    async with started("run", "--master", master.address, *argv) as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
         (task,) = (await master.next_call("submit")).tasks
@@ -79,13 +79,13 @@ async def test_shell_joins_the_words(master: Master, agent: TaskOutputs) -> None
 
 async def test_lines_of_several_tasks_have_prefixes(master: Master, agent: TaskOutputs) -> None:
     for index in range(3):
-        agent.texts[f"run-{index}", "stdout"] = f"one {index}\ntwo {index}".encode()
+        agent.texts[f"x-9b5d-{index}", "stdout"] = f"one {index}\ntwo {index}".encode()
     async with started("run", "--master", master.address, "-n", "3", "--", "x") as run:
         await master.subscribed()
-        await master.place("run-0", agent_id="a1", http_address=agent.address)
-        await master.place("run-1", "run-2", agent_id="a2", http_address=agent.address)
+        await master.place("x-9b5d-0", agent_id="a1", http_address=agent.address)
+        await master.place("x-9b5d-1", "x-9b5d-2", agent_id="a2", http_address=agent.address)
         for index, code in ((2, 5), (1, 4), (0, 0)):
-            await play(master, agent, code, f"run-{index}")
+            await play(master, agent, code, f"x-9b5d-{index}")
         done = await ended(run)
     assert done.code == 4
     lines = [f"[{i}] {word} {i}" for i in range(3) for word in ("one", "two")]
@@ -95,11 +95,11 @@ async def test_lines_of_several_tasks_have_prefixes(master: Master, agent: TaskO
 
 async def test_hundreds_of_short_tasks_take_seconds(agent: TaskOutputs) -> None:
     async with Master(auto_run=True) as master:
-        argv = ["-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "true"]
+        argv = ["-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "x"]
         async with started("run", "--master", master.address, *argv) as run:
             await master.subscribed()
             for number in range(10):
-                part = [f"run-{number * 20 + place}" for place in range(20)]
+                part = [f"x-9b5d-{number * 20 + place}" for place in range(20)]
                 await master.place(*part, agent_id=f"a{number}", http_address=agent.address)
             assert await ended(run, timeout_s=15.0) == Ended(0, "", "")
     assert len(agent.asked) == 400
@@ -116,10 +116,10 @@ async def test_a_task_that_cannot_start_has_a_shells_exit_code(
         reason = Reason.CONTAINER_LAUNCH_FAILED
         message = "nosuch: not found"
         await master.update(
-            "run-0", TaskState.FAILED, reason=reason, message=message, exit_code=code
+            "nosuch-9b5d", TaskState.FAILED, reason=reason, message=message, exit_code=code
         )
         done = await ended(run)
-    line = "croupier run: run-0: FAILED (CONTAINER_LAUNCH_FAILED): nosuch: not found\n"
+    line = "croupier run: nosuch-9b5d: FAILED (CONTAINER_LAUNCH_FAILED): nosuch: not found\n"
     assert done == Ended(code or 1, "", line)
 
 
@@ -128,17 +128,17 @@ async def test_a_lost_task_is_reported_and_is_exit_code_1(master: Master, state:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place()
-        await master.update("run-0", state, message="why", from_master=True)
-        assert await ended(run) == Ended(1, "", f"croupier run: run-0: {state.name}: why\n")
+        await master.update("x-9b5d", state, message="why", from_master=True)
+        assert await ended(run) == Ended(1, "", f"croupier run: x-9b5d: {state.name}: why\n")
 
 
 async def test_a_dropped_task_is_retried_three_times(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
-        for task_id in ("run-0", "run-0.2", "run-0.3", "run-0.4"):
+        for task_id in ("x-9b5d", "x-9b5d.2", "x-9b5d.3", "x-9b5d.4"):
             await master.place()
             await master.update(task_id, TaskState.DROPPED, from_master=True)
-        assert await ended(run) == Ended(1, "", "croupier run: run-0.4: DROPPED\n")
+        assert await ended(run) == Ended(1, "", "croupier run: x-9b5d.4: DROPPED\n")
 
 
 async def test_a_full_queue_is_retried(master: Master, agent: TaskOutputs) -> None:
@@ -146,8 +146,8 @@ async def test_a_full_queue_is_retried(master: Master, agent: TaskOutputs) -> No
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.next_call("submit")
-        await master.place("run-0.2", http_address=agent.address)
-        await play(master, agent, 0, "run-0.2")
+        await master.place("x-9b5d.2", http_address=agent.address)
+        await play(master, agent, 0, "x-9b5d.2")
         assert await ended(run) == Ended(0, "", "")
 
 

@@ -21,16 +21,16 @@ from tests.harness.task_outputs import TaskOutputs
 async def test_a_signal_ends_the_tasks(
     master: Master, agent: TaskOutputs, number: signal.Signals, code: int
 ) -> None:
-    agent.open_ended = {"run-0"}
+    agent.open_ended = {"x-9b5d"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
-        await master.update("run-0", TaskState.RUNNING)
+        await master.update("x-9b5d", TaskState.RUNNING)
         run.send_signal(number)
         await master.next_call("kill")
-        agent.texts = {("run-0", "stderr"): b"last words\n"}
+        agent.texts = {("x-9b5d", "stderr"): b"last words\n"}
         agent.open_ended = set()
-        await master.update("run-0", TaskState.KILLED, signal=15)
+        await master.update("x-9b5d", TaskState.KILLED, signal=15)
         await master.next_call("teardown")
         done = await ended(run)
     assert (done.code, done.out) == (code, "")
@@ -38,11 +38,11 @@ async def test_a_signal_ends_the_tasks(
 
 
 async def test_a_second_signal_ends_the_run_at_once(master: Master, agent: TaskOutputs) -> None:
-    agent.open_ended = {"run-0"}
+    agent.open_ended = {"x-9b5d"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
-        await master.update("run-0", TaskState.RUNNING)
+        await master.update("x-9b5d", TaskState.RUNNING)
         run.send_signal(signal.SIGINT)
         await master.next_call("kill")
         await asyncio.sleep(SAME_SIGNAL_S)
@@ -53,28 +53,28 @@ async def test_a_second_signal_ends_the_run_at_once(master: Master, agent: TaskO
 
 async def test_two_signals_at_once_count_as_one(master: Master, agent: TaskOutputs) -> None:
     """timeout(1) signals a process and then its group."""
-    agent.open_ended = {"run-0"}
+    agent.open_ended = {"x-9b5d"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
-        await master.update("run-0", TaskState.RUNNING)
+        await master.update("x-9b5d", TaskState.RUNNING)
         run.send_signal(signal.SIGTERM)
         run.send_signal(signal.SIGINT)
         await master.next_call("kill")
-        agent.texts = {("run-0", "stdout"): b"bye\n"}
+        agent.texts = {("x-9b5d", "stdout"): b"bye\n"}
         agent.open_ended = set()
-        await master.update("run-0", TaskState.KILLED, exit_code=0)
+        await master.update("x-9b5d", TaskState.KILLED, exit_code=0)
         done = await ended(run)
     assert done.out == "bye\n"
 
 
 async def test_the_loss_of_the_master_is_reported(agent: TaskOutputs) -> None:
-    agent.open_ended = {"run-0"}
+    agent.open_ended = {"x-9b5d"}
     async with Master() as master, started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
-        await master.update("run-0", TaskState.RUNNING)
-        await master.acknowledged("run-0", 1)
+        await master.update("x-9b5d", TaskState.RUNNING)
+        await master.acknowledged("x-9b5d", 1)
         await master.__aexit__()
         assert run.stderr is not None
         line = (await asyncio.wait_for(run.stderr.readline(), 20)).decode()
@@ -89,17 +89,18 @@ async def test_ctrl_c_works_without_a_master() -> None:
         assert run.stderr is not None
         line = await asyncio.wait_for(run.stderr.readline(), 20)
         assert b"cannot reach a master at 127.0.0.1:9" in line
-        assert b"; no credential was found: if the cluster requires one, give --token-file" in line
+        assert b"; no credential was found: " in line
+        assert b"--token-file or --tls-cert" in line
         run.send_signal(signal.SIGINT)
         assert (await ended(run, timeout_s=8.0)).code == 130
 
 
 async def test_a_closed_pipe_ends_the_run(master: Master, agent: TaskOutputs) -> None:
-    agent.texts = {("run-0", "stdout"): b"line\n" * 1_000_000}
+    agent.texts = {("x-9b5d", "stdout"): b"line\n" * 1_000_000}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
-        await master.update("run-0", TaskState.RUNNING)
+        await master.update("x-9b5d", TaskState.RUNNING)
         assert run.stdout is not None
         await asyncio.wait_for(run.stdout.readline(), 20)
         run._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
@@ -137,11 +138,11 @@ async def test_a_run_ends_at_its_timeout(master: Master, agent: TaskOutputs) -> 
     async with started("run", *words, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
-        await master.update("run-0", TaskState.RUNNING)
+        await master.update("x-9b5d", TaskState.RUNNING)
         await master.next_call("submit")
         call = await master.next_call("kill")
-        assert call.task_ids == ("run-0",)
-        await master.update("run-0", TaskState.KILLED, signal=15)
+        assert call.task_ids == ("x-9b5d",)
+        await master.update("x-9b5d", TaskState.KILLED, signal=15)
         done = await ended(run)
     line = "croupier run: not done after 1 s (--timeout); the tasks are killed\n"
     assert done == Ended(124, "", line)

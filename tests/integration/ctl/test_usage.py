@@ -51,7 +51,7 @@ async def test_an_ambiguous_task_is_refused_with_the_next_step() -> None:
     async with serving(ScriptedOperator()) as operator:
         operator.answers[pb.KillTaskRequest] = InvalidRequest(several)
         done = await croupier("kill", "t1", "--master", operator.address)
-        assert done == Ended(1, "", f"croupier: {several} by --framework ID\n")
+        assert done == Ended(1, "", f"croupier: {several} by --framework\n")
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), Conflict("no")])

@@ -9,7 +9,7 @@ import pytest
 from croupier.api.agents import agent_view
 from croupier.api.tasks import task_view
 from croupier.ctl.drawing import Drawn, drawn_lines
-from croupier.ctl.table import Table, bold, lines_of, print_table
+from croupier.ctl.table import Table, bold, lines_of, plain_lines, print_table
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.task import TASKS
@@ -37,13 +37,18 @@ def shown(table: Table, view: View, monkeypatch: pytest.MonkeyPatch) -> list[str
     return out.getvalue().splitlines()
 
 
-def test_forty_columns_name_the_framework_of_a_task() -> None:
-    task = pb.TaskView(framework_id=FRAMEWORK_ID, agent_id=AGENT_ID, role="ads")
+@pytest.mark.parametrize(
+    ("own_id", "name", "shown"),
+    [("a1b2-3-F12", "train", "train"), ("a1b2-3-F12", "", "3-F12"), ("own", "", "own")],
+)
+def test_forty_columns_name_the_framework_of_a_task(own_id: str, name: str, shown: str) -> None:
+    task = pb.TaskView(framework_id=own_id, framework_name=name, agent_id=AGENT_ID, role="ads")
     task.task.task_id = "run-0"
     task.status.state = task_pb2.TASK_RUNNING
     titles, line, *_ = lines_of(TASKS, [task_view(task)], 40)
-    assert titles.split() == ["TASK", "FRAMEWORK", "STATE"]
-    assert line.split() == ["run-0", FRAMEWORK_ID, "RUNNING"]
+    assert titles.split()[:3] == ["TASK", "FRAMEWORK", "STATE"]
+    assert line.split()[:3] == ["run-0", shown, "RUNNING"]
+    assert plain_lines(TASKS, [task_view(task)])[1].split()[-2:] == [own_id, AGENT_ID]
 
 
 def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,8 +58,8 @@ def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -
     )
     lines = shown(AGENTS, view, monkeypatch)
     assert all(len(line) <= 80 for line in lines)
-    assert lines[0].split() == ["AGENT", "HOST", "STATE", "TASKS", "USED", "TOTAL"]
-    assert lines[1].split()[0] == lines[2].split()[0] == AGENT_ID
+    assert lines[0].split() == ["HOST", "AGENT", "STATE", "TASKS", "USED", "TOTAL"]
+    assert lines[1].split()[1] == lines[2].split()[1] == AGENT_ID
     assert lines[3:] == [
         "(OFFERED, ATTRIBUTES, ISOLATION, CONNECTED: in a wider terminal, a pipe, or with",
         "--json)",
@@ -66,6 +71,7 @@ def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) ->
     view = task_view(
         pb.TaskView(
             framework_id=FRAMEWORK_ID,
+            framework_name="train",
             agent_id=AGENT_ID,
             role="research/vision",
             task=info,
@@ -75,7 +81,7 @@ def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) ->
     lines = shown(TASKS, view, monkeypatch)
     assert all(len(line) <= 80 for line in lines)
     assert lines[1].split()[0] == "train-0017"
-    assert FRAMEWORK_ID in lines[1]
+    assert " train " in lines[1]
     assert "STATE" in lines[0]
 
 

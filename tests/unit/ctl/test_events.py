@@ -93,7 +93,7 @@ async def test_a_follower_goes_on_after_a_failover(capsys: pytest.CaptureFixture
         await printed("-1 began to lead")
         async with RawAgent(master.address) as agent:
             await agent.register(agent_id="a1")
-            await printed("Agent a1")
+            await printed("(a1) registered")
         assert err == ""
         await election.elect_other(None)
         await printed("connection to the master was lost")

@@ -33,6 +33,25 @@ def test_a_job_without_a_name_is_named_for_its_command() -> None:
     assert Job(("echo", "x" * 200), UNIT).title == "echo " + "x" * 75
 
 
+@pytest.mark.parametrize(
+    ("job", "stem"),
+    [
+        (Job(("/usr/bin/sleep", "9"), UNIT), "sleep-"),
+        (Job(("FOO=1", "make"), UNIT, is_shell=True), "FOO-1-"),
+        (Job(("train.py --all",), UNIT, is_shell=True), "train.py-"),
+        (Job(("x",), UNIT, name="night run/é"), "night-run-"),
+        (Job(("...",), UNIT), "run-"),
+        (Job((" ",), UNIT, is_shell=True), "run-"),
+        (Job(("x" * 99,), UNIT), "x" * 20 + "-"),
+    ],
+)
+def test_task_ids_can_be_typed_and_differ_between_frameworks(job: Job, stem: str) -> None:
+    one, other = job.stem("c-1-F1"), job.stem("c-1-F2")
+    assert one[:-4] == other[:-4] == stem
+    assert one != other
+    assert job.stem("c-1-F1") == one
+
+
 @pytest.mark.parametrize("count", [0, -1, MAX_COUNT + 1])
 def test_the_count_is_bounded(count: int) -> None:
     with pytest.raises(InvalidRequest, match="--count"):

@@ -9,7 +9,7 @@ import pytest
 from croupier.ctl import task_reader
 from croupier.ctl.connection import Master, Refused
 from croupier.ctl.task_reader import TaskName, advising
-from croupier.model.errors import Conflict, CroupierError, NotFound, Unavailable
+from croupier.model.errors import CroupierError, NotFound, Unavailable
 from croupier.net.address import Address
 from croupier.net.transport import make_channel
 
@@ -24,13 +24,7 @@ TASKS = "croupier tasks lists the tasks"
         ({"framework_id": "F1"}, "", TASKS),
         ({"framework_id": "web"}, "web", TASKS),
         (Unavailable("gone"), "web", TASKS),
-        ({"framework_id": "F1"}, "web", "'web' is a name; give the id: --framework F1"),
-        (Conflict("several: F1, F2"), "web", "several: F1, F2; name one by --framework ID"),
-        (
-            NotFound("none"),
-            "web",
-            "no framework has the id or name 'web'; croupier frameworks lists them",
-        ),
+        (NotFound("no framework 'web'"), "web", "no framework 'web'"),
     ],
 )
 async def test_a_missing_task_is_told_with_what_is_wrong_with_its_framework(
@@ -49,7 +43,7 @@ async def test_other_refusals_are_told_with_the_next_step() -> None:
     task = TaskName("t1")
     assert (await told(NotFound("no file 'x'"), task)).endswith("croupier files t1 lists the files")
     several = "several frameworks have a task 't1': F1, F2; name one"
-    assert await told(Refused(several), task) == f"{several} by --framework ID"
+    assert await told(Refused(several), task) == f"{several} by --framework"
     assert await told(Refused("bad path"), task) == "bad path"
 
 

@@ -176,22 +176,22 @@ def test_tables_in_a_pipe() -> None:
 
 
 EXPECTED = """
-AGENT  HOST  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES       ISOLATION       CONNECTED
-a1     h1    connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8  process,cgroup      3m20s
-FRAMEWORK  NAME   ROLE      STATE                  SHARE  TASKS  OFFERS  USED    OFFERED  WANTS                      CONNECTED
-f1         count  ads/prod  connected, suppressed  0.667      2       1  cpus:2  -        3 <cpus:1> rack equals r1       2h5m
+HOST  AGENT  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES       ISOLATION       CONNECTED
+h1    a1     connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8  process,cgroup      3m20s
+NAME   FRAMEWORK  ROLE      STATE                  SHARE  TASKS  OFFERS  USED    OFFERED  WANTS                      CONNECTED
+count  f1         ads/prod  connected, suppressed  0.667      2       1  cpus:2  -        3 <cpus:1> rack equals r1       2h5m
 ROLE  WEIGHT  SHARE  ENTITLED  GUARANTEE  LIMIT           FRAMEWORKS  TASKS  USED    OFFERED
 ads      2.5  0.500     0.600  cpus:4     cpus:8;mem:0MB           0      2  cpus:2  -
 ROLE  WEIGHT  RESOURCES  SHARE  ENTITLED
 ads      2.5  gpus=0.5   0.500     0.600
 ROLE  GUARANTEE  LIMIT           PREEMPTION  USED    OFFERED
 ads   cpus:4     cpus:8;mem:0MB  off         cpus:2  -
-OFFER  FRAMEWORK  AGENT  ROLE  LEASE  RESOURCES
-o1     f1         a1     ads     10s  cpus:2
-TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES  AGE
-t1    first  f1         a1     ads   FAILED     3  -    cpus:1      5s
-TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES  AGE  COMMAND
-t1    first  f1         a1     ads   FAILED     3  -    cpus:1       -  echo hi
+OFFER  FRAMEWORK  HOST  ROLE  LEASE  RESOURCES  FRAMEWORK-ID  AGENT-ID
+o1     f1         a1    ads     10s  cpus:2     f1            a1
+TASK  NAME   FRAMEWORK  HOST  ROLE  STATE   CODE  WHY  RESOURCES  AGE  FRAMEWORK-ID  AGENT-ID
+t1    first  f1         a1    ads   FAILED     3  -    cpus:1      5s  f1            a1
+TASK  NAME   FRAMEWORK  HOST  ROLE  STATE   CODE  WHY  RESOURCES  AGE  FRAMEWORK-ID  AGENT-ID  COMMAND
+t1    first  f1         a1    ads   FAILED     3  -    cpus:1       -  f1            a1        echo hi
 """  # noqa: E501 - lines of a table are not folded
 
 

@@ -24,13 +24,13 @@ from croupier.master.journal.lines import KINDS, OMITTED, kind_of, line_of, matc
 from croupier.master.journal.watch import EventQuery, Events, Watch
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import InvalidRequest, NotLeader, Unauthenticated, Unavailable
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId, short_id
 from croupier.model.principal import ANONYMOUS
 from croupier.model.task import Reason, Source, TaskState
 from tests.harness.eventually import eventually
 from tests.harness.secured_world import SecuredWorld, caller, token
 from tests.harness.still_clock import StillClock
-from tests.harness.world import make_task
+from tests.harness.world import World, make_task
 
 
 class FakeTerm:
@@ -292,6 +292,18 @@ def test_each_fact_has_a_kind_or_is_omitted_and_every_line_is_printable() -> Non
             FrameworkId("f"), TaskId("t"), AgentId("a"), state_of, Source.MASTER, Reason.NONE, ""
         )
         assert kind_of(moved) in KINDS
+
+
+def test_names_come_before_ids() -> None:
+    world = World()
+    framework_id = world.framework_id(world.framework(name="train"))
+    agent_id = world.agent_id(world.agent("cpus:1;mem:1GB", "host7"))
+    journal = Journal(world.state, StillClock(100.0, 1_000), 10)
+    ids = (framework_id, TaskId("sleep-3f9a"), agent_id)
+    journal.happened(facts.TaskMoved(*ids, TaskState.STAGING, Source.MASTER, Reason.NONE, ""))
+    text = line_of(journal.entry(2), 1).text
+    framework, agent = f"train ({short_id(framework_id)})", f"host7 ({short_id(agent_id)})"
+    assert text == f"Task sleep-3f9a of {framework} was placed on {agent}"
 
 
 def test_offers_lapse_in_aggregate() -> None:

@@ -15,6 +15,7 @@ from croupier.model.ids import (
     check_id,
     check_role,
     check_roles,
+    short_id,
 )
 
 
@@ -103,3 +104,18 @@ def test_a_framework_has_one_to_32_roles() -> None:
 def test_illegal_lists_of_roles(values: list[str], why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         check_roles(values)
+
+
+@pytest.mark.parametrize(
+    ("own_id", "short"),
+    [
+        ("22dfb2-1-F16", "1-F16"),
+        ("my-cluster-12-A3", "12-A3"),
+        ("c-1-O7", "1-O7"),
+        ("m-F1", "m-F1"),
+        ("my-framework", "my-framework"),
+        ("", ""),
+    ],
+)
+def test_a_short_id_leaves_out_the_cluster(own_id: str, short: str) -> None:
+    assert short_id(own_id) == short

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from croupier.ctl.app import app
 from croupier.ctl.commands.files import TaskArgument
-from croupier.ctl.flags import LOCAL, MasterFlag
+from croupier.ctl.flags import LOCAL, MasterFlag, TaskFrameworkFlag
 
 
 @app.command(name="exec")
@@ -18,7 +18,7 @@ def exec_(
     *command: str,
     stdin: Annotated[bool, Parameter(name=("--stdin", "-i"), negative="")] = False,
     tty: Annotated[bool, Parameter(name=("--tty", "-t"), negative="")] = False,
-    framework: str = "",
+    framework: TaskFrameworkFlag = "",
     master: MasterFlag = LOCAL,
 ) -> int:
     """Run a command beside a task: croupier exec [-it] TASK -- CMD...
@@ -40,8 +40,6 @@ def exec_(
     tty
         Give the command a terminal, as large as the one here. With -i, each key goes to it at
         once; its standard error comes with its output.
-    framework
-        Id of the task's framework, as for `croupier logs`.
     """
     from croupier.ctl.exec.command import exec_in_task
     from croupier.ctl.task_reader import TaskName

@@ -31,25 +31,24 @@ def teardown(
     from croupier.ctl.lists import find_framework
     from croupier.ctl.operation import confirm, print_result
     from croupier.ctl.previews import teardown_preview
-    from croupier.ctl.views.amounts import View, many
+    from croupier.ctl.views.amounts import View, many, named
     from croupier.model.errors import NotFound
     from croupier.v1.operator_pb2 import TeardownFrameworkRequest
 
-    async def torn_down(leader: Master, named: str) -> tuple[View, str]:
-        framework_id, title = named, f"framework {named}"
+    async def torn_down(leader: Master, given: str) -> tuple[View, str]:
+        framework_id, known = given, ""
         with suppress(NotFound):
             # A removed framework is not listed, but the master knows its id.
-            found = await find_framework(leader, named)
+            found = await find_framework(leader, given)
             framework_id, known = found["framework_id"], found["name"]
-            title = f"framework {framework_id}" + (f" ({known})" if known else "")
         request = TeardownFrameworkRequest(framework_id=framework_id)
         left = (await leader.ask(leader.service.TeardownFramework, request)).tasks
         ending = f"; {many(left, 'task')} of it will end" if left else ""
         view = {"framework_id": framework_id, "tasks_left": left}
-        return view, f"{title} is torn down{ending}"
+        return view, f"framework {named(known, framework_id)} is torn down{ending}"
 
     preview = partial(teardown_preview, named=name)
     confirmed = confirm(master, name, preview, yes=yes, dry_run=dry_run, as_json=as_json)
     if confirmed is not None:
-        view, line = run(master, partial(torn_down, named=confirmed))
+        view, line = run(master, partial(torn_down, given=confirmed))
         print_result(view, line, as_json=as_json)

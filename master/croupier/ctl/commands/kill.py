@@ -32,29 +32,31 @@ def kill(
     from croupier.ctl.connection import Master, run
     from croupier.ctl.task_reader import TaskName, advising
     from croupier.ctl.terminal import print_lines
+    from croupier.ctl.views.amounts import named
 
-    request = kill_request(task_id, framework, grace)
+    request = kill_request(task_id, grace)
 
     async def killed(leader: Master) -> TaskView:
-        async with advising(TaskName(task_id, framework), leader):
+        name = await TaskName(task_id, framework).resolved(leader)
+        async with advising(name, leader):
+            request.framework_id = name.framework_id
             return (await leader.ask(leader.service.KillTask, request)).task
 
     task = run(master, killed)
-    print_lines(f"task {task.task.task_id} of framework {task.framework_id} was asked to end")
+    framework_name = named(task.framework_name, task.framework_id)
+    print_lines(f"task {task.task.task_id} of framework {framework_name} was asked to end")
 
 
-def kill_request(task_id: str, framework_id: str, grace_ms: int | None) -> KillTaskRequest:
+def kill_request(task_id: str, grace_ms: int | None) -> KillTaskRequest:
     """Return the request to kill a task; `grace_ms` None is the task's own.
 
     Raises:
-        InvalidRequest: if an id is malformed.
+        InvalidRequest: if the id is malformed.
     """
     from croupier.model.ids import check_id
     from croupier.v1.operator_pb2 import KillTaskRequest
     from croupier.v1.task_pb2 import KillPolicy
 
     check_id("task", task_id)
-    if framework_id:
-        check_id("framework", framework_id)
     policy = None if grace_ms is None else KillPolicy(grace_ms=grace_ms)
-    return KillTaskRequest(task_id=task_id, framework_id=framework_id, kill_policy=policy)
+    return KillTaskRequest(task_id=task_id, kill_policy=policy)

@@ -23,7 +23,7 @@ from croupier.ctl.exec.terminal import RawTerminal, terminal_type, window_size
 from croupier.ctl.flags import Target
 from croupier.ctl.run.printer import OutputClosed, Printer
 from croupier.ctl.signals import EndSignals
-from croupier.ctl.task_reader import TaskName, advising
+from croupier.ctl.task_reader import TaskName, advising, resolve
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.net.cancellation import reraise_own_cancellation
@@ -52,7 +52,7 @@ def exec_in_task(
         CroupierError: if it was not started.
         BrokenPipeError: if the reader has closed our output.
     """
-    task.check()
+    task = resolve(target, task)
     command = exec_pb2.ExecCommand(argv=_argv(words), has_input=has_input)
     if has_terminal:
         command.terminal.CopyFrom(window_size())

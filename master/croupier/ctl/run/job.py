@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +17,9 @@ from croupier.sdk import Constraint, Task, enforces
 
 MAX_COUNT: Final = 100_000
 MAX_NAME: Final = 80
+# Characters of a task id that come from the job's name.
+MAX_STEM: Final = 20
+_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.]+")
 # Limit for the tasks of one call; the master accepts calls of 1 MiB.
 CALL_BYTES: Final = 512 * 1024
 
@@ -68,6 +73,16 @@ class Job:
     def title(self) -> str:
         """The job's name; the beginning of its command if it has none."""
         return self.name or " ".join(self.words)[:MAX_NAME]
+
+    def stem(self, framework_id: str) -> str:
+        """Return the beginning of its task ids, such as `sleep-3f9a`.
+
+        It is the job's name or program, and digits that differ between frameworks.
+        """
+        program = (self.words[0].split() or [""])[0] if self.is_shell else self.words[0]
+        title = self.name or program.rstrip("/").rpartition("/")[2]
+        plain = _NOT_PLAIN.sub("-", title)[:MAX_STEM].strip("-.") or "run"
+        return f"{plain}-{hashlib.sha256(framework_id.encode()).hexdigest()[:4]}"
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:

@@ -75,8 +75,9 @@ class Launcher(Framework):
         kills = (self.kill(copy.task_id) for copy in self.progress.live)
         await asyncio.gather(*kills, return_exceptions=True)
 
-    async def on_subscribed(self, _: str) -> None:
+    async def on_subscribed(self, framework_id: str) -> None:
         """Submit the copies that are pending: all of them, at first."""
+        self.progress.name_copies(self._job.stem(framework_id))
         await self._guarded(self._submit_pending())
 
     async def on_update(self, status: TaskStatus) -> None:

@@ -33,12 +33,14 @@ class Copy:
     """One copy of the command.
 
     Attributes:
+        name: the task id of its first try.
         tries: the number of submissions, which makes each task id unique.
         drops: the number of launches that an agent dropped.
         code: the exit code as in a shell, once it has ended.
     """
 
     index: int
+    name: str
     state: CopyState = CopyState.PENDING
     tries: int = 0
     drops: int = 0
@@ -47,14 +49,14 @@ class Copy:
     @property
     def task_id(self) -> str:
         """The task id of the latest try."""
-        return f"run-{self.index}" + (f".{self.tries}" if self.tries > 1 else "")
+        return self.name + (f".{self.tries}" if self.tries > 1 else "")
 
 
 class Progress:
     """All copies of one job."""
 
     def __init__(self, count: int) -> None:
-        self.copies = [Copy(index) for index in range(count)]
+        self.copies = [Copy(index, f"run-{index}") for index in range(count)]
         self._pending = list(range(count))
         self._by_task: dict[str, Copy] = {}
         self._queued: set[str] = set()
@@ -85,6 +87,11 @@ class Progress:
     def exit_code(self) -> int:
         """The exit code of the first copy whose code is not 0; 0 if there is none."""
         return next((copy.code for copy in self.copies if copy.code), 0)
+
+    def name_copies(self, stem: str) -> None:
+        """Name the copies: `stem`, or `stem-0` and so on. The stem of a job is always the same."""
+        for copy in self.copies:
+            copy.name = stem if len(self.copies) == 1 else f"{stem}-{copy.index}"
 
     def find(self, task_id: str) -> Copy | None:
         """Return the launched copy whose latest try is this task."""

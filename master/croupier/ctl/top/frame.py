@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from croupier.ctl.drawing import cut, text_width
-from croupier.ctl.table import Column, Table, age, amount, lines_of, number, text
+from croupier.ctl.table import Column, Table, age, amount, lines_of, number, object_id, text
 from croupier.ctl.top.snapshot import Page, Snapshot
 from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.ctl.views import agent as agents
@@ -91,8 +91,8 @@ _ROLES: Final = Table(
 )
 _FRAMEWORKS: Final = Table(
     (
-        text("FRAMEWORK", "framework_id", is_id=True),
-        text("NAME", "name", 1),
+        text("NAME", "name"),
+        object_id("FRAMEWORK", "framework_id", 1),
         number("SHARE", "share", 2, form=".3f"),
         number("TASKS", "tasks", 3),
         Column("STATE", frameworks.state_text, rank=4),
@@ -104,9 +104,9 @@ _FRAMEWORKS: Final = Table(
 )
 _AGENTS: Final = Table(
     (
-        text("AGENT", "agent_id", is_id=True),
+        text("HOST", "hostname"),
         Column("STATE", agents.state_text),
-        text("HOST", "hostname", 1),
+        object_id("AGENT", "agent_id", 1),
         number("TASKS", "tasks", 2),
         age("CONNECTED", "age_s", 3),
     ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from croupier.api.affected import affected_frameworks
-from croupier.ctl.table import Column, Table, age, amount, number, text
-from croupier.ctl.views.amounts import View, many
+from croupier.ctl.table import Column, Table, age, amount, number, object_id, text
+from croupier.ctl.views.amounts import View, many, named
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.durations import duration_text
 
@@ -30,8 +30,8 @@ def state_text(agent: View) -> str:
 
 AGENTS = Table(
     (
-        text("AGENT", "agent_id", is_id=True),
-        text("HOST", "hostname", 1),
+        text("HOST", "hostname"),
+        object_id("AGENT", "agent_id", 1),
         Column("STATE", state_text),
         number("TASKS", "tasks", 2),
         amount("USED", "used", 3),
@@ -50,9 +50,8 @@ AGENTS = Table(
 
 
 def name_of(agent: View) -> str:
-    """Return the agent's id with its hostname."""
-    host = agent["hostname"]
-    return f"agent {agent['agent_id']}" + (f" ({host})" if host else "")
+    """Return the agent's hostname with its id."""
+    return f"agent {named(agent['hostname'], agent['agent_id'])}"
 
 
 def drain_lines(agent: View) -> Iterator[str]:
@@ -77,8 +76,8 @@ def task_count_lines(tasks: Sequence[View], frameworks: Sequence[View]) -> Itera
     """Yield the number of tasks of each framework."""
     names = {each["framework_id"]: each["name"] for each in frameworks}
     for each in affected_frameworks(tasks, names):
-        named = f" ({each['name']})" if each["name"] else ""
-        yield f"  {many(each['tasks'], 'task')} of framework {each['framework_id']}{named}"
+        framework = named(each["name"], each["framework_id"])
+        yield f"  {many(each['tasks'], 'task')} of framework {framework}"
 
 
 def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:
@@ -89,8 +88,8 @@ def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) 
     attributes = ", ".join(f"{name}:{value}" for name, value in agent["attributes"].items())
     yield f"  attributes: {attributes or 'none'}"
     isolation = agent["isolation"]
-    named = f" ({', '.join(isolation)})" if isolation else ""
-    yield f"  isolation: {levels_text(isolation)}{named}"
+    features = f" ({', '.join(isolation)})" if isolation else ""
+    yield f"  isolation: {levels_text(isolation)}{features}"
     yield f"  tasks without a user run as: {default_user_text(agent['default_user'])}"
     yield f"  address: {agent['http_address'] or 'none'}"
     for each in agent["problems"]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from croupier.model.ids import short_id
+
 # An object of croupier.api, read only.
 View: TypeAlias = Mapping[str, Any]
 
@@ -17,6 +19,11 @@ def demand_text(demand: View) -> str:
     place = f" in {demand['role']}" if demand["role"] else ""
     tests = "".join(f" {constraint}" for constraint in demand["constraints"])
     return f"{count} <{demand['unit']['text']}>{portions}{place}{tests}"
+
+
+def named(name: str, own_id: str) -> str:
+    """Return the name of an object with its short id, such as `train (1-F16)`."""
+    return f"{name} ({short_id(own_id)})" if name and name != own_id else own_id
 
 
 def many(number: int, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.ctl.table import Column, Table, age, amount, number, text
+from croupier.ctl.table import Column, Table, age, amount, number, object_id, text
 from croupier.ctl.views.amounts import View, demand_text
 from croupier.model.durations import duration_text
 
@@ -19,8 +19,8 @@ def state_text(framework: View) -> str:
 
 FRAMEWORKS = Table(
     (
-        text("FRAMEWORK", "framework_id", is_id=True),
-        text("NAME", "name", 1),
+        text("NAME", "name"),
+        object_id("FRAMEWORK", "framework_id", 1),
         Column("ROLE", lambda view: ",".join(view["roles"]), rank=5),
         Column("STATE", state_text, rank=4),
         number("SHARE", "share", 2, form=".3f"),

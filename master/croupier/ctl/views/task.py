@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from croupier.api.times import time_text
-from croupier.ctl.table import Column, Table, age, amount, text
-from croupier.ctl.views.amounts import View
+from croupier.ctl.table import Column, Table, age, amount, object_id, text
+from croupier.ctl.views.amounts import View, named
 from croupier.ctl.views.isolation import isolation_text, use_lines
+from croupier.model.ids import short_id
 from croupier.model.task import Reason, TaskState
 
 # Reasons that the state or the exit code implies.
@@ -16,19 +18,20 @@ _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
 
 def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
     """Yield all that is known about a task; `live_use` is what it has used so far, if it runs."""
-    named = f" ({task['name']})" if task["name"] else ""
+    title = f" ({task['name']})" if task["name"] else ""
     code = _code_text(task)
     ending = f", code {code}" if code else ""
     why = _reason_text(task)
-    yield f"task {task['task_id']}{named}: {task['state']}{ending}{f' ({why})' if why else ''}"
+    yield f"task {task['task_id']}{title}: {task['state']}{ending}{f' ({why})' if why else ''}"
     if task["message"]:
         yield f"  message: {task['message']}"
-    yield f"  framework: {task['framework_id']}, role {task['role']}"
+    framework_id = task["framework_id"]
+    yield f"  framework: {named(task['framework_name'], framework_id)}, role {task['role']}"
     if task["state"] == TaskState.QUEUED.name:
-        yield f"  agent: it waits for one (croupier why {task['framework_id']} tells why)"
+        yield f"  agent: it waits for one (croupier why {short_id(framework_id)} tells why)"
     else:
         pid = f", pid {task['pid']}" if task["pid"] else ""
-        yield f"  agent: {task['agent_id'] or 'none'}{pid}"
+        yield f"  agent: {named(task['hostname'], task['agent_id']) or 'none'}{pid}"
     yield from _time_lines(task)
     yield f"  command: {task['shell'] or ' '.join(task['command'] or ()) or 'unknown'}"
     if task["secrets"]:
@@ -66,14 +69,22 @@ def _reason_text(view: View) -> str:
     return "" if view["reason"] in (*_PLAIN, view["state"]) else str(view["reason"])
 
 
+# Masters do not know the names of older tasks.
+_FRAMEWORK = Column(
+    "FRAMEWORK", lambda view: view["framework_name"] or short_id(view["framework_id"])
+)
+_HOST = Column("HOST", lambda view: view["hostname"] or short_id(view["agent_id"]), is_id=True)
+# The first that a narrow terminal leaves out: names are before them.
+_IDS = (object_id("FRAMEWORK-ID", "framework_id", 10), object_id("AGENT-ID", "agent_id", 11))
 OFFERS = Table(
     (
-        text("OFFER", "offer_id", is_id=True),
-        text("FRAMEWORK", "framework_id", 4, is_id=True),
-        text("AGENT", "agent_id", 3, is_id=True),
+        object_id("OFFER", "offer_id"),
+        replace(_FRAMEWORK, rank=4),
+        replace(_HOST, rank=3),
         text("ROLE", "role", 5),
         Column("LEASE", lambda view: f"{view['lease_s']:g}s", is_number=True, rank=1),
         amount("RESOURCES", "resources", 2),
+        *_IDS,
     ),
     "no offers are outstanding",
 )
@@ -81,14 +92,15 @@ TASKS = Table(
     (
         text("TASK", "task_id", is_id=True),
         text("NAME", "name", 6),
-        text("FRAMEWORK", "framework_id", 1, is_id=True),
-        text("AGENT", "agent_id", 5, is_id=True),
+        replace(_FRAMEWORK, rank=1),
+        replace(_HOST, rank=5),
         text("ROLE", "role", 7),
         text("STATE", "state"),
         Column("CODE", _code_text, is_number=True, rank=3),
         Column("WHY", _reason_text, rank=4),
         amount("RESOURCES", "resources", 8),
         age("AGE", "age_s", 2),
+        *_IDS,
     ),
     "no tasks are running or have ended recently",
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.ctl.views.amounts import View, demand_text, many
+from croupier.ctl.views.amounts import View, demand_text, many, named
 from croupier.ctl.views.role import preemption_text, resource_weights_text
 
 # Policies that compare shares; only drf has entitlements.
@@ -47,8 +47,8 @@ def why_lines(found: View, agent: str) -> Iterator[str]:
 
 def framework_lines(framework: View, policy: str, state: str = "") -> Iterator[str]:
     """Yield what a framework holds and wants; `state` replaces the name of its state."""
-    name, framework_id = framework["name"], framework["framework_id"]
-    yield f"framework {name} ({framework_id}): {state or framework['state']}"
+    name = named(framework["name"], framework["framework_id"])
+    yield f"framework {name}: {state or framework['state']}"
     holds = framework["used"]["text"] or "nothing"
     holds = f"  holds {holds} in {many(framework['tasks'], 'task')}"
     share = f"; its share is {framework['share']:.3f}" if policy in _OF_SHARES else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,10 +56,11 @@ class Entry:
         what: what happened.
         roles: the roles in which it may be viewed; empty if it is about no framework.
         owner: the principal that may view it without a rule; empty if there is none.
+        names: of its framework and of its agent's machine, by their ids.
         line: what readers get, once it was made; see `lines`.
     """
 
-    __slots__ = ("at", "line", "number", "owner", "roles", "wall_ms", "what")
+    __slots__ = ("at", "line", "names", "number", "owner", "roles", "wall_ms", "what")
 
     def __init__(
         self,
@@ -69,9 +70,10 @@ class Entry:
         what: Happening,
         roles: tuple[Role, ...],
         owner: str,
+        names: Mapping[str, str],
     ) -> None:
         self.number, self.at, self.wall_ms = number, at, wall_ms
-        self.what, self.roles, self.owner = what, roles, owner
+        self.what, self.roles, self.owner, self.names = what, roles, owner, names
         self.line: object = None
 
 

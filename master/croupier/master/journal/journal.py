@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from croupier.master.core import facts
+from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
 from croupier.master.fact_throttle import FactThrottle
@@ -19,7 +20,7 @@ from croupier.master.journal.entry import Entry, Happening, OffersLapsed, Preemp
 from croupier.master.journal.lines import MOST_QUOTED, OMITTED
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role
 
 KEPT: Final = 10_000
 # Offers that lapse within this time make one event of each framework.
@@ -45,6 +46,7 @@ class Journal:
         self.kept, self._clock = kept, clock
         self._ring: list[Entry | None] = [None] * kept
         self._frameworks: Mapping[FrameworkId, Framework] = state.frameworks
+        self._agents: Mapping[AgentId, Agent] = state.agents
         # Also those that the state has just forgotten.
         self._known = dict(state.frameworks)
         self._throttle = FactThrottle()
@@ -143,10 +145,19 @@ class Journal:
         found = self._frameworks.get(framework_id) or self._known.get(framework_id)
         return ((), "") if found is None else (found.roles[:MOST_ROLES], found.owner)
 
+    def _names(self, what: Happening) -> dict[str, str]:
+        framework_id = FrameworkId(getattr(what, "framework_id", ""))
+        agent_id = AgentId(getattr(what, "agent_id", ""))
+        framework = self._frameworks.get(framework_id) or self._known.get(framework_id)
+        agent = self._agents.get(agent_id)
+        names: dict[str, str] = {} if framework is None else {framework_id: framework.name}
+        return names if agent is None else names | {agent_id: agent.hostname}
+
     def _add(self, what: Happening, roles: tuple[Role, ...], owner: str) -> None:
         clock = self._clock
         self.last = number = self.last + 1
-        entry = Entry(number, clock.now(), clock.wall_ms(), what, roles, owner)
+        names = self._names(what)
+        entry = Entry(number, clock.now(), clock.wall_ms(), what, roles, owner, names)
         self._ring[number % self.kept] = entry
         if self._waiting:
             self._wake_all()

@@ -15,10 +15,13 @@ from croupier.master.journal.entry import (
     id_text,
 )
 from croupier.model.errors import InvalidRequest
+from croupier.model.ids import short_id
 from croupier.model.printable import printable
 from croupier.model.task import FAILURES, Reason, TaskState
 from croupier.v1 import operator_pb2 as pb
 
+# Of the framework and the machine of an event, by their ids.
+Names = Mapping[str, str]
 # Characters of one text that a peer chose, such as a message, in a line.
 MOST_QUOTED: Final = 300
 _AGENT_LEFT: Final[Mapping[str, tuple[str, str]]] = {
@@ -157,7 +160,7 @@ def line_of(entry: Entry, epoch: int) -> pb.ClusterEvent:
             id=id_text(epoch, entry.number),
             time_ms=entry.wall_ms,
             kind=kind_of(what),
-            text=printable(_TEXTS[type(what)](what)),
+            text=printable(_TEXTS[type(what)](what, entry.names)),
             agent_id=getattr(what, "agent_id", ""),
             framework_id=getattr(what, "framework_id", ""),
             task_id=getattr(what, "task_id", ""),
@@ -181,106 +184,117 @@ def _because(text: str) -> str:
     return f": {_quoted(text)}" if text else ""
 
 
-def _agent(what: Any) -> str:
-    return f"{what.agent_id} ({_quoted(what.hostname)})" if what.hostname else what.agent_id
+def _named(own_id: str, name: str) -> str:
+    return f"{_quoted(name)} ({short_id(own_id)})" if name else own_id
+
+
+def _agent(what: Any, names: Names) -> str:
+    return _named(what.agent_id, names.get(what.agent_id) or str(getattr(what, "hostname", "")))
+
+
+def _framework(what: Any, names: Names) -> str:
+    return _named(what.framework_id, names.get(what.framework_id) or str(getattr(what, "name", "")))
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _term_began(what: TermBegan) -> str:
+def _term_began(what: TermBegan, _names: Names) -> str:
     return f"Master {what.master_id} began to lead"
 
 
-def _offers_lapsed(what: OffersLapsed) -> str:
+def _offers_lapsed(what: OffersLapsed, names: Names) -> str:
     parts = [
         f"{_count(number, 'offer')} {verb}"
         for number, verb in ((what.rescinded, "rescinded"), (what.expired, "expired"))
         if number
     ]
-    return f"Framework {what.framework_id}: {', '.join(parts)}"
+    return f"Framework {_framework(what, names)}: {', '.join(parts)}"
 
 
-def _agent_joined(what: facts.AgentJoined) -> str:
+def _agent_joined(what: facts.AgentJoined, names: Names) -> str:
     tasks = f", with {_count(what.tasks, 'task')}" if what.tasks else ""
-    return f"Agent {_agent(what)} {_AGENT_JOINED[what.kind]}{tasks}"
+    return f"Agent {_agent(what, names)} {_AGENT_JOINED[what.kind]}{tasks}"
 
 
-def _agent_left(what: facts.AgentLeft) -> str:
-    return f"Agent {_agent(what)} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
+def _agent_left(what: facts.AgentLeft, names: Names) -> str:
+    return f"Agent {_agent(what, names)} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
 
 
-def _agent_refused(what: facts.AgentRefused) -> str:
-    return f"Agent {_agent(what)} was refused{_because(what.message)}"
+def _agent_refused(what: facts.AgentRefused, names: Names) -> str:
+    return f"Agent {_agent(what, names)} was refused{_because(what.message)}"
 
 
-def _framework_left(what: facts.FrameworkLeft) -> str:
+def _framework_left(what: facts.FrameworkLeft, names: Names) -> str:
     verb = "disconnected" if what.why == "disconnected" else "was removed"
-    return f"Framework {what.framework_id} {verb}{_because(what.message)}"
+    return f"Framework {_framework(what, names)} {verb}{_because(what.message)}"
 
 
-def _framework_joined(what: facts.FrameworkJoined) -> str:
+def _framework_joined(what: facts.FrameworkJoined, names: Names) -> str:
     # A caller who may view one of several roles need not know the others.
     roles = f"role {what.roles[0]}" if len(what.roles) == 1 else _count(len(what.roles), "role")
-    named = f"{what.framework_id} ({_quoted(what.name)})" if what.name else what.framework_id
+    named = _framework(what, names)
     return f"Framework {named} {_FRAMEWORK_JOINED[what.kind]} in {roles}"
 
 
-def _torn_down(what: facts.FrameworkTornDown) -> str:
+def _torn_down(what: facts.FrameworkTornDown, names: Names) -> str:
     left = f"; {_count(what.tasks, 'task')} are left" if what.tasks else ""
-    return f"An operator tore down framework {what.framework_id} ({_quoted(what.name)}){left}"
+    return f"An operator tore down framework {_framework(what, names)}{left}"
 
 
-def _backed_off(what: facts.OffersUnanswered) -> str:
+def _backed_off(what: facts.OffersUnanswered, names: Names) -> str:
     return (
-        f"Framework {what.framework_id} left offers of agent {what.agent_id} unanswered for"
-        f" {what.kept_s:.0f} s: others come first for {what.back_off_s:.0f} s"
+        f"Framework {_framework(what, names)} left offers of agent {_agent(what, names)}"
+        f" unanswered for {what.kept_s:.0f} s: others come first for {what.back_off_s:.0f} s"
     )
 
 
-def _task_moved(what: facts.TaskMoved) -> str:
-    place = f" on agent {what.agent_id}" if what.agent_id else ""
+def _task_moved(what: facts.TaskMoved, names: Names) -> str:
+    place = f" on {_agent(what, names)}" if what.agent_id else ""
     reason = "" if what.reason is Reason.NONE else f" [{what.reason.name}]"
     said = _because(what.message)
-    return (
-        f"Task {what.task_id} of {what.framework_id} {_TASKS[what.state][1]}{place}{reason}{said}"
-    )
+    whose = f"{what.task_id} of {_framework(what, names)}"
+    return f"Task {whose} {_TASKS[what.state][1]}{place}{reason}{said}"
 
 
-def _role_changed(what: facts.RoleChanged) -> str:
+def _role_changed(what: facts.RoleChanged, _names: Names) -> str:
     forced = " by force" if what.forced else ""
     before, after = _quoted(what.before or "default"), _quoted(what.after or "default")
     return f"An operator changed role {what.role}{forced}: {before} to {after}"
 
 
-def _preemption_begun(what: Preempting) -> str:
+def _preemption_begun(what: Preempting, names: Names) -> str:
     lost = [_count(what.tasks, "task")] if what.tasks else []
     lost += [_count(what.offers, "offer")] if what.offers else []
     taken = " and ".join(lost) or "nothing"
     return (
-        f"Preemption on agent {what.agent_id} for framework {what.framework_id} in role"
+        f"Preemption on agent {_agent(what, names)} for framework {_framework(what, names)} in role"
         f" {what.role}: {taken} for {_quoted(what.room)}{_because(what.message)}"
     )
 
 
-def _preemption_ended(what: facts.PreemptionEnded) -> str:
+def _preemption_ended(what: facts.PreemptionEnded, names: Names) -> str:
     outcome = _PREEMPTED[what.outcome]
-    return f"The preempted task {what.task_id} of {what.framework_id} {outcome}"
+    return f"The preempted task {what.task_id} of {_framework(what, names)} {outcome}"
 
 
-_TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
+_TEXTS: Final[Mapping[type, Callable[[Any, Names], str]]] = {
     TermBegan: _term_began,
     OffersLapsed: _offers_lapsed,
     facts.AgentJoined: _agent_joined,
     facts.AgentLeft: _agent_left,
-    facts.AgentOperated: lambda what: f"{_OPERATED.get(what.action, what.action)} {_agent(what)}",
-    facts.AgentDrained: lambda what: f"Agent {_agent(what)} is drained: no task is left",
-    facts.AgentRefused: _agent_refused,
-    facts.AgentUnhealthy: lambda what: (
-        f"Agent {_agent(what)} cannot launch tasks{_because(what.problems)}"
+    facts.AgentOperated: lambda what, names: (
+        f"{_OPERATED.get(what.action, what.action)} {_agent(what, names)}"
     ),
-    facts.AgentHealthy: lambda what: f"Agent {_agent(what)} can launch tasks again",
+    facts.AgentDrained: lambda what, names: (
+        f"Agent {_agent(what, names)} is drained: no task is left"
+    ),
+    facts.AgentRefused: _agent_refused,
+    facts.AgentUnhealthy: lambda what, names: (
+        f"Agent {_agent(what, names)} cannot launch tasks{_because(what.problems)}"
+    ),
+    facts.AgentHealthy: lambda what, names: f"Agent {_agent(what, names)} can launch tasks again",
     facts.FrameworkJoined: _framework_joined,
     facts.FrameworkLeft: _framework_left,
     facts.FrameworkTornDown: _torn_down,

@@ -85,6 +85,8 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
     return pb.OfferView(
         offer=offer_to_wire(offered),
         framework_id=offer.framework_id,
+        framework_name=state.frameworks[offer.framework_id].name,
+        hostname=state.agents[offer.agent_id].hostname,
         age_ms=int(max(now - offer.made_at, 0.0) * 1000),
     )
 
