@@ -7,7 +7,7 @@ import sys
 from cyclopts import App
 
 from croupier.agent.config import AgentConfig
-from croupier.process.cli import make_app, run_app
+from croupier.process.cli import config_reader, make_app, run_app
 from croupier.process.logging import configure_logging
 
 NAME = "croupier-agent"
@@ -32,13 +32,14 @@ def command_line() -> App:
 
     @app.default
     def serve(*, config: AgentConfig = AgentConfig()) -> int:  # noqa: B008 - frozen
-        """Run an agent until SIGTERM or SIGINT."""
+        """Run an agent until SIGTERM or SIGINT. SIGHUP reads the TOML file again."""
         # Imported here, so that --help and errors of the command line come fast.
         from croupier.agent.app import run_agent
         from croupier.process.daemon import run_daemon
 
         configure_logging(config.log_format, config.log_level)
-        return run_daemon(NAME, lambda stop: run_agent(config, stop))
+        read = config_reader(command_line, AgentConfig)
+        return run_daemon(NAME, lambda stop: run_agent(config, stop, read))
 
     return app
 

@@ -68,10 +68,11 @@ from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.inbox import Inbox
-from croupier.process.logging import get_logger
+from croupier.process.logging import get_logger, set_level
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
+from croupier.process.reload import Reloader
 from croupier.process.tls.metrics import RENEWALS, TLS
 from croupier.process.tls.renewal import RenewedTls
 
@@ -101,6 +102,7 @@ class Agent:
     _driver: Driver
     _http: LateHttpServer
     _supervisor: Supervisor
+    _trim: OutputTrim
     execs: TaskExecs
     _exec_calls: ExecCalls
 
@@ -122,6 +124,7 @@ class Agent:
         self.http_address = config.http
         self._default_user = AGENT_USER
         self._isolate_flags = config.isolate
+        self._renewed: RenewedTls | None = None
 
     async def start(self) -> None:
         """Lock the work dir, recover the tasks of an earlier life, and connect to a master.
@@ -201,6 +204,7 @@ class Agent:
                 self.execs,
             )
         )
+        self._trim = self._trim_output(sandboxes)
         machine = LocalMachine(
             sandboxes,
             supervisor,
@@ -211,7 +215,7 @@ class Agent:
             users,
             failed,
             self._pulls(isolation),
-            self._trim_output(sandboxes),
+            self._trim,
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
@@ -249,6 +253,32 @@ class Agent:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._opened.aclose()
+
+    def reloader(self, read: Callable[[], AgentConfig]) -> Reloader[AgentConfig]:
+        """Return what takes changed settings from the configuration that `read` returns."""
+        return Reloader(
+            self._config,
+            read,
+            {
+                "log_level": lambda config: set_level(config.log_level),
+                "attributes": self._introduce,
+                "exec": self._introduce,
+                "output_size": self._bound_output,
+                "output_files": self._bound_output,
+            },
+            self._renew,
+        )
+
+    def _introduce(self, config: AgentConfig) -> None:
+        self._config = replace(self._config, attributes=config.attributes, exec=config.exec)
+        self.link.introduce(self._identity())
+
+    def _bound_output(self, config: AgentConfig) -> None:
+        self._trim.default = config.output.bound
+
+    async def _renew(self, _: AgentConfig) -> None:
+        if self._renewed is not None:
+            await self._renewed.look()
 
     async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
         """Rebuild the state from the records of an earlier life."""
@@ -305,6 +335,7 @@ class Agent:
         registry.register(FamilyCollector(RENEWALS, lambda: {"own": renewed}))
         renewed.start()
         self._opened.callback(renewed.stop)
+        self._renewed = renewed
         return renewed.latest
 
     async def _supervise(
@@ -429,11 +460,11 @@ class Agent:
             croupier_version(),
             self.state.boot_id,
             self._default_user,
-            takes_exec=config.commands == "allow",
+            takes_exec=config.exec == "allow",
         )
 
     def _on_exec(self, exec_id: str, master: Address) -> None:
-        if self._config.commands == "allow":
+        if self._config.exec == "allow":
             self._exec_calls.open(exec_id, master)
 
     def _is_registered(self) -> bool:
@@ -454,8 +485,10 @@ class Agent:
         self._tasks[name] = asyncio.create_task(work, name=name)
 
 
-async def run_agent(config: AgentConfig, stop: asyncio.Event) -> None:
-    """Run an agent until `stop` is set, or clean up after one.
+async def run_agent(
+    config: AgentConfig, stop: asyncio.Event, read: Callable[[], AgentConfig]
+) -> None:
+    """Run an agent until `stop` is set, or clean up after one; `read` is for reloads.
 
     Raises:
         CroupierError: if it cannot start or write its records, or if another agent takes over
@@ -468,8 +501,11 @@ async def run_agent(config: AgentConfig, stop: asyncio.Event) -> None:
     lower_own_score()
     hide_own_memory()
     agent = Agent(config)
+    reloader = agent.reloader(read)
     try:
         await agent.start()
+        reloader.start()
         await agent.run(stop)
     finally:
+        await reloader.stop()
         await agent.stop()

@@ -108,7 +108,7 @@ class AgentConfig:
     users: TaskUserFlags = TaskUserFlags()  # noqa: RUF009 - frozen
     output: OutputFlags = OutputFlags()  # noqa: RUF009 - frozen
 
-    commands: Annotated[Permission, Parameter(name="--exec")] = "allow"
+    exec: Permission = "allow"
     """Whether `croupier exec` may run commands beside the tasks of this agent: with their rights,
     and by the permission exec on their role."""
 

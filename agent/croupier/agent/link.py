@@ -170,6 +170,11 @@ class Link:
         """Send GOODBYE after what is queued; `run` returns when the master ends the stream."""
         self._session.leave(pb.Report(goodbye=pb.Goodbye(message=message)))
 
+    def introduce(self, identity: Identity) -> None:
+        """Register again, with another identity."""
+        self._identity = identity
+        self._session.hang_up()
+
     def send_register(self, session: int, state: AgentState) -> None:
         """Send REGISTER as the first message of the session."""
         if session != self._number:

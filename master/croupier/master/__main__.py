@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from croupier.master.backup.flags import AcceptedCopy, StoreFlags
 from croupier.master.config import MasterConfig
-from croupier.process.cli import add_command, make_app, run_app
+from croupier.process.cli import add_command, config_reader, make_app, run_app
 from croupier.process.logging import configure_logging
 
 NAME = "croupier-master"
@@ -34,13 +34,14 @@ def command_line() -> App:
 
     @app.default
     def serve(*, config: MasterConfig = MasterConfig()) -> int:  # noqa: B008 - frozen
-        """Run a master until SIGTERM or SIGINT."""
+        """Run a master until SIGTERM or SIGINT. SIGHUP reads the TOML file again."""
         # Imported here, so that --help and errors in the command line are fast.
         from croupier.master.app import run_master
         from croupier.process.daemon import run_daemon
 
         configure_logging(config.log_format, config.log_level)
-        return run_daemon(NAME, lambda stop: run_master(config, stop))
+        read = config_reader(command_line, MasterConfig)
+        return run_daemon(NAME, lambda stop: run_master(config, stop, read))
 
     def backup(
         *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -35,10 +36,11 @@ from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
-from croupier.process.logging import get_logger
+from croupier.process.logging import get_logger, set_level
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
+from croupier.process.reload import Reloader
 from croupier.process.tls.metrics import RENEWALS, TLS, Renewal
 from croupier.process.tls.renewal import RenewedTls
 from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
@@ -306,6 +308,29 @@ class Master:
         if self._leading.done():
             self._leading.result()
 
+    def reloader(self, read: Callable[[], MasterConfig]) -> Reloader[MasterConfig]:
+        """Return what takes changed settings from the configuration that `read` returns."""
+        return Reloader(
+            self._config,
+            read,
+            {
+                "log_level": lambda config: set_level(config.log_level),
+                "calls_per_second": self._limit,
+                "stream_calls_per_second": self._limit,
+            },
+            self._renew,
+        )
+
+    def _limit(self, config: MasterConfig) -> None:
+        assert self._security is not None
+        self._security.limiter.change(config.rate_limits())
+
+    async def _renew(self, _: MasterConfig) -> None:
+        assert self._security is not None
+        await asyncio.to_thread(self._security.renew)
+        if self._tls is not None:
+            await self._tls.look()
+
     async def stop(self) -> None:
         """Notify every peer, end every session, and close everything."""
         self._loop_watch.stop()
@@ -330,16 +355,21 @@ class Master:
             await asyncio.to_thread(self._metrics.tracing.queue.stop)
 
 
-async def run_master(config: MasterConfig, stop: asyncio.Event) -> None:
-    """Run a master until `stop` is set.
+async def run_master(
+    config: MasterConfig, stop: asyncio.Event, read: Callable[[], MasterConfig]
+) -> None:
+    """Run a master until `stop` is set; `read` is for reloads.
 
     Raises:
         CroupierError: if it cannot start, or its store fails.
     """
     master = Master(config)
+    reloader = master.reloader(read)
     try:
         await master.start()
+        reloader.start()
         await master.run(stop)
         _log.info("master_stopping")
     finally:
+        await reloader.stop()
         await master.stop()

@@ -148,6 +148,11 @@ class RateLimiter:
         self._latest: Usage | None = None
         self._before: Usage | None = None
 
+    def change(self, limits: RateLimits) -> None:
+        """Apply other limits from now on; each principal has its full rate again."""
+        self.limits = limits
+        self._usage.clear()
+
     def usage(self, name: str) -> Usage:
         """Return the usage of the principal, or of the address, `name`."""
         found = self._usage.get(name)

@@ -55,6 +55,7 @@ class Security:
         """
         is_on = config.requires_auth
         self._term = term
+        self._admin_token_file = config.admin_token_file if is_on else None
         self.file = None if config.audit_log is None else _open(config.audit_log)
         sink = self.file or (MasterLogSink() if is_on else None)
         self.audit = Audit(sink, clock)
@@ -67,7 +68,7 @@ class Security:
             lambda: None if (now := term()) is None else now.driver.state.tokens,
             is_on=is_on,
             trust_domain=trust_domain,
-            admin_token=_admin_token(config.admin_token_file) if is_on else None,
+            admin_token=_admin_token(self._admin_token_file),
             is_mutual=config.tls.tls_ca is not None,
             verifier=verifier,
             revoked=lambda: () if (now := term()) is None else now.driver.state.access.revoked,
@@ -75,6 +76,14 @@ class Security:
         self.checks = Checks(self.authenticator, self.permissions, self.limiter, self.audit)
         self.gate = Gate(self.checks)
         self.guards = StreamGuards(self.limiter, self.audit, is_limited=is_on)
+
+    def renew(self) -> None:
+        """Read the file of the admin's token again.
+
+        Raises:
+            InvalidRequest: if it cannot be used.
+        """
+        self.authenticator.admin_token = _admin_token(self._admin_token_file)
 
     def close(self) -> None:
         """Write what is left of the audit log; block for at most 5 s."""

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import App, CycloptsError, Parameter, Token
 from cyclopts.config import Env, Toml
@@ -24,6 +24,8 @@ from croupier.net.version import croupier_version
 from croupier.process.environment import PREFIX, check_variables
 
 USAGE_ERROR = 2
+
+ConfigT = TypeVar("ConfigT")
 
 
 def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
@@ -87,6 +89,23 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
         tell_error(name, printable(str(error)))
         return 1
     return result if isinstance(result, int) else 0
+
+
+def config_reader(make: Callable[[], App], default: Callable[[], ConfigT]) -> Callable[[], ConfigT]:
+    """Return a function that reads the configuration of this process's command line again.
+
+    It raises InvalidRequest if that is not valid. `make` returns the command line, and `default`
+    what it is without any setting.
+    """
+
+    def read() -> ConfigT:
+        try:
+            _, bound, _ = make().parse_args(sys.argv[1:], exit_on_error=False, print_error=False)
+        except (CycloptsError, FileNotFoundError) as error:
+            raise InvalidRequest(_one_line(error)) from None
+        return bound.arguments.get("config") or default()
+
+    return read
 
 
 def tell_error(name: str, line: str) -> None:

@@ -15,6 +15,7 @@ from croupier.model.errors import CroupierError
 from croupier.model.printable import printable
 from croupier.process.grpc_errors import log_grpc_errors
 from croupier.process.loop_errors import LoopErrors
+from croupier.process.reload import ignore_hangups
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -27,8 +28,10 @@ _PR_SET_PDEATHSIG = 1
 def run_daemon(name: str, main: Main) -> int:
     """Run `main` with an event that SIGTERM and SIGINT set; return the exit code.
 
-    A CroupierError is one line on stderr and exit code 1. A second signal ends the process.
+    A CroupierError is one line on stderr and exit code 1. A second signal ends the process, and
+    SIGHUP does not.
     """
+    ignore_hangups()
     raise_file_limit()
     end_with_parent()
     # Inherited from a parent that ignores SIGCHLD, it would prevent waits for children.

@@ -361,7 +361,7 @@ async def test_the_event_log_of_a_registry_that_cannot_be_recovered_is_written(
         recording=EventLogFlags(event_log=log),
     )
     with pytest.raises(ValueError, match="unrecoverable"):
-        await run_master(config, asyncio.Event())
+        await run_master(config, asyncio.Event(), lambda: config)
     assert '"master_id"' in log.read_text()
     assert not [each for each in threading.enumerate() if each.name == "event-log"]
 
@@ -392,7 +392,7 @@ async def test_single_master_ends_when_its_store_fails(tmp_path: Path) -> None:
         listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(tmp_path / "no" / "such" / "place.db")
     )
     with pytest.raises(Unavailable, match="cannot open the store"):
-        await asyncio.wait_for(run_master(config, asyncio.Event()), 10)
+        await asyncio.wait_for(run_master(config, asyncio.Event(), lambda: config), 10)
 
 
 async def _list(ask: OperatorServiceStub) -> pb.ListAgentsResponse:

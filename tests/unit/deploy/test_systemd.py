@@ -55,6 +55,13 @@ def test_systemd_knows_every_setting(folder: Path) -> None:
     assert (complaints, done.returncode) == ([], 0)
 
 
+@pytest.mark.parametrize("name", ["master", "agent"])
+def test_a_daemon_starts_again_however_it_ended_and_reloads(name: str) -> None:
+    lines = (UNITS / f"croupier-{name}.service").read_text().splitlines()
+    assert "Restart=always" in lines
+    assert "ExecReload=/bin/kill -HUP $MAINPID" in lines
+
+
 @pytest.mark.parametrize(
     ("unit", "most"), [("master", 1.5), ("backup", 1.5), ("certs", 6.0), ("agent", 8.3)]
 )

@@ -89,6 +89,7 @@ class Authenticator:
 
     Attributes:
         verifier: verifies tokens that are not Croupier's; None refuses them.
+        admin_token: the token of `LOCAL_ADMIN`; None if there is none.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Authenticator:
         """
         self.is_on, self.verifier = is_on, verifier
         self._clock, self._tokens, self._trust_domain = clock, tokens, trust_domain
-        self._admin, self._is_mutual, self._revoked = admin_token, is_mutual, revoked
+        self.admin_token, self._is_mutual, self._revoked = admin_token, is_mutual, revoked
         self._certificates: OrderedDict[bytes, tuple[str, Caller]] = OrderedDict()
 
     async def authenticate(self, presented: Presented) -> Caller:
@@ -160,8 +161,9 @@ class Authenticator:
                 "the bearer token is malformed: a token has the form crp_ID_SECRET", "malformed"
             ) from None
         digest = token.hash.hex()
-        if self._admin is not None and token.token_id == self._admin.token_id:
-            _compare(digest, self._admin.hash.hex())
+        admin = self.admin_token
+        if admin is not None and token.token_id == admin.token_id:
+            _compare(digest, admin.hash.hex())
             return Caller(Principal(LOCAL_ADMIN), CredentialKind.TOKEN, token.token_id)
         tokens = self._tokens()
         if tokens is None:
