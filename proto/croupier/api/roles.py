@@ -31,7 +31,8 @@ class Role(Shares):
         limit: what it never holds more of; a resource that is not named has no limit.
         preemption: None is inherited.
         frameworks: the number of its frameworks.
-        tasks: the number of its tasks.
+        tasks: the number of its tasks that have not ended.
+        queued: those of them that wait for an agent.
     """
 
     role: str
@@ -45,6 +46,7 @@ class Role(Shares):
     offered: Amount
     frameworks: int
     tasks: int
+    queued: int
 
 
 class RoleMoved(TypedDict):
@@ -85,6 +87,7 @@ def role_view(role: pb.RoleView) -> Role:
         "offered": amount_view(role.offered),
         "frameworks": role.frameworks,
         "tasks": role.tasks,
+        "queued": role.queued,
     }
 
 

@@ -707,6 +707,7 @@ class RoleView(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     ENTITLEMENT_PPM_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     share_ppm: _builtins.int
     """Dominant share of the cluster, in millionths, before the weight."""
@@ -716,6 +717,8 @@ class RoleView(_message.Message):
     """Its entitlement under unlimited demand, as a dominant share in millionths; 0 while it has
     neither demand nor resources.
     """
+    queued: _builtins.int
+    """Of its tasks: those that wait for an agent."""
     @_builtins.property
     def used(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -733,10 +736,11 @@ class RoleView(_message.Message):
         tasks: _builtins.int = ...,
         settings: Global___RoleSettings | None = ...,
         entitlement_ppm: _builtins.int = ...,
+        queued: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "settings", b"settings", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entitlement_ppm", b"entitlement_ppm", "frameworks", b"frameworks", "offered", b"offered", "role", b"role", "settings", b"settings", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entitlement_ppm", b"entitlement_ppm", "frameworks", b"frameworks", "offered", b"offered", "queued", b"queued", "role", b"role", "settings", b"settings", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,7 +7,8 @@ import pytest
 from croupier.api.explanation import reason_view
 from croupier.api.frameworks import framework_view
 from croupier.api.roles import role_view
-from croupier.ctl.views.why import why_lines
+from croupier.ctl.views.framework import state_text
+from croupier.ctl.views.why import framework_lines, why_lines
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
@@ -126,3 +127,37 @@ def test_first_come_first_served_has_no_weights() -> None:
 def test_resources_in_use_need_no_larger_agents() -> None:
     reason = pb.PassedOver(cause="in use", role="b", agents=2, detail="x")
     assert explained(reason)[-1] == "    -> wait for tasks to end, or add agents"
+
+
+@pytest.mark.parametrize(
+    ("queued", "declared", "wants", "state"),
+    [
+        (0, None, "nothing more", "connected"),
+        (0, 0, "nothing more", "connected"),
+        (3, None, "3 <cpus:1;mem:1GB>", "connected"),
+        (0, 2, "2 <cpus:1;mem:1GB> (but no offers)", "connected, suppressed"),
+    ],
+)
+def test_a_framework_that_suppressed_offers_shows_what_it_wants(
+    queued: int, declared: int | None, wants: str, state: str
+) -> None:
+    view = pb.FrameworkView()
+    view.CopyFrom(FRAMEWORK)
+    view.suppressed, view.queued, view.tasks = True, queued, 4 + queued
+    del view.demands[:]
+    for count in (queued, declared or 0) if declared is not None else [queued] if queued else []:
+        view.demands.append(demand_to_wire(Demand(Resources.parse("cpus:1;mem:1GB"), count)))
+    framework = framework_view(view)
+    lines = list(framework_lines(framework, "drf"))
+    assert f"  wants {wants}" in lines
+    assert lines[1].startswith("  holds cpus:4;mem:4GB in 4 tasks")
+    assert ("  3 tasks queued" in lines) == (queued == 3)
+    assert state_text(framework) == state
+
+
+def test_a_satisfied_framework_wants_nothing_more() -> None:
+    met = pb.PassedOver(cause="demand is met", role="ads/prod", detail="it wants nothing more")
+    assert explained(met)[-3:-1] == [
+        "It wants nothing more:",
+        "  demand is met: it wants nothing more",
+    ]

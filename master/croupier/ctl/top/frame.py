@@ -17,7 +17,7 @@ from croupier.ctl.top.snapshot import Page, Snapshot
 from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
-from croupier.ctl.views.amounts import View
+from croupier.ctl.views.amounts import View, running
 from croupier.ctl.views.role import branch
 from croupier.model.printable import printable
 from croupier.model.scalar import format_scalar
@@ -82,7 +82,8 @@ _ROLES: Final = Table(
         number("SHARE", "share", form=".3f"),
         number("ENTITLED", "entitlement", 2, form=".3f"),
         number("WEIGHT", "weight", 4, form="g"),
-        number("TASKS", "tasks", 1),
+        Column("RUNNING", lambda view: str(running(view)), is_number=True, rank=1),
+        number("QUEUED", "queued", 1),
         amount("USED", "used", 3),
         amount("GUARANTEE", "guarantee", 5),
         amount("LIMIT", "limit", 6),
@@ -94,7 +95,8 @@ _FRAMEWORKS: Final = Table(
         text("NAME", "name"),
         object_id("FRAMEWORK", "framework_id", 1),
         number("SHARE", "share", 2, form=".3f"),
-        number("TASKS", "tasks", 3),
+        Column("RUNNING", lambda view: str(running(view)), is_number=True, rank=3),
+        number("QUEUED", "queued", 3),
         Column("STATE", frameworks.state_text, rank=4),
         Column("ROLE", lambda view: ",".join(view["roles"]), rank=5),
         amount("USED", "used", 6),

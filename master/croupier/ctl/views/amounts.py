@@ -21,6 +21,11 @@ def demand_text(demand: View) -> str:
     return f"{count} <{demand['unit']['text']}>{portions}{place}{tests}"
 
 
+def running(view: View) -> int:
+    """Return the number of tasks of a role or framework that have an agent."""
+    return int(view["tasks"] - view["queued"])
+
+
 def named(name: str, own_id: str) -> str:
     """Return the name of an object with its short id, such as `train (1-F16)`."""
     return f"{name} ({short_id(own_id)})" if name and name != own_id else own_id

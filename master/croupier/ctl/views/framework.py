@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from croupier.ctl.table import Column, Table, age, amount, number, object_id, text
-from croupier.ctl.views.amounts import View, demand_text
+from croupier.ctl.views.amounts import View, demand_text, running
 from croupier.model.durations import duration_text
 
 
 def state_text(framework: View) -> str:
     """Return the framework's state, such as `disconnected, removed in 9 min 20 s`."""
     words = [framework["state"]]
-    if framework["suppressed"]:
+    if suppresses(framework):
         words.append("suppressed")
     if framework["removed_in_s"] is not None:
         words.append(f"removed in {duration_text(framework['removed_in_s'])}")
     return ", ".join(words)
+
+
+def suppresses(framework: View) -> bool:
+    """Return whether the framework suppressed offers while it has declared demand."""
+    counts = [each["count"] for each in framework["demands"]]
+    return framework["suppressed"] and (None in counts or sum(counts) > framework["queued"])
+
+
+def wants_text(framework: View) -> str:
+    """Return the framework's demand; empty if it takes whole offers."""
+    wanted = [each for each in framework["demands"] if each["count"] != 0]
+    if wanted:
+        return ", ".join(map(demand_text, wanted))
+    return "nothing more" if framework["demands"] or framework["suppressed"] else ""
 
 
 FRAMEWORKS = Table(
@@ -24,13 +38,14 @@ FRAMEWORKS = Table(
         Column("ROLE", lambda view: ",".join(view["roles"]), rank=5),
         Column("STATE", state_text, rank=4),
         number("SHARE", "share", 2, form=".3f"),
-        number("TASKS", "tasks", 3),
+        Column("RUNNING", lambda view: str(running(view)), is_number=True, rank=3),
+        number("QUEUED", "queued", 3),
         number("OFFERS", "offers", 9),
         amount("USED", "used", 6),
         amount("OFFERED", "offered", 10),
         Column(
             "WANTS",
-            lambda view: ", ".join(map(demand_text, view["demands"])) or "whole offers",
+            lambda view: wants_text(view) or "whole offers",
             rank=8,
         ),
         age("CONNECTED", "age_s", 7),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.ctl.table import Column, Table, amount, number
-from croupier.ctl.views.amounts import View
+from croupier.ctl.views.amounts import View, running
 
 
 def resource_weights_text(weights: Mapping[str, float]) -> str:
@@ -40,7 +40,8 @@ ROLES = Table(
         amount("GUARANTEE", "guarantee", 5),
         amount("LIMIT", "limit", 6),
         number("FRAMEWORKS", "frameworks", 7),
-        number("TASKS", "tasks", 3),
+        Column("RUNNING", lambda view: str(running(view)), is_number=True, rank=3),
+        number("QUEUED", "queued", 3),
         amount("USED", "used", 4),
         amount("OFFERED", "offered", 8),
     ),

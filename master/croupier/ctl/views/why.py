@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.ctl.views.amounts import View, demand_text, many, named
+from croupier.ctl.views.amounts import View, many, named, running
+from croupier.ctl.views.framework import suppresses, wants_text
 from croupier.ctl.views.role import preemption_text, resource_weights_text
 
 # Policies that compare shares; only drf has entitlements.
@@ -26,7 +27,7 @@ _ADVICE = {
     "scarce": "declare a demand for the scarce resource to be offered these agents",
     "suppressed": "the framework suppressed its offers: it has to revive",
     "disconnected": "start the framework again, or repair its connection",
-    "demand is met": "the framework has to declare more demand",
+    "demand is met": "it gets more once it submits tasks, or declares more demand and revives",
     "no agents": "start agents: croupier agents",
     "agent is being drained": "croupier agent reactivate AGENT offers it again",
     "agent is deactivated": "croupier agent reactivate AGENT offers it again",
@@ -50,18 +51,20 @@ def framework_lines(framework: View, policy: str, state: str = "") -> Iterator[s
     name = named(framework["name"], framework["framework_id"])
     yield f"framework {name}: {state or framework['state']}"
     holds = framework["used"]["text"] or "nothing"
-    holds = f"  holds {holds} in {many(framework['tasks'], 'task')}"
+    holds = f"  holds {holds} in {many(running(framework), 'task')}"
     share = f"; its share is {framework['share']:.3f}" if policy in _OF_SHARES else ""
     entitled = f", and it is entitled to {framework['entitlement']:.3f}" if policy == "drf" else ""
     yield holds + share + entitled
     if framework["offers"]:
         offered, offers = framework["offered"]["text"], many(framework["offers"], "offer")
         yield f"  is offered {offered} in {offers}"
-    demands = ", ".join(map(demand_text, framework["demands"]))
-    suppressed = framework["suppressed_roles"]
-    none = " (but no offers)" if framework["suppressed"] else ""
-    none = f" (but no offers in {', '.join(suppressed)})" if suppressed and not none else none
-    yield f"  wants {demands or 'whatever is free, in whole offers'}{none}"
+    roles = framework["suppressed_roles"]
+    none = " (but no offers)" if suppresses(framework) else ""
+    if roles and not framework["suppressed"]:
+        none = f" (but no offers in {', '.join(roles)})"
+    yield f"  wants {wants_text(framework) or 'whatever is free, in whole offers'}{none}"
+    if framework["queued"]:
+        yield f"  {many(framework['queued'], 'task')} queued"
 
 
 def _role_parts(role: View, policy: str) -> Iterator[str]:
@@ -90,7 +93,10 @@ def reason_lines(found: View, agent: str) -> Iterator[str]:
     if not reasons:
         yield "Nothing has kept it from more offers since the last one."
         return
-    yield f"It gets no more offers of {agent}:" if agent else "It gets no more offers:"
+    if all(reason["cause"] == "demand is met" for reason in reasons):
+        yield "It wants nothing more:"
+    else:
+        yield f"It gets no more offers of {agent}:" if agent else "It gets no more offers:"
     for reason in reasons:
         role = f" in role {reason['role']}" if len(roles) > 1 else ""
         agents = "" if agent or not reason["agents"] else f", {many(reason['agents'], 'agent')}"

@@ -79,11 +79,16 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
         detail = "the framework is not connected"
         return PassedOver(Cause.DISCONNECTED, 0, detail, leaf.role)
     if leaf.is_suppressed and not leaf.queued:
-        detail = "the framework suppressed offers"
-        return PassedOver(Cause.SUPPRESSED, 0, detail, leaf.role)
+        wanted = "; ".join(str(each.demand) for each in leaf.declared or () if each.left != 0)
+        if wanted:
+            detail = f"the framework suppressed offers, though it wants {wanted}"
+            return PassedOver(Cause.SUPPRESSED, 0, detail, leaf.role)
+        detail = "it wants nothing more: it suppressed offers, and no task that it submitted waits"
+        return PassedOver(Cause.NO_DEMAND, 0, detail, leaf.role)
     if not leaf.has_pending:
-        wanted = "; ".join(str(each.demand) for each in leaf.pending or ())
-        detail = f"it wants {wanted or 'nothing in this role'}"
+        is_offered = any(each.demand.count for each in leaf.pending or ())
+        met = "all that it wants is offered to it" if is_offered else "it wants nothing more"
+        detail = met if leaf.pending else "it wants nothing in this role"
         return PassedOver(Cause.NO_DEMAND, 0, detail, leaf.role)
     if leaf.parked_by is not None:
         bound = next((each for _, each in limits.blocked_demand(leaf) if each is not None), None)

@@ -30,11 +30,13 @@ class RoleUsage:
 
     Attributes:
         frameworks: how many frameworks subscribe to it, or still hold resources in it.
+        queued: how many submitted tasks wait for an agent.
     """
 
     used: Resources = NOTHING
     offered: Resources = NOTHING
     frameworks: int = 0
+    queued: int = 0
 
 
 class Queries:
@@ -107,8 +109,10 @@ class Queries:
         if node is None:
             return RoleUsage()
         offered = {name: milli - node.used.get(name, 0) for name, milli in node.held.items()}
-        frameworks = {each.framework_id for each in node.nodes() if isinstance(each, Leaf)}
-        return RoleUsage(Resources(node.used), Resources(offered), len(frameworks))
+        leaves = [each for each in node.nodes() if isinstance(each, Leaf)]
+        frameworks = {leaf.framework_id for leaf in leaves}
+        queued = sum(each.demand.count or 0 for leaf in leaves for each in leaf.queued.values())
+        return RoleUsage(Resources(node.used), Resources(offered), len(frameworks), queued)
 
     def used_by_role(self) -> dict[Role, Mapping[str, int]]:
         """Return thousandths of each scalar that tasks in and below each role use."""

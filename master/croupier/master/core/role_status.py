@@ -25,6 +25,7 @@ class RoleStatus:
         entitlement: the share it is entitled to; 0 without demand and usage.
         frameworks: the number that subscribe to it, or still hold resources in it.
         tasks: the number that have not ended.
+        queued: those of them that wait for an agent.
     """
 
     role: Role
@@ -35,6 +36,7 @@ class RoleStatus:
     entitlement: Fraction = Fraction(0)
     frameworks: int = 0
     tasks: int = 0
+    queued: int = 0
 
 
 def role_status(state: State, role: Role, tasks: int) -> RoleStatus:
@@ -53,6 +55,7 @@ def role_status(state: State, role: Role, tasks: int) -> RoleStatus:
         queries.role_entitlement(role),
         usage.frameworks,
         tasks,
+        usage.queued,
     )
 
 

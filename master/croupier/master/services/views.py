@@ -57,6 +57,7 @@ def view_role(status: RoleStatus) -> pb.RoleView:
         entitlement_ppm=_ppm(status.entitlement),
         frameworks=status.frameworks,
         tasks=status.tasks,
+        queued=status.queued,
     )
 
 

@@ -34,16 +34,24 @@ class TestCausesForAnyAgent:
         assert first_reason(fixture, agent).cause is Cause.DISCONNECTED
 
     def test_it_is_suppressed(self, agent: str | None) -> None:
+        fixture = self.make(want("cpus:1", 2))
+        fixture.allocator.suppress(F)
+        case = first_reason(fixture, agent)
+        assert case.cause is Cause.SUPPRESSED
+        assert case.detail == "the framework suppressed offers, though it wants 2 <cpus:1>"
+
+    def test_it_suppressed_offers_and_wants_nothing_more(self, agent: str | None) -> None:
         fixture = self.make()
         fixture.allocator.suppress(F)
-        assert first_reason(fixture, agent).cause is Cause.SUPPRESSED
-        assert first_reason(fixture, agent).detail == "the framework suppressed offers"
+        case = first_reason(fixture, agent)
+        assert case.cause is Cause.NO_DEMAND
+        assert case.detail.startswith("it wants nothing more: ")
 
     def test_its_demand_is_met(self, agent: str | None) -> None:
         fixture = self.make(want("cpus:1", 2))
         fixture.fill()
         case = first_reason(fixture, agent)
-        assert (case.cause, case.detail) == (Cause.NO_DEMAND, "it wants 0 <cpus:1>")
+        assert (case.cause, case.detail) == (Cause.NO_DEMAND, "it wants nothing more")
 
     def test_it_has_no_demand_in_this_role(self, agent: str | None) -> None:
         fixture = AllocatorFixture()
