@@ -150,6 +150,10 @@ class Cluster:
             **self._shares(number),
             "suppressed_roles": [],
             "tasks": 4,
+            "running": 3,
+            "queued": 212,
+            "done": 38,
+            "failed": 5,
             "offers": number % 2,
             "removed_in_s": 540.0 if number == 4 else None,
         }
@@ -162,7 +166,9 @@ class Cluster:
             "task_id": f"t-{number}",
             "name": f"shard {number}{self.suffix}",
             "framework_id": framework["framework_id"],
+            "framework_name": framework["name"],
             "agent_id": "" if is_queued else self.agents[number % self.size]["agent_id"],
+            "hostname": "" if is_queued else self.agents[number % self.size]["hostname"],
             "role": framework["roles"][0],
             "state": state,
             "reason": "CONTAINER_LIMITATION_MEMORY" if state == "FAILED" else "NONE",
@@ -200,7 +206,9 @@ class Cluster:
         return {
             "offer_id": f"o-{number}",
             "framework_id": f"f-{number % len(self.frameworks)}",
+            "framework_name": self.frameworks[number % len(self.frameworks)]["name"],
             "agent_id": self.agents[number]["agent_id"],
+            "hostname": self.agents[number]["hostname"],
             "role": self.roles[number % len(self.roles)]["role"],
             "resources": amount(cpus=1000, mem=2 * GIB),
             "lease_s": 10.0 - (number * 0.7) % 10,
@@ -226,7 +234,16 @@ class Cluster:
             "epoch": self.epoch,
             "agents_missing": 0,
             "masters": self.masters()["items"],
+            "failed": len(self.failed),
+            "failures": self.failed[:10],
         }
+
+    @property
+    def failed(self) -> list[View]:
+        return [task for task in self.tasks if task["state"] == "FAILED"]
+
+    def use(self, task: View) -> View:
+        return {"usage": task["usage"], "limits": {**task["limits"], "pids": 4096}}
 
     def masters(self) -> View:
         pages = ("http://10.0.0.1:5080", "javascript:alert(1)", None)

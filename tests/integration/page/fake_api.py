@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from croupier.master.journal.lines import matching_kinds
 from tests.integration.page.cluster import HOSTILE, Cluster
 
 STATIC = Path(str(files("croupier.master") / "web/static"))
@@ -42,6 +43,10 @@ LINE = (
 ).encode()
 
 
+def _is_of(event: Any, kinds: list[str]) -> bool:
+    return event["kind"] in (matching_kinds(kinds) or ())
+
+
 class FakeApi:
     """Answers of the API.
 
@@ -50,7 +55,8 @@ class FakeApi:
         needs_token: whether it refuses requests without `TOKEN`.
         leader: not empty: this server follows, and that is the leader's address.
         posted: the path and the body of each POST.
-        sent: bytes of bodies that were answered.
+        output_sent: bytes of output that were answered.
+        stderr: of all tasks.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -59,7 +65,7 @@ class FakeApi:
         may = ["operate-agents", "kill", "teardown", "change-roles"]
         self.identity = {"may": may, "views_all": ["role", "agent", "cluster"]}
         self.posted: list[tuple[str, Any]] = []
-        self.output_sent = 0
+        self.output_sent, self.stderr = 0, b""
         self.watchers: list[asyncio.Queue[str | None]] = []
         self.url = ""
         self._loop = asyncio.new_event_loop()
@@ -185,7 +191,9 @@ class FakeApi:
                 told |= {"master_id": "m1", "leader_address": None}
                 return self._json({**told, "total": cluster.overview()["total"]})
             case ["events"]:
-                return self._json({"items": cluster.events})
+                kinds = request.query.getall("kind", [])
+                named = [each for each in cluster.events if not kinds or _is_of(each, kinds)]
+                return self._json({"items": named[-int(request.query["limit"]) :]})
             case ["overview" | "heatmap" | "history" | "masters" as name]:
                 return self._json(getattr(cluster, name)())
             case ["frameworks", framework_id, "why"]:
@@ -198,8 +206,9 @@ class FakeApi:
                 return self._json(self._one("agents", "agent_id", agent_id))
             case ["frameworks", framework_id]:
                 return self._json(self._one("frameworks", "framework_id", framework_id))
-            case ["tasks", _, task_id]:
-                return self._json(self._one("tasks", "task_id", task_id))
+            case ["tasks", _, task_id, *use]:
+                task = self._one("tasks", "task_id", task_id)
+                return self._json(cluster.use(task) if use else task)
         return self._json({"error": {"code": "not-found", "message": "no such object"}}, 404)
 
     def _one(self, kind: str, key: str, value: str) -> Any:
@@ -214,7 +223,9 @@ class FakeApi:
             each
             for each in items
             if text in json.dumps(each)
-            and all(each.get(of) == asked[name] for name, of in key.items() if name in asked)
+            and all(
+                each.get(of) in asked[name].split(",") for name, of in key.items() if name in asked
+            )
         ]
         limit, first = int(asked["limit"]), int(asked.get("page") or 0)
         more = str(first + limit) if first + limit < len(kept) else None
@@ -240,15 +251,16 @@ class FakeApi:
         return answer
 
     async def _output(self, request: web.Request, name: str) -> web.StreamResponse:
-        """Answer as for an output of a gigabyte; `stderr` is empty."""
-        size = 0 if name == "stderr" else OUTPUT_BYTES
+        """Answer as for an output of a gigabyte."""
+        size = len(self.stderr) if name == "stderr" else OUTPUT_BYTES
         part = min(size, int(request.query["tail_bytes"]))
         assert part <= 2**20, "the page must not ask for all of it"
         told = {"Croupier-Offset": str(size - part), "Croupier-Size": str(size)}
         answer = web.StreamResponse(headers={**HEADERS, **told})
         await answer.prepare(request)
         self.output_sent += part
-        await answer.write((LINE * (part // len(LINE) + 1))[-part:] if part else b"")
+        line = self.stderr if name == "stderr" else LINE
+        await answer.write((line * (part // len(line) + 1))[-part:] if part else b"")
         if "follow" in request.query:
             await answer.write(b"a line that follows\n")
             queue: asyncio.Queue[str | None] = asyncio.Queue()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from croupier.master.journal.lines import KINDS, matching_kinds
 from tests.integration.page.cluster import HOSTILE, Cluster
 from tests.integration.page.fake_api import OUTPUT_BYTES, TOKEN, FakeApi
 from tests.integration.page.visitor import Visitor
@@ -228,6 +229,88 @@ def test_output_of_a_gigabyte_shows_its_tail(visitor: Visitor, api: FakeApi) -> 
     visitor.sees("result<b>.bin")
     assert visitor.page.evaluate("window.hacked === undefined")
     assert visitor.faults == []
+
+
+def test_failures_come_first(visitor: Visitor, api: FakeApi) -> None:
+    visitor.go("overview")
+    first = visitor.one("main .card").first.inner_text()
+    assert first.startswith("2 failed tasks")
+    for part in ("trainer-2", "node2.example.org", "signal 9", "CONTAINER_LIMITATION_MEMORY"):
+        assert part in first
+    visitor.page.get_by_role("link", name="stderr of t-2").click()
+    visitor.one(".output [aria-pressed=true]").get_by_text("stdout").wait_for()
+    headings = visitor.page.locator("main h2").all_inner_texts()
+    assert headings == ["Task t-2", "Output", "Details", "Files of the sandbox"]
+    api.stderr = b"Traceback: it broke\n"
+    visitor.go("tasks", "f-7", "t-7")
+    visitor.sees("Traceback: it broke")
+    assert visitor.one(".output [aria-pressed=true]").inner_text() == "stderr"
+    assert visitor.faults == []
+
+
+def test_a_live_task_shows_its_limits_and_use(visitor: Visitor) -> None:
+    visitor.go("tasks", "f-0", "t-0")
+    table = visitor.one("table.narrow").inner_text()
+    for part in ("Used so far", "512 MB", "49.6 MB at most", "4,096", "3 at most"):
+        assert part in table
+
+
+def test_lists_are_sorted_by_a_click_on_a_head(visitor: Visitor, api: FakeApi) -> None:
+    page = visitor.page
+    for number, name in enumerate(("node10.example.org", "node9.example.org", "node100")):
+        api.cluster.agents[number]["hostname"] = name
+
+    def hosts() -> list[str]:
+        return page.locator("tbody a.id").all_inner_texts()
+
+    visitor.go("agents")
+    assert hosts() == ["node10.example.org", "node9.example.org", "node100"]
+    head = page.get_by_role("button", name="Agent", exact=True)
+    head.click()
+    visitor.one("th[aria-sort=ascending]").wait_for()
+    assert hosts() == ["node9.example.org", "node10.example.org", "node100"]
+    head.click()
+    visitor.one("th[aria-sort=descending]").wait_for()
+    assert hosts() == ["node100", "node10.example.org", "node9.example.org"]
+    assert page.url.endswith("sort=-Agent")
+    page.reload()
+    visitor.one("th[aria-sort=descending]").wait_for()
+    page.get_by_role("button", name="Agent", exact=True).click()
+    visitor.one("thead:not(:has([aria-sort]))").wait_for()
+    assert hosts() == ["node10.example.org", "node9.example.org", "node100"]
+    assert visitor.barriers() == []
+    assert visitor.faults == []
+
+
+def test_events_are_filtered_by_kind(visitor: Visitor, api: FakeApi) -> None:
+    visitor.go("events")
+    rows = visitor.one(".events li")
+    assert rows.count() == 24
+    script = "async () => { const e = await import('/web/js/parts/events.js');"
+    script += " return [e.KINDS, e.PROBLEMS]; }"
+    known, problems = visitor.page.evaluate(script)
+    assert known == list(KINDS)
+    assert problems == sorted(matching_kinds(["problem"]) or ())
+    visitor.page.get_by_label("Kind of events").select_option("problem")
+    visitor.page.wait_for_function("document.querySelectorAll('.events li').length === 12")
+    api.happen("task-running")
+    api.happen("task-lost")
+    visitor.sees("task lost: number 26")
+    assert rows.count() == 13
+    assert visitor.page.url.endswith("?kind=problem")
+    visitor.go("overview")
+    visitor.sees("task lost: number 26")
+    assert "task running" not in visitor.one(".events").inner_text()
+
+
+def test_a_framework_that_suppressed_offers_shows_what_it_does(
+    visitor: Visitor, api: FakeApi
+) -> None:
+    api.cluster.frameworks[1].update(suppressed=True, demands=[])
+    visitor.go("frameworks")
+    visitor.sees("38 done, 5 of them failed, 3 running, 212 queued")
+    visitor.sees("nothing more")
+    assert "suppress" not in visitor.one("main").inner_text()
 
 
 def test_the_keyboard_reaches_everything(visitor: Visitor) -> None:

@@ -103,8 +103,8 @@ export function link(text, parts, query, props) {
   return h("a", { ...props, href: href(parts, query) }, text);
 }
 
-/** @param {string | null | undefined} id */
-export const agentLink = (id) => (id ? link(id, ["agents", id], {}, { class: "id" }) : h("span", { class: "faint" }, "none"));
+/** @param {string | null | undefined} id @param {string} [hostname] */
+export const agentLink = (id, hostname = "") => (id ? link(hostname || id, ["agents", id], {}, { class: "id", title: id }) : h("span", { class: "faint" }, "none"));
 /** @param {string} id @param {string} [name] */
 export const frameworkLink = (id, name) => (id ? link(name || id, ["frameworks", id], {}, { class: "id", title: id }) : "");
 /** @param {string} framework @param {string} id */

@@ -3,7 +3,22 @@
 import { agentLink, frameworkLink, h, roleLink, taskLink } from "../dom.js";
 import { clock } from "../text.js";
 
-const GRAVE = /failed|lost|gone|unreachable|error|preempt|unhealthy|lapsed|expired/;
+/** Kinds of events as the master has them, and those that are problems; a test compares them. */
+export const KINDS = [
+  "agent-disconnected", "agent-drained", "agent-gone", "agent-healthy", "agent-operated", "agent-refused", "agent-registered",
+  "agent-stopped", "agent-suspected", "agent-unhealthy", "agent-unreachable", "framework-backed-off", "framework-disconnected",
+  "framework-removed", "framework-subscribed", "framework-torn-down", "offers-lapsed", "preemption-begun", "preemption-ended",
+  "role-changed", "task-dropped", "task-error", "task-failed", "task-finished", "task-gone", "task-killed", "task-killing",
+  "task-lost", "task-placed", "task-queued", "task-running", "task-starting", "task-unknown", "task-unreachable", "term-began",
+];
+export const PROBLEMS = [
+  "agent-disconnected", "agent-gone", "agent-refused", "agent-suspected", "agent-unhealthy", "agent-unreachable",
+  "framework-backed-off", "offers-lapsed", "preemption-begun", "task-dropped", "task-error", "task-failed", "task-gone",
+  "task-lost", "task-unknown", "task-unreachable",
+];
+
+/** Whether an event is of a kind, a first word of kinds, or `problem`, as the API understands these. */
+export const isOf = (/** @type {string} */ kind, /** @type {string} */ word) => word === "problem" ? PROBLEMS.includes(kind) : kind === word || kind.startsWith(`${word}-`);
 
 /** The objects that an event is about, by the word in its text that names them. */
 function objects(event) {
@@ -33,7 +48,7 @@ export function eventRow(event) {
   const found = objects(event);
   const said = linked(event.text, found);
   const about = said.length > 1 ? [] : found.slice(0, 2).map(([, make]) => make());
-  return h("li", { class: GRAVE.test(event.kind) ? "grave" : null, "data-id": event.id },
+  return h("li", { class: PROBLEMS.includes(event.kind) ? "grave" : null, "data-id": event.id },
     h("time", { datetime: new Date(event.time_ms || 0).toISOString() }, clock(event.time_ms)),
     h("span", { class: "kind" }, event.kind),
     h("span", { class: "said" }, said, about.length ? h("span", { class: "about" }, about.map((each) => [" ", each]).flat()) : null));
@@ -51,7 +66,8 @@ export class EventList {
 
   /** Add events, the oldest first. @param {import("../types.js").ClusterEvent[]} events */
   add(events) {
-    for (const event of events) this.root.prepend(eventRow(event));
+    const shown = new Set([...this.root.children].map((row) => /** @type {HTMLElement} */ (row).dataset.id));
+    for (const event of events) if (!shown.has(event.id)) this.root.prepend(eventRow(event));
     while (this.root.childElementCount > this.most) this.root.lastElementChild.remove();
     this.empty.hidden = this.root.childElementCount > 0;
   }

@@ -1,4 +1,5 @@
-// A list of the API, a page of rows at a time, with a search and filters that the address keeps.
+// A list of the API, a page of rows at a time, with a search, filters and an order that the address
+// keeps. The API has an order of its own; any other is made here, of at most `MOST_SORTED` items.
 
 import { get } from "../api.js";
 import { button, h, replace } from "../dom.js";
@@ -8,10 +9,11 @@ import { count } from "../text.js";
 import { Table } from "./table.js";
 
 const ROWS = 100;
+const MOST_SORTED = 1000;
 const TYPING_MS = 250;
 
 /**
- * @typedef {{ name: string, label: string, options: string[], several?: boolean }} Filter
+ * @typedef {{ name: string, label: string, options: (string | string[])[] }} Filter an option may have a label of its own
  * @typedef {{ what: string, label: string, columns: import("./table.js").Column[], key: (item: any) => string,
  *   empty: string, filters?: Filter[], hidden?: string[], fixed?: Record<string, any>, rows?: number, search?: boolean,
  *   drawn?: (items: any[]) => void }} Options
@@ -21,7 +23,7 @@ export class List {
   /** @param {Options} options */
   constructor(options) {
     this.options = options;
-    this.table = new Table(options.label, options.columns, options.key);
+    this.table = new Table(options.label, options.columns, options.key, (name) => this.#sortBy(name));
     this.note = h("p", { class: "empty", hidden: true });
     this.where = h("span", { class: "faint", role: "status" });
     this.back = button("Previous", () => this.#turn(-1), { disabled: true });
@@ -40,9 +42,33 @@ export class List {
     const { what, fixed, rows = ROWS } = this.options;
     this.again = () => this.load(signal).catch((error) => signal.aborted || this.#fail(error));
     const asked = ++this.asked || (this.asked = 1);
-    const page = await get([what], { ...this.#chosen(), ...fixed, limit: rows, page: this.tokens.at(-1) }, signal);
+    const order = this.#order();
+    const place = order ? { limit: MOST_SORTED } : { limit: rows, page: this.tokens.at(-1) };
+    const page = await get([what], { ...this.#chosen(), ...fixed, ...place }, signal);
     if (asked !== this.asked) return;
-    this.#draw(page.items, page.next, rows);
+    this.table.mark(order?.name ?? "", order?.isDown ?? false);
+    if (!order) {
+      this.#draw(page.items, page.next, rows);
+      return;
+    }
+    const from = (this.tokens.length - 1) * rows;
+    const items = page.items.sort((one, other) => compare(order.by(one), order.by(other)) * (order.isDown ? -1 : 1));
+    this.#draw(items.slice(from, from + rows), items.length > from + rows ? "sorted" : null, rows);
+    if (page.next) this.where.append(`; only the first ${count(MOST_SORTED)} are sorted: search or filter for others`);
+  }
+
+  /** Return the order that the address has; null: that of the API. */
+  #order() {
+    const text = current().query.get("sort") ?? "";
+    const isDown = text.startsWith("-");
+    const found = this.options.columns.find((column) => column.by && column.name === text.slice(Number(isDown)));
+    return found?.by ? { name: found.name, by: found.by, isDown } : null;
+  }
+
+  /** Sort by a column: upwards, then downwards, then as the API does. @param {string} name */
+  #sortBy(name) {
+    const now = current().query.get("sort");
+    this.#choose("sort", now === name ? `-${name}` : now === `-${name}` ? "" : name);
   }
 
   #draw(items, next, rows) {
@@ -105,7 +131,10 @@ export class List {
     const { query } = current();
     const selects = filters.map((filter) => {
       const now = query.get(filter.name) ?? "";
-      const options = ["", ...filter.options].map((each) => h("option", { value: each, selected: each === now }, each || filter.label));
+      const options = [["", filter.label], ...filter.options].map((each) => {
+        const [value, words] = [each].flat();
+        return h("option", { value, selected: value === now }, words ?? value);
+      });
       return h("select", { "aria-label": filter.label, onchange: (event) => this.#choose(filter.name, event.target.value) }, options);
     });
     const chips = hidden.filter((name) => query.get(name)).map((name) => {
@@ -118,4 +147,12 @@ export class List {
     const all = [this.search, ...selects, ...chips].filter(Boolean);
     return all.length ? h("div", { class: "filters" }, all) : null;
   }
+}
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+/** Compare numbers, or texts with the numbers in them; what is unknown comes last. */
+function compare(one, other) {
+  if (one === null || one === undefined || other === null || other === undefined) return Number(one === null || one === undefined) - Number(other === null || other === undefined);
+  return typeof one === "number" ? one - other : collator.compare(one, other);
 }

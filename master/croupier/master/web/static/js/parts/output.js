@@ -16,14 +16,16 @@ export class Output {
    * @param {string} framework
    * @param {string} task
    * @param {boolean} isLive whether more may come
+   * @param {boolean} isFailure shows stderr first, unless there is none
    */
-  constructor(framework, task, isLive) {
+  constructor(framework, task, isLive, isFailure) {
     this.parts = ["tasks", framework, task, "output"];
-    this.stream = "stdout";
+    this.stream = isFailure ? "stderr" : "stdout";
+    this.isGuess = isFailure;
     this.follows = isLive;
     this.text = h("pre", { tabindex: "0", "aria-label": "Output of the task" });
     this.note = h("p", { class: "faint", role: "status" });
-    this.tabs = ["stdout", "stderr"].map((name) => button(name, () => this.#show(name), { "aria-pressed": String(name === this.stream) }));
+    this.tabs = ["stdout", "stderr"].map((name) => button(name, () => { this.isGuess = false; this.#show(name); }, { "aria-pressed": String(name === this.stream) }));
     this.follow = h("input", { type: "checkbox", checked: this.follows, onchange: () => this.#setFollow() });
     this.wrap = h("input", { type: "checkbox", checked: true, onchange: () => this.text.classList.toggle("wrap", this.wrap.checked) });
     this.text.classList.add("wrap");
@@ -90,6 +92,11 @@ export class Output {
     const whole = Number(response.headers.get("Croupier-Size") ?? 0);
     replace(this.note, this.offset && !this.kept ? `the last ${size(whole - this.offset)} of ${size(whole)}` : "");
     await this.#take(response);
+    if (!this.kept && this.isGuess) {
+      this.isGuess = false;
+      this.#show("stdout");
+      return;
+    }
     if (!this.kept) replace(this.note, this.follows ? "It ended without output here." : "There is no output here.");
   }
 

@@ -18,6 +18,11 @@ const TASKS = {
 export const TASK_STATES = ["QUEUED", "STAGING", "STARTING", "RUNNING", "KILLING", "UNREACHABLE", "FINISHED", "FAILED", "KILLED", "LOST", "ERROR", "DROPPED", "GONE"];
 const ENDED = new Set(["FINISHED", "KILLED", "FAILED", "ERROR", "LOST", "DROPPED", "GONE", "GONE_BY_OPERATOR"]);
 
+export const FAILURES = ["FAILED", "LOST", "ERROR", "DROPPED", "GONE", "GONE_BY_OPERATOR"];
+
+/** @param {string} state */
+export const hasFailed = (state) => FAILURES.includes(state);
+
 /** @param {string} state */
 export const hasEnded = (state) => ENDED.has(state);
 
@@ -57,7 +62,6 @@ export function agentState(agent) {
 /** @param {any} framework */
 export function frameworkState(framework) {
   const badges = [badge(framework.state === "connected" || framework.state === "active" ? "good" : "warn", framework.state)];
-  if (framework.suppressed) badges.push(badge("wait", "suppressed"));
   if (framework.removed_in_s !== null && framework.removed_in_s !== undefined) badges.push(badge("warn", `removed in ${span(framework.removed_in_s)}`));
   return h("span", { class: "states" }, badges);
 }

@@ -1,9 +1,10 @@
 // A table whose rows are updated in place, so that focus and selection survive an update.
 
-import { h, replace } from "../dom.js";
+import { button, h, replace } from "../dom.js";
 
 /**
- * @typedef {{ name: string, cell: (item: any) => any, class?: string }} Column
+ * `by` is what rows are sorted by, a number or a text, after a click on the head of the column.
+ * @typedef {{ name: string, cell: (item: any) => any, class?: string, by?: (item: any) => any }} Column
  */
 
 export class Table {
@@ -11,17 +12,28 @@ export class Table {
    * @param {string} label for readers of the screen
    * @param {Column[]} columns
    * @param {(item: any) => string} key
+   * @param {(column: string) => void} [onHead] called for a click on the head of a column with `by`
    */
-  constructor(label, columns, key) {
+  constructor(label, columns, key, onHead) {
     this.columns = columns;
     this.key = key;
     /** @type {Map<string, { row: HTMLElement, shown: string }>} */
     this.rows = new Map();
     this.body = h("tbody");
+    this.heads = columns.map(({ name, by, class: kind }) => h("th", { scope: "col", class: kind },
+      onHead && by ? button(name, () => onHead(name), { class: "plain", title: `Sort by ${name.toLowerCase()}` }) : name));
     this.root = h("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
       h("table", { class: "list" },
-        h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.class }, column.name)))),
+        h("thead", null, h("tr", null, this.heads)),
         this.body));
+  }
+
+  /** Show by which column rows are sorted. @param {string} name @param {boolean} isDown */
+  mark(name, isDown) {
+    this.columns.forEach((column, at) => {
+      if (name && column.name === name) this.heads[at].setAttribute("aria-sort", isDown ? "descending" : "ascending");
+      else this.heads[at].removeAttribute("aria-sort");
+    });
   }
 
   /** @param {any[]} items */

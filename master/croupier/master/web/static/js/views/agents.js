@@ -16,17 +16,19 @@ export function agents() {
     what: "agents", label: "Agents", key: (agent) => agent.agent_id, empty: "No agents are registered.",
     filters: [{ name: "state", label: "any state", options: ["connected", "suspect", "disconnected", "unreachable", "draining", "drained", "deactivated", "unhealthy"] }],
     columns: [
-      { name: "Agent", cell: (agent) => agentLink(agent.agent_id) },
-      { name: "Host", cell: (agent) => agent.hostname },
-      { name: "State", cell: agentState },
-      { name: "Tasks", cell: (agent) => link(count(agent.tasks), ["tasks"], { agent: agent.agent_id }), class: "number" },
-      { name: "Load", cell: smallBars, class: "wide" },
-      { name: "Used", cell: (agent) => amount(agent.used) || "nothing", class: "amount" },
-      { name: "Total", cell: (agent) => amount(agent.total), class: "amount" },
+      { name: "Agent", cell: (agent) => [agentLink(agent.agent_id, agent.hostname), h("small", { class: "faint" }, ` ${agent.agent_id}`)], by: (agent) => agent.hostname },
+      { name: "State", cell: agentState, by: (agent) => agent.state },
+      { name: "Tasks", cell: (agent) => link(count(agent.tasks), ["tasks"], { agent: agent.agent_id }), by: (agent) => agent.tasks, class: "number" },
+      { name: "Load", cell: smallBars, by: load, class: "wide" },
+      { name: "Used", cell: (agent) => amount(agent.used) || "nothing", by: (agent) => agent.used.milli.cpus ?? 0, class: "amount" },
+      { name: "Total", cell: (agent) => amount(agent.total), by: (agent) => agent.total.milli.cpus ?? 0, class: "amount" },
     ],
   });
   return { title: "Agents", root: section("Agents", resourceLegend(), list.root), search: list.search, load: (signal) => list.load(signal) };
 }
+
+/** The used part of an agent's most used resource. */
+const load = ({ used, total }) => Math.max(0, ...Object.entries(total.milli).map(([name, all]) => (all ? (used.milli[name] ?? 0) / all : 0)));
 
 /** @param {string} id @returns {import("../types.js").View} */
 export function agent(id) {

@@ -18,15 +18,15 @@ export function frameworks() {
   const list = new List({
     what: "frameworks", label: "Frameworks", key: (each) => each.framework_id, empty: "No frameworks are registered.",
     columns: [
-      { name: "Framework", cell: (each) => frameworkLink(each.framework_id, each.name) },
-      { name: "State", cell: frameworkState },
-      { name: "Roles", cell: (each) => each.roles.map((role, index) => [index ? ", " : "", roleLink(role)]).flat() },
-      { name: "Share", cell: (each) => percent(each.share), class: "number" },
-      { name: "Entitled to", cell: (each) => percent(each.entitlement), class: "number" },
+      { name: "Framework", cell: (each) => frameworkLink(each.framework_id, each.name), by: (each) => each.name },
+      { name: "State", cell: frameworkState, by: (each) => each.state },
+      { name: "Roles", cell: (each) => each.roles.map((role, index) => [index ? ", " : "", roleLink(role)]).flat(), by: (each) => each.roles.join() },
+      { name: "Progress", cell: progress, by: (each) => each.done, class: "wide" },
+      { name: "Share", cell: (each) => percent(each.share), by: (each) => each.share, class: "number" },
+      { name: "Entitled to", cell: (each) => percent(each.entitlement), by: (each) => each.entitlement, class: "number" },
       { name: "", cell: (each) => shareBar(each, total), class: "wide" },
-      { name: "Tasks", cell: (each) => link(count(each.tasks), ["tasks"], { framework: each.framework_id }), class: "number" },
-      { name: "Offers", cell: (each) => count(each.offers), class: "number" },
-      { name: "Used", cell: (each) => amount(each.used), class: "amount" },
+      { name: "Offers", cell: (each) => count(each.offers), by: (each) => each.offers, class: "number" },
+      { name: "Used", cell: (each) => amount(each.used), by: (each) => each.used.milli.cpus ?? 0, class: "amount" },
       { name: "Wants", cell: (each) => demandText(each), class: "amount" },
     ],
   });
@@ -40,6 +40,15 @@ export function frameworks() {
   };
 }
 
+/** Done, running and queued tasks as a bar, and in words. @param {any} framework */
+function progress({ done, failed, running, queued }) {
+  const words = [done && `${count(done)} done`, failed && `${count(failed)} of them failed`, `${count(running)} running`, `${count(queued)} queued`].filter(Boolean).join(", ");
+  const all = done + running + queued;
+  const part = (kind, number) => h("span", { class: kind, style: { width: `${(all ? number / all : 0) * 100}%` } });
+  return h("span", { class: "progress" }, all ? h("span", { class: "bar", role: "img", "aria-label": words, title: words },
+    part("done", done - failed), part("failed", failed), part("used", running)) : null, h("small", null, words));
+}
+
 /** @param {any} demand */
 function oneDemand(demand) {
   const number = demand.count === null ? "any number of" : count(demand.count);
@@ -49,9 +58,8 @@ function oneDemand(demand) {
 }
 
 function demandText(framework) {
-  if (framework.suppressed) return "nothing: it suppressed offers";
   const wanted = framework.demands.filter((demand) => demand.count !== 0);
-  if (!wanted.length && framework.demands.length) return "nothing more";
+  if (!wanted.length && (framework.suppressed || framework.demands.length)) return "nothing more";
   return wanted.map(oneDemand).join("; ") || "whatever is free";
 }
 
@@ -85,11 +93,11 @@ function about(found, again) {
       ["State", frameworkState(found)],
       ["Connected since", clock(found.connected_since_ms)],
       ["Roles", found.roles.map((role, index) => [index ? ", " : "", roleLink(role)]).flat()],
-      ["Suppressed roles", found.suppressed_roles.join(", ")],
+      ["Takes no offers in", found.suppressed_roles.join(", ")],
       ["Share", [`${percent(found.share)}, entitled to ${percent(found.entitlement)}`, shareBar(found, latest()?.total)]],
       ["Used", amount(found.used) || "nothing"],
       ["Offered", amount(found.offered)],
-      ["Tasks", count(found.tasks)],
+      ["Tasks", link(progress(found), ["tasks"], { framework: found.framework_id })],
       ["Offers", count(found.offers)],
       ["Host", found.hostname],
       ["Own page", found.webui_url],

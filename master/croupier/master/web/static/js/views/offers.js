@@ -10,10 +10,10 @@ export function offers() {
     what: "offers", label: "Offers", key: (offer) => offer.offer_id, empty: "No offers are outstanding: frameworks have answered all.",
     columns: [
       { name: "Offer", cell: (offer) => h("span", { class: "id" }, offer.offer_id) },
-      { name: "Age", cell: age, class: "wide" },
-      { name: "Framework", cell: (offer) => frameworkLink(offer.framework_id) },
-      { name: "Role", cell: (offer) => roleLink(offer.role) },
-      { name: "Agent", cell: (offer) => agentLink(offer.agent_id) },
+      { name: "Age", cell: age, by: (offer) => offer.age_s, class: "wide" },
+      { name: "Framework", cell: (offer) => frameworkLink(offer.framework_id, offer.framework_name), by: (offer) => offer.framework_name || offer.framework_id },
+      { name: "Role", cell: (offer) => roleLink(offer.role), by: (offer) => offer.role },
+      { name: "Agent", cell: (offer) => agentLink(offer.agent_id, offer.hostname), by: (offer) => offer.hostname || offer.agent_id },
       { name: "Resources", cell: (offer) => amount(offer.resources), class: "amount" },
     ],
   });

@@ -5,13 +5,17 @@ import { h, link, replace, section } from "../dom.js";
 import { latest, recent } from "../feed.js";
 import { resourceBar, resourceLegend } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
-import { EventList } from "../parts/events.js";
+import { EventList, isOf } from "../parts/events.js";
+import { failures } from "../parts/failures.js";
 import { Heatmap } from "../parts/heatmap.js";
 import { usedSeries } from "../parts/history.js";
+import { FAILURES, hasEnded } from "../parts/states.js";
 import { viewsAll } from "../session.js";
 import { count, percent, scalar } from "../text.js";
 
 const MAP_EVERY_MS = 5000;
+// All but the steps of tasks, of which there are many.
+const NOTABLE = ["agent", "framework", "offers", "preemption", "role", "term", "problem"];
 
 /** @returns {import("../types.js").View} */
 export function overview() {
@@ -21,7 +25,9 @@ export function overview() {
   const map = new Heatmap();
   const chart = new Chart("Use of each resource in the last hour");
   const events = new EventList(12, "Recent events");
-  const root = h("div", { class: "overview" }, notice,
+  const failed = h("div");
+  let hasPast = false;
+  const root = h("div", { class: "overview" }, notice, failed,
     h("div", { class: "columns wide-first" },
       section("Resources", resourceLegend(), totals),
       section("Cluster", counts)),
@@ -34,6 +40,7 @@ export function overview() {
     replace(totals, resources(data));
     replace(counts, counters(data));
     replace(notice, missing(data));
+    replace(failed, failures(data));
   };
   const drawSlow = async (signal) => {
     mappedAt = performance.now();
@@ -45,7 +52,10 @@ export function overview() {
     title: "Overview", root,
     load: async (signal) => {
       if (latest()) draw(latest());
-      events.replace(recent());
+      if (!hasPast || !recent().length) {
+        get(["events"], { limit: 12, kind: NOTABLE }, signal).then((found) => events.replace(found.items), () => {});
+        hasPast = true;
+      }
       // What is seen first is not kept waiting by the rest.
       const slow = performance.now() - mappedAt > MAP_EVERY_MS ? drawSlow(signal) : null;
       // Its failure is reported below, unless the view is left before.
@@ -55,7 +65,7 @@ export function overview() {
     },
     overview: draw,
     changed: (event) => {
-      events.add([event]);
+      if (NOTABLE.some((word) => isOf(event.kind, word))) events.add([event]);
       // Totals come by themselves.
       return performance.now() - mappedAt > MAP_EVERY_MS;
     },
@@ -87,11 +97,15 @@ function counters(data) {
   return [
     item("agents", data.agents, "agents", none("agent")),
     item("frameworks", data.frameworks, "frameworks", none("role")),
-    item("tasks", data.tasks, "tasks", none("role")),
+    item("tasks", live(data.tasks), "tasks", none("role")),
+    data.failed ? h("li", null, link(h("span", null, h("b", null, count(data.failed)), " failed tasks"), ["tasks"], { state: FAILURES.join(",") }), h("span", { class: "faint" }, "of those that the master remembers")) : null,
     h("li", null, link(h("span", null, h("b", null, count(data.offers ?? 0)), " offers"), ["offers"]), h("span", { class: "faint" }, "outstanding")),
     h("li", null, link(h("span", null, "term ", h("b", null, String(data.epoch ?? "?"))), ["masters"]), h("span", { class: "faint" }, "of the master")),
   ];
 }
+
+/** Numbers of tasks that have not ended; ended ones are in them until they are acknowledged. */
+const live = (states) => Object.fromEntries(Object.entries(states ?? {}).filter(([state]) => !hasEnded(state)));
 
 function missing(data) {
   const number = data.agents_missing ?? 0;
