@@ -193,7 +193,6 @@ def _roles() -> Attack:
 ATTACKS: dict[str, Callable[[], Attack]] = {
     "accept_of_empty_tasks_1mib": lambda: _empty_tasks(MIB),
     "accepts_of_empty_tasks_2mib": lambda: _empty_tasks(MIB - 1024, 2),
-    "accepts_of_empty_tasks_4mib": lambda: _empty_tasks(MIB, 4),
     "accept_of_1000_tasks": _accept,
     "acknowledge_10000_100_times": _acknowledge,
     "reconcile_10000_300_times": _reconcile,
@@ -211,8 +210,8 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "register_10000_tasks": lambda: Attack(AGENTS, [register(*map(a_running_task, range(10_000)))]),
     "demand_of_tiny_units": _units,
     "roles_32_of_32_levels": _roles,
-    "parts_4mb": lambda: Attack(
-        ROLES, [nested((1,), b"\x0a\x01r" + nested((3,), b"\x01" * 4_000_000))]
+    "parts_2mb": lambda: Attack(
+        ROLES, [nested((1,), b"\x0a\x01r" + nested((3,), b"\x01" * 2_000_000))]
     ),
     "gzip_32mib": lambda: Attack(
         FRAMEWORKS, [nested((1,), b"\x08\x01" + nested((3, 1), b"0" * (31 * MIB)))], compress=True

@@ -25,7 +25,7 @@ from tests.fuzz.cases import SUFFIX, corpus
 from tests.fuzz.contract import all_methods
 from tests.fuzz.daemons import Daemon, Honest, start_agent, start_master
 from tests.fuzz.false_master import FalseMaster
-from tests.fuzz.grpc_attacks import StreamAttack, make_attack
+from tests.fuzz.grpc_attacks import StreamAttack, make_attack, make_floods
 from tests.fuzz.http_attack import HttpAttack
 from tests.fuzz.judge import Finding
 from tests.fuzz.parties import ADMIN, Attackers, admit, attackers, file_of
@@ -150,6 +150,7 @@ class Campaign:
         for method in all_methods():
             for name, security in parties.items():
                 self._attacks.append(make_attack(method, master, security, seed, name))
+        self._attacks += make_floods(master, parties, seed)
         for method in all_methods():
             if method.response is AgentServiceConnectResponse.DESCRIPTOR:
                 false_master = FalseMaster(method, seed)

@@ -19,8 +19,10 @@ from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import TO_SERVER_BYTES, make_channel
 from tests.fuzz.attack import Attack, Problem
 from tests.fuzz.cases import Case
-from tests.fuzz.contract import Method, list_field
+from tests.fuzz.contract import Method, all_methods, list_field
+from tests.fuzz.floods import CALL_BYTES, heartbeats, list_floods
 from tests.fuzz.openers import OPENERS
+from tests.fuzz.parties import ADMIN
 from tests.fuzz.readers import drawn
 from tests.fuzz.wire_bytes import damaged
 
@@ -213,6 +215,69 @@ class StreamAttack(GrpcAttack):
             self._note(await call.code(), await call.details())
         else:
             self.answers["cancelled"] += 1
+
+
+class FloodAttack(GrpcAttack):
+    """Messages of legal size with as many entries of one list as fit."""
+
+    def __init__(
+        self,
+        method: Method,
+        master: Address,
+        security: ClientSecurity | None,
+        seed: int,
+        name: str = "",
+    ) -> None:
+        super().__init__(method, master, security, seed, f" floods{name}")
+
+    async def run(self, case: Case) -> None:
+        """Send one flood, after a legal beginning of the stream."""
+        opener = OPENERS.get(self._method.path)
+        if opener is not None:
+            case.sent.extend(
+                each.SerializeToString() for each in opener(self.messages, self.values)
+            )
+        size = self.rng.choice((200_000, CALL_BYTES, TO_SERVER_BYTES))
+        floods = [*list_floods(self._method, size), *heartbeats(self._method, size)]
+        case.sent.append(self.rng.choice(floods).data)
+        await self.replay(case)
+
+    async def replay(self, case: Case) -> None:
+        """Send the requests of a case as a stream."""
+        call: Any = (await self._connected()).stream_stream(self._method.path)()
+
+        async def read() -> None:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+
+        reading = asyncio.create_task(read())
+        self.sent += len(case.sent)
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                for request in case.sent:
+                    await call.write(request)
+                await call.done_writing()
+                await reading
+        is_ended = call.done()
+        reading.cancel()
+        call.cancel()
+        with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+            await reading
+        if is_ended:
+            self._note(await call.code(), await call.details())
+
+
+def make_floods(
+    master: Address, parties: dict[str, ClientSecurity | None], seed: int
+) -> list[GrpcAttack]:
+    """Return the floods of each method, as each party."""
+    return [
+        FloodAttack(method, master, security, seed, name)
+        for method in all_methods()
+        if next(list_floods(method, 0), None) is not None
+        for name, security in parties.items()
+        if method.is_stream or name in ("", f" as {ADMIN}")
+    ]
 
 
 def make_attack(

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -19,7 +21,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.process.inbox import Inbox
 
-# Requests of unary calls of one principal that are read at once; each has up to 4 MiB.
+# Requests of unary calls of one principal that are read at once; each has up to 2 MiB.
 MOST_READING: Final = 16
 # The longest that a unary call waits before it is decided.
 PATIENCE_S: Final = 2.0
@@ -35,7 +37,8 @@ LONGEST_PAUSE_S: Final = 5.0
 SHORTEST_PAUSE_S: Final = 0.002
 MOST_PRINCIPALS: Final = 50_000
 # Cost of a call beside its decision: to parse it, encode the answer and audit it. As measured, a
-# flood of 2,500 small calls a second doubles the latency of others.
+# flood of 2,500 small calls a second doubles the latency of others. Heartbeats and calls that are
+# unknown or empty cost as much.
 OVERHEAD: Final = 16
 # Cost of the calls of one principal in the inbox, alone and beside others. The second is that of
 # one batch of the driver, for which others wait anyway; less would make smaller batches.
@@ -43,6 +46,10 @@ WAITING_ALONE: Final = 2_000
 WAITING: Final = 500
 # A principal is active for this time after a call.
 ACTIVE_S: Final = 0.25
+# Bytes of messages of one principal that are read and not handled, over all its streams. A larger
+# message than the second bound is refused beyond the first; a smaller one waits.
+HELD_BYTES: Final = 16 * 1024 * 1024
+SMALL_HELD_BYTES: Final = 64 * 1024
 # Calls without a valid credential from one address; beyond that their refusal is delayed.
 FAILURES_PER_S: Final = 20.0
 FAILURE_BURST: Final = 200.0
@@ -104,6 +111,9 @@ class Usage:
         self.bytes = Bucket(limits.stream_bytes_per_s, limits.stream_bytes_per_s, now)
         # Unary calls whose request is being read.
         self.reading = asyncio.Semaphore(MOST_READING)
+        # Held while a request is parsed and converted.
+        self.lane = asyncio.Lock()
+        self.held = 0
         self.active_at = now
         # Positions and costs of calls in the inbox of the current term.
         self._waiting: deque[tuple[int, int]] = deque()
@@ -196,23 +206,56 @@ class RateLimiter:
         """Count `seconds` for which a unary call has read the state; lists read all of it."""
         usage.calls.take(min(seconds, MOST_READ_S) / READ_S, self._clock.now())
 
-    async def received(self, usage: Usage, size: int) -> None:
-        """Count `size` bytes on a stream; wait if they come too fast."""
-        now = self._clock.now()
-        usage.bytes.take(size, now)
-        await self._pause(usage.bytes.debt_s(now))
+    @contextmanager
+    def holding(self, usage: Usage | None, size: int) -> Iterator[None]:
+        """Count a message of a stream, and hold it for the block; None is not limited.
+
+        Raises:
+            RateExceeded: if the principal holds too much.
+        """
+        if usage is None:
+            yield
+            return
+        usage.bytes.take(size, self._clock.now())
+        if size > SMALL_HELD_BYTES and usage.held + size > HELD_BYTES:
+            self.refused += 1
+            raise RateExceeded(
+                f"you have sent {usage.held + size} bytes that the master has not handled yet; at"
+                f" most {HELD_BYTES} are accepted over all your streams; connect again"
+            )
+        usage.held += size
+        try:
+            yield
+        finally:
+            usage.held -= size
+
+    async def counted(self, usage: Usage | None, calls: int) -> None:
+        """Count calls of a stream before they are parsed; None is not limited.
+
+        Wait if they, or what came before, came too fast.
+        """
+        if usage is not None:
+            usage.units.take(calls * OVERHEAD, self._clock.now())
+            await self.settle(usage)
+
+    async def settle(self, usage: Usage | None) -> None:
+        """Wait while bytes and calls of streams came too fast; None is not limited."""
+        if usage is not None:
+            now = self._clock.now()
+            await self._pause(max(usage.bytes.debt_s(now), usage.units.debt_s(now)))
 
     async def put(self, usage: Usage, inbox: Inbox[EventT], event: EventT, cost: int) -> None:
-        """Put a call on a stream into the inbox when it is its principal's turn."""
-        now, cost = self._clock.now(), cost + OVERHEAD
+        """Put a call on a stream into the inbox when it is its principal's turn.
+
+        `counted` has counted the call; its cost is counted here, and the next call waits for it.
+        """
+        now = self._clock.now()
         self._note_active(usage, now)
         most = WAITING if self._has_others(usage, now) else WAITING_ALONE
         await usage.wait_for_room(inbox, most)
         await inbox.put(event)
-        usage.note(inbox, cost)
-        now = self._clock.now()
-        usage.units.take(cost, now)
-        await self._pause(usage.units.debt_s(now))
+        usage.note(inbox, cost + OVERHEAD)
+        usage.units.take(cost, self._clock.now())
 
     async def failed(self, address: str) -> None:
         """Count a call without a valid credential; wait if many come from the address."""

@@ -137,7 +137,8 @@ SECURITY: Final[tuple[Family[Security], ...]] = (
     ),
     Family(
         "rate_limited",
-        "Unary calls refused, and pauses in reading streams, for the rate of their principal.",
+        "Unary calls and large messages refused, and pauses in reading streams, for the rate of"
+        " their principal.",
         lambda security: {
             "refused": security.limiter.refused,
             "delayed": security.limiter.delayed,

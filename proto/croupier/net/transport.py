@@ -26,10 +26,11 @@ from croupier.net.descriptors import connection_share
 from croupier.net.token_channel import TokenChannel
 
 # The limit of one call or report; the receiver refuses a larger one. A message carries
-# several, and gRPC ends a stream only above the two limits below. Clients trust the master, so its
-# messages may be larger. 1 MiB of empty entries, the worst case, takes 25 ms to parse.
+# several, and gRPC ends a stream only above the two limits below, before it reads the message. The
+# first bounds what each stream makes a master hold: agents send up to 1 MiB, or pages, and the SDK
+# 512 KiB or one call. Clients trust the master, so its messages may be larger.
 MAX_MESSAGE_BYTES = 1024 * 1024
-TO_SERVER_BYTES = 4 * 1024 * 1024
+TO_SERVER_BYTES = 2 * 1024 * 1024
 TO_CLIENT_BYTES = 32 * 1024 * 1024
 
 _BOTH: list[tuple[str, int]] = [

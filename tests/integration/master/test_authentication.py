@@ -343,7 +343,7 @@ async def status_without_a_request(secured: SecuredMaster, security: ClientSecur
 async def test_a_caller_without_a_credential_is_refused_before_its_request_is_read(
     tmp_path: Path,
 ) -> None:
-    """Otherwise its 100 streams could hold 4 MiB each."""
+    """Otherwise its 100 streams could hold 2 MiB each."""
     async with secured_master(tmp_path) as secured:
         code, _ = await status_without_a_request(secured, None)
     assert code is _STATUS.UNAUTHENTICATED

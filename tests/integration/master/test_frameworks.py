@@ -137,7 +137,7 @@ async def test_oversize_call_is_refused_and_the_stream_stays_open() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         assert (await framework.subscribe()).max_message_bytes == 1024 * 1024
         huge = make_task("t1")
-        huge.command.shell = "x" * (2 * 1024 * 1024)
+        huge.command.shell = "x" * (1024 * 1024 + 1)
         verdict = await framework.call(accept=launch(["o1"], huge))
         assert "at most 1048576" in verdict.error.message
         assert [task.task_id for task in verdict.tasks] == ["t1"]

@@ -96,8 +96,8 @@ async def test_pages_of_all_agents_share_one_budget() -> None:
         await eventually(lambda: budget.used == 2**40)
 
 
-async def test_message_above_4_mib_ends_the_stream() -> None:
-    large = pb.Report(goodbye=pb.Goodbye(message="x" * 5_000_000))
+async def test_message_above_2_mib_ends_the_stream() -> None:
+    large = pb.Report(goodbye=pb.Goodbye(message="x" * 2_100_000))
     request = pb.AgentServiceConnectRequest(reports=[large])
     async with (
         running_master() as master,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from math import ceil
 
 import pytest
 
 from croupier.master import rate_limits
 from croupier.master.rate_limits import (
+    HELD_BYTES,
     LONGEST_PAUSE_S,
     OVERHEAD,
     RESPONSE_BYTES,
+    SMALL_HELD_BYTES,
     WAITING,
     WAITING_ALONE,
     Bucket,
@@ -145,17 +148,48 @@ async def test_streams_are_read_later_and_never_refused(time: Time) -> None:
     limiter, inbox = RateLimiter(LIMITS, time), drained()
     usage = limiter.usage("client/a")
     for _ in range(15):
+        await limiter.counted(usage, 1)
         await limiter.put(usage, inbox, "call", 20 - OVERHEAD)
-    assert time.at == pytest.approx(2.9)
+    # The cost of the last call delays the next one.
+    assert time.at == pytest.approx(2.9 - (20 - OVERHEAD) / 100)
     assert limiter.delayed == len(time.waits)
-    await limiter.received(usage, 3000)
+    with limiter.holding(usage, 3000):
+        await limiter.counted(usage, 0)
     assert time.waits[-1] == pytest.approx(2.0)
 
 
 async def test_no_pause_is_as_long_as_the_time_after_which_peers_are_silent(time: Time) -> None:
     limiter = RateLimiter(LIMITS, time)
-    await limiter.put(limiter.usage("agent/a"), drained(), "call", 100_000)
+    usage = limiter.usage("agent/a")
+    await limiter.put(usage, drained(), "call", 100_000)
+    await limiter.counted(usage, 1)
     assert time.waits == [LONGEST_PAUSE_S]
+
+
+async def test_calls_that_put_nothing_into_the_inbox_count_as_well(time: Time) -> None:
+    limiter = RateLimiter(LIMITS, time)
+    for _ in range(10):
+        await limiter.counted(limiter.usage("client/a"), 1)
+    assert time.at == pytest.approx((10 * OVERHEAD - 10) / 100)
+    await limiter.counted(None, 2**30)
+    assert time.at == pytest.approx((10 * OVERHEAD - 10) / 100)
+
+
+def test_messages_of_one_principal_are_held_up_to_a_bound() -> None:
+    limiter = RateLimiter(RateLimits(), SystemClock())
+    usage = limiter.usage("client/a")
+    with limiter.holding(usage, HELD_BYTES), ExitStack() as small:
+        with (
+            pytest.raises(RateExceeded, match="over all your streams"),
+            limiter.holding(usage, SMALL_HELD_BYTES + 1),
+        ):
+            pass
+        assert limiter.refused == 1
+        # A heartbeat of a stream of the principal waits instead.
+        small.enter_context(limiter.holding(usage, SMALL_HELD_BYTES))
+        with limiter.holding(limiter.usage("client/b"), HELD_BYTES):
+            pass
+    assert usage.held == 0
 
 
 @pytest.mark.parametrize(("others", "most"), [((), WAITING_ALONE), (("client/honest",), WAITING)])

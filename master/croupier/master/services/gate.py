@@ -3,25 +3,25 @@
 1. authenticate the caller; 2. check its rate; 3. parse the request; 4. check what the call
 requires; 5. run the handler; 6. write the audit line.
 
-The gate reads and parses requests itself. So a peer without a credential costs no parsing, and
-cannot make the master hold requests that never end: 4 MiB in each of its streams.
+The gate reads requests itself, and `Intake` parses them. So a peer without a credential costs no
+parsing, and cannot make the master hold requests that never end: 2 MiB in each of its streams.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from croupier.master.caller import Call, begin_call
 from croupier.master.rate_limits import Usage
 from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
+from croupier.master.services.intake import Intake, Read
 from croupier.master.services.redirection import as_redirected
 from croupier.master.services.requirements import REQUIREMENTS, Requirement
 from croupier.master.services.stream import WRITE_TIMEOUT_S, Context
@@ -38,7 +38,6 @@ from croupier.net.credentials import AUTHORIZATION
 _STATUS = grpc.StatusCode
 # Time for the request of a unary call to arrive, once the caller is authenticated.
 REQUEST_S = 10.0
-Parse = Callable[[bytes], Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
@@ -67,27 +66,32 @@ class Gate(grpc.aio.ServerInterceptor):
 
     def _guard(self, method: str, handler: MethodHandler) -> MethodHandler:
         requirement = REQUIREMENTS.get(method)
-        parse: Any = handler.request_deserializer
+        intake = Intake(handler.request_deserializer, self._limiter)
         encode: Any = handler.response_serializer
         inner: Any = handler.stream_stream or handler.unary_stream or handler.unary_unary
 
-        async def serve_stream(requests: AsyncIterator[bytes], context: Context) -> None:
+        # gRPC's own iterators would keep each request until the next one comes.
+        async def serve_stream(_: object, context: Context) -> None:
             call = Call(method)
             with self._audited(call, requirement, context):
                 try:
                     is_bulk = await self._begin_stream(call, requirement, context)
-                    await inner(self._paced(call, parse, requests, is_bulk=is_bulk), context)
+                    usage = self._usage(call)
+                    read: Read = context.read
+                    requests = intake.bulk(read) if is_bulk else intake.requests(usage, read)
+                    async with aclosing(requests):
+                        await inner(requests, context)
                 except Unavailable as error:
                     await _abort(context, as_redirected(error, call.caller))
                 except CroupierError as error:
                     await _abort(context, error)
 
-        async def serve_unary(requests: AsyncIterator[bytes], context: Context) -> bytes:
+        async def serve_unary(_: object, context: Context) -> bytes:
             call, usage = Call(method), None
             with self._audited(call, requirement, context):
                 try:
                     usage = await self._admit(call, context)
-                    request = await self._request(call, requirement, parse, requests, usage)
+                    request = await self._request(call, requirement, intake, context.read, usage)
                     answer = bytes(encode(await inner(request, context)))
                 except CroupierError as error:
                     await _abort(context, error)
@@ -98,12 +102,12 @@ class Gate(grpc.aio.ServerInterceptor):
                     self._limiter.answered(usage, len(answer))
                 return answer
 
-        async def serve_answers(requests: AsyncIterator[bytes], context: Context) -> None:
+        async def serve_answers(_: object, context: Context) -> None:
             call, usage = Call(method), None
             with self._audited(call, requirement, context):
                 try:
                     usage = await self._admit(call, context)
-                    request = await self._request(call, requirement, parse, requests, usage)
+                    request = await self._request(call, requirement, intake, context.read, usage)
                     counted = None if requirement is not None and requirement.is_bulk else usage
                     async with aclosing(inner(request, context)) as answers:
                         async for answer in answers:
@@ -151,8 +155,8 @@ class Gate(grpc.aio.ServerInterceptor):
         self,
         call: Call,
         requirement: Requirement | None,
-        parse: Parse,
-        requests: AsyncIterator[bytes],
+        intake: Intake,
+        read: Read,
         usage: Usage | None,
     ) -> Any:
         """Return the request of a call that has one, and begin the call.
@@ -160,9 +164,9 @@ class Gate(grpc.aio.ServerInterceptor):
         Raises:
             CroupierError: if it does not arrive, is malformed, or the caller may not make it.
         """
-        data = await _one(requests, usage)
+        data = await _one(read, usage)
         call.size = len(data)
-        request = _parsed(parse, data)
+        request = await intake.request(usage, data)
         self._checks.require(call, requirement, request)
         begin_call(call)
         return request
@@ -186,20 +190,9 @@ class Gate(grpc.aio.ServerInterceptor):
         if usage is not None:
             self._limiter.answered(usage, len(data))
 
-    async def _paced(
-        self, call: Call, parse: Parse, requests: AsyncIterator[bytes], *, is_bulk: bool
-    ) -> AsyncIterator[Any]:
-        """Yield the parsed requests of a stream, at the rate of its principal unless it is bulk.
-
-        Raises:
-            InvalidRequest: if one cannot be parsed.
-        """
-        is_counted = self._checks.is_on and not is_bulk
-        usage = self._limiter.usage(call.caller.rate_key) if is_counted else None
-        async for data in requests:
-            if usage is not None:
-                await self._limiter.received(usage, len(data))
-            yield _parsed(parse, data)
+    def _usage(self, call: Call) -> Usage | None:
+        """Return the usage of the caller of a stream; None: it is not limited."""
+        return self._limiter.usage(call.caller.rate_key) if self._checks.is_on else None
 
     async def _authenticate(self, call: Call, context: Context) -> None:
         """Set the caller of the call.
@@ -236,7 +229,7 @@ async def _abort(context: Context, error: CroupierError) -> None:
     await context.abort(status_of(error), str(shortened(error)))
 
 
-async def _one(requests: AsyncIterator[bytes], usage: Usage | None) -> bytes:
+async def _one(read: Read, usage: Usage | None) -> bytes:
     """Return the request of a unary call; at most 16 of one principal are read at once.
 
     Raises:
@@ -246,25 +239,15 @@ async def _one(requests: AsyncIterator[bytes], usage: Usage | None) -> bytes:
     try:
         async with asyncio.timeout(REQUEST_S):
             if usage is None:
-                return await anext(aiter(requests))
-            async with usage.reading:
-                return await anext(aiter(requests))
-    except StopAsyncIteration:
-        raise InvalidRequest("the call has no request") from None
+                data = await read()
+            else:
+                async with usage.reading:
+                    data = await read()
     except TimeoutError:
         raise TooSlow(f"the request did not arrive within {REQUEST_S:g} s") from None
-
-
-def _parsed(parse: Parse, data: bytes) -> Any:
-    """Parse a request.
-
-    Raises:
-        InvalidRequest: if it is malformed.
-    """
-    try:
-        return parse(data)
-    except DecodeError:
-        raise InvalidRequest("the request cannot be parsed") from None
+    if not isinstance(data, bytes):
+        raise InvalidRequest("the call has no request")
+    return data
 
 
 def _presented(context: Context, host: str) -> Presented:

@@ -96,8 +96,11 @@ async def _read(
             if session.is_cut:
                 return
             await handle(request)
+            # Not kept while the stream is idle.
+            del request
     except CroupierError as refusal:
-        error = refusal
+        # Its traceback would keep the request until the next collection of garbage.
+        error = refusal.with_traceback(None)
     finally:
         session.end(error)
 
