@@ -116,22 +116,22 @@ async def test_a_command_counts_as_one_call_of_each_side(
 ) -> None:
     async with secured_scene(tmp_path) as (secured, scene, host):
         limiter = secured.master._security.limiter  # type: ignore[union-attr]
-        admit, admitted, received = limiter.admit, list[str](), list[int]()
+        admit, admitted, counted = limiter.admit, list[str](), list[int]()
 
         async def counting(name: str) -> Usage:
             admitted.append(name)
             return await admit(name)
 
-        async def receiving(_: Usage, size: int) -> None:
-            received.append(size)
+        async def counting_calls(_: Usage, calls: int) -> None:
+            counted.append(calls)
 
         monkeypatch.setattr(limiter, "admit", counting)
-        monkeypatch.setattr(limiter, "received", receiving)
+        monkeypatch.setattr(limiter, "counted", counting_calls)
         owner = bearing(secured.token_for("client/owner"))
         caller, agent = await scene.begun(owner, host, has_input=True)
         await caller.send(input=b"x" * MAX_CHUNK)
         assert len((await agent.next()).input) == MAX_CHUNK
-        assert (admitted, received) == (["client/owner", "agent/a1"], [])
+        assert (admitted, counted) == (["client/owner", "agent/a1"], [])
 
 
 async def test_a_withdrawn_permission_or_credential_ends_a_command(tmp_path: Path) -> None:
