@@ -106,6 +106,7 @@ def run_in_uml(
     env: Mapping[str, str] | None = None,
     disks: Sequence[Path] = (),
     modules: Sequence[str] = (),
+    systemd: bool = False,
 ) -> Ended:
     """Boot a guest, run `command` in it as root, and return how it ended.
 
@@ -119,6 +120,7 @@ def run_in_uml(
         env: more variables of the command. None are inherited.
         disks: files inside `directory` that the guest sees as `/dev/ubda`, `/dev/ubdb`, and so on.
         modules: modules of the kernel to load, each after those that it needs, such as `QUOTA`.
+        systemd: the first process is the machine's systemd, and the command is a unit.
 
     Raises:
         NoProgram: if user-mode Linux cannot run here; the message says why.
@@ -137,6 +139,7 @@ def run_in_uml(
             "writable": list(map(str, writable)),
             "modules": [str(module(kernel, name)) for name in modules],
             "own": scratch,
+            "systemd": systemd,
         }
         (own / "spec").write_text(json.dumps(spec))
         (own / "output").touch()

@@ -116,6 +116,12 @@ def main() -> None:
     enable_controllers()
     loopback_up()
     socket.sethostname("guest")
+    if spec["systemd"]:
+        sys.path.insert(0, str(Path(__file__).parent))
+        import uml_systemd
+
+        uml_systemd.prepare(mount)
+        uml_systemd.boot(spec, ENV | spec["env"])
     own = Path(spec["own"])
     code = run(spec["command"], spec["env"], spec["cwd"], str(own / "output"))
     (own / "code").write_text(str(code))

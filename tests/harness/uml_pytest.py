@@ -71,6 +71,7 @@ def run_tests(
     timeout_s: float,
     memory_mib: int = 768,
     modules: Sequence[str] = (),
+    systemd: bool = False,
 ) -> Results:
     """Run the tests of a folder in a guest.
 
@@ -80,6 +81,7 @@ def run_tests(
         timeout_s: seconds for booting and all tests.
         memory_mib: the guest's memory.
         modules: modules of its kernel to load.
+        systemd: as in `run_in_uml`.
 
     Raises:
         NoProgram: if user-mode Linux cannot run here.
@@ -95,6 +97,7 @@ def run_tests(
         timeout_s=timeout_s,
         memory_mib=memory_mib,
         modules=modules,
+        systemd=systemd,
     )
     assert report.is_file(), f"exit code {ended.code}\n{ended.output}\n{ended.console}"
     return Results(results_in(report), f"{ended.output}\n{ended.console}")
