@@ -12,7 +12,7 @@ from croupier.api.masters import master_view
 from croupier.api.roles import role_view
 from croupier.api.tasks import task_view
 from croupier.ctl.lists import with_age
-from croupier.ctl.top.snapshot import Page, Snapshot
+from croupier.ctl.top.snapshot import Page, Snapshot, failures_page
 from croupier.ctl.views.amounts import View
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
@@ -192,6 +192,12 @@ TASKS = [
     task(2, task_pb2.TASK_RUNNING, pid=4712),
     task(3, task_pb2.TASK_QUEUED),
 ]
+FAILED = [
+    task(4, task_pb2.TASK_FAILED, exit_code=3, message="exited with code 3"),
+    task(5, task_pb2.TASK_FAILED, signal=9, reason=task_pb2.REASON_MEMORY_LIMIT),
+]
+for _number, _task in enumerate(FAILED):
+    _task.ended_ms = NOW_MS - 50_000 * (_number + 1)
 EVENTS = [
     ClusterEvent(
         id=f"7-{number}",
@@ -247,4 +253,5 @@ def snapshot() -> Snapshot:
         Page([role_view(each) for each in ROLES]),
         Page([aged(framework_view(each)) for each in (OTHER, FRAMEWORK)], is_all=False),
         Page([aged(agent_view(each)) for each in (AGENT, LOST)]),
+        failures_page(pb.GetOverviewResponse(failed=3, failures=FAILED), NOW_MS),
     )

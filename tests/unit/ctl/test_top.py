@@ -42,6 +42,20 @@ def test_a_frame_is_never_larger_than_the_terminal(width: int, height: int) -> N
         assert lines[-1].startswith("filter: e_"[:width])
 
 
+def test_a_small_terminal_names_what_needs_a_look() -> None:
+    """Each section has a row: failed tasks and agents with problems first, then roles."""
+    many = Page([FOUND.frameworks.views[0]] * 50)
+    lines = frame(replace(FOUND, frameworks=many), Display(), Terminal(60, 24))
+    text = "\n".join(lines)
+    for views, key in ((FOUND.agents.views, "hostname"), (FOUND.failures.views, "task_id")):
+        assert views[0][key] in text
+    titles = [line.split(" ")[0].strip(":") for line in lines if ": " in line and line[0].islower()]
+    assert titles[-5:-1] == ["failed", "agents", "roles", "frameworks"]
+    well = frame(replace(FOUND, agents=Page(), failures=Page()), Display(), Terminal(60, 24))
+    assert "all agents are well" in well
+    assert "no task has failed recently" in well
+
+
 def test_nothing_is_said_by_colour_alone() -> None:
     plain = frame(FOUND, Display(), Terminal(80, 40))
     coloured = "\n".join(frame(FOUND, Display(), Terminal(80, 40, has_colours=True)))

@@ -19,11 +19,11 @@ def top(
     master: MasterFlag = LOCAL,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
-    """Show the cluster live: resources, roles, busiest frameworks, and agents with problems.
+    """Show the cluster live: resources, failed tasks, agents with problems, roles, frameworks.
 
     Keys: q quits, s changes the order of frameworks, / filters. After a failover it goes on with
     the next master. It asks the master every second, or less often if answers are slow, and never
-    for tasks.
+    for all tasks.
 
     Parameters
     ----------

@@ -124,4 +124,5 @@ def _json(found: Snapshot) -> dict[str, Any]:
         "roles": plain(found.roles.views),
         "frameworks": plain(found.frameworks.views),
         "agents_with_problems": plain(found.agents.views),
+        "failures": plain(found.failures.views),
     }

@@ -17,6 +17,7 @@ from croupier.ctl.top.snapshot import Page, Snapshot
 from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
+from croupier.ctl.views import task as tasks
 from croupier.ctl.views.amounts import View, running
 from croupier.ctl.views.role import branch
 from croupier.model.printable import printable
@@ -137,10 +138,14 @@ def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:
             _framework_texts,
             _KEYS[display.order],
         ),
-        _section(
-            "agents with problems", troubled, found.agents, display, terminal, _agent_texts, None
-        ),
     ]
+    unwell = ("agents with problems", troubled, found.agents, _agent_texts)
+    hint = "" if terminal.width < _NARROW else " (croupier logs --stderr TASK)"
+    failed = (f"failed tasks{hint}", tasks.FAILURES, found.failures)
+    # What needs a look comes first; that nothing does comes last.
+    for title, table, page, texts in (unwell, (*failed, _task_texts)):
+        section = _section(title, table, page, display, terminal, texts, None)
+        sections.insert(0 if page.views else len(sections), section)
     foot = [] if terminal.height is None else [_foot(display, terminal)]
     if terminal.height is not None:
         left = terminal.height - len(head) - len(foot)
@@ -226,14 +231,14 @@ def _section(
 
 
 def _fitting(sections: list[list[str]], room: int) -> list[list[str]]:
-    """Return the sections in `room` lines: each gets its part, and what others leave."""
-    shares = [3, 5, 3]
+    """Return the sections in `room` lines: first one row of each, then more in turn."""
     wanted = [len(each) for each in sections]
     given = [0] * len(sections)
     left = max(room, 0)
     while left and any(have < want for have, want in zip(given, wanted, strict=True)):
-        for at, share in enumerate(shares):
-            more = min(share, wanted[at] - given[at], left)
+        for at in range(len(sections)):
+            # A title, the heads of columns, a row and an empty line.
+            more = min(4, wanted[at] - given[at], left)
             given[at] += more
             left -= more
     return [_shortened(each, lines) for each, lines in zip(sections, given, strict=True)]
@@ -264,6 +269,10 @@ def _role_texts(view: View) -> Sequence[str]:
 
 def _framework_texts(view: View) -> Sequence[str]:
     return (view["framework_id"], view["name"], *view["roles"])
+
+
+def _task_texts(view: View) -> Sequence[str]:
+    return (view["task_id"], view["framework_name"], view["hostname"], view["message"])
 
 
 def _agent_texts(view: View) -> Sequence[str]:

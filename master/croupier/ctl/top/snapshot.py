@@ -1,6 +1,7 @@
 """What `croupier top` asks the master.
 
-Rule: bounded in clusters of any size: one page of each list, and never tasks.
+Rule: bounded in clusters of any size: one page of each list, and of tasks only the failed ones of
+the overview, which all callers share.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from croupier.api.masters import master_view
+from croupier.api.tasks import task_view
 from croupier.ctl.connection import Master
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, Kind, with_age
 from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
@@ -45,6 +47,7 @@ class Snapshot:
     Attributes:
         now_ms: the master's time, in milliseconds since the epoch; 0: unknown.
         agents: those that need a look.
+        failures: the latest failed tasks.
         hidden: what is empty here, but only because the caller may not view all of it.
     """
 
@@ -54,6 +57,7 @@ class Snapshot:
     roles: Page = field(default_factory=Page)
     frameworks: Page = field(default_factory=Page)
     agents: Page = field(default_factory=Page)
+    failures: Page = field(default_factory=Page)
     hidden: frozenset[Object] = frozenset()
 
 
@@ -67,6 +71,7 @@ async def take_snapshot(master: Master) -> Snapshot:
     roles, _ = await _page(master, ROLES)
     frameworks, now_ms = await _page(master, FRAMEWORKS)
     agents, _ = await _page(master, AGENTS, states=TROUBLED, page_size=MOST_AGENTS)
+    overview = await master.ask(master.service.GetOverview, pb.GetOverviewRequest())
     view, address = master_view(answer), str(master.address)
     empty = {
         TOTALS: not view["total"]["milli"],
@@ -75,7 +80,19 @@ async def take_snapshot(master: Master) -> Snapshot:
     }
     asked = [each for each, is_empty in empty.items() if is_empty]
     hidden = frozenset([each for each in asked if not await may_view(master, each)])
-    return Snapshot(view, address, now_ms, roles, frameworks, agents, hidden)
+    failures = failures_page(overview, now_ms)
+    return Snapshot(view, address, now_ms, roles, frameworks, agents, failures, hidden)
+
+
+def failures_page(overview: pb.GetOverviewResponse, now_ms: int) -> Page:
+    """Return the failed tasks of an overview, with the time since each ended."""
+    views = map(task_view, overview.failures)
+    aged = [{**view, "age_s": _age_s(view["ended_ms"], now_ms)} for view in views]
+    return Page(aged, overview.failed <= len(aged))
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> float | None:
+    return max(0, now_ms - since_ms) / 1000 if since_ms and now_ms else None
 
 
 async def _page(master: Master, kind: Kind, **fields: Any) -> tuple[Page, int]:

@@ -69,6 +69,13 @@ def _reason_text(view: View) -> str:
     return "" if view["reason"] in (*_PLAIN, view["state"]) else str(view["reason"])
 
 
+def _failure_text(view: View) -> str:
+    """Return how a task failed, such as `code 3` or `MEMORY_LIMIT`."""
+    code, reason = _code_text(view), _reason_text(view)
+    words = [f"code {code}" if code else "", reason]
+    return ", ".join(filter(None, words)) or str(view["state"])
+
+
 # Masters do not know the names of older tasks.
 _FRAMEWORK = Column(
     "FRAMEWORK", lambda view: view["framework_name"] or short_id(view["framework_id"])
@@ -103,6 +110,17 @@ TASKS = Table(
         *_IDS,
     ),
     "no tasks are running or have ended recently",
+)
+FAILURES = Table(
+    (
+        text("TASK", "task_id", is_id=True),
+        replace(_FRAMEWORK, rank=2),
+        replace(_HOST, rank=3),
+        Column("WHY", lambda view: _failure_text(view)),
+        age("AGO", "age_s", 1),
+        text("MESSAGE", "message", 4),
+    ),
+    "no task has failed recently",
 )
 TASKS_WITH_COMMANDS = Table(
     (
