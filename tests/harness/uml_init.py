@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import sys
+from importlib import import_module
 from pathlib import Path
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -117,9 +118,8 @@ def main() -> None:
     loopback_up()
     socket.sethostname("guest")
     if spec["systemd"]:
-        sys.path.insert(0, str(Path(__file__).parent))
-        import uml_systemd
-
+        # Beside this file, from which Python runs it.
+        uml_systemd = import_module("uml_systemd")
         uml_systemd.prepare(mount)
         uml_systemd.boot(spec, ENV | spec["env"])
     own = Path(spec["own"])
