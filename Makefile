@@ -48,7 +48,7 @@ docs:  ## the documentation as a site in .site, without warnings
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "open .site/index.html"
 
-deb:  ## a Debian package in dist/, for the release that this machine runs
+deb:  ## a Debian package in dist/, for releases with Python 3.11 to 3.13; tests/e2e/test_debian_package.py tests it
 	@sh deploy/debian/build.sh
 
 reference:  ## rewrite the generated pages of docs/reference
