@@ -29,8 +29,10 @@ from typing import Any
 import grpc.aio
 import structlog
 
+from croupier.master.admission_flags import AdmissionFlags
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.transport import make_channel
 from croupier.process.daemon import freeze_imports
@@ -89,7 +91,7 @@ def calls(*made: framework_pb2.Call) -> bytes:
 
 def an_agent(cpus: int = 1000, *tasks: agent_pb2.AgentTask) -> agent_pb2.Register:
     """Return the REGISTER of a large machine."""
-    amount = resources_pb2.Resources(cpus_milli=cpus * 1000, mem_milli=2**40)
+    amount = resources_pb2.Resources(cpus_milli=cpus * 1000, mem_milli=2**34)
     amount.ranges.add(name="ports").ranges.add(begin=1, end=1_000_000)
     return agent_pb2.Register(agent_id="a1", hostname="h1", resources=amount, tasks=tasks)
 
@@ -364,7 +366,12 @@ async def measure(name: str) -> dict[str, object]:
 
 async def _measure(name: str, path: Path) -> dict[str, object]:
     any_port = Address("127.0.0.1", 0)
-    config = MasterConfig(listen=any_port, http=any_port, store=StoreChoice(path))
+    # No master has launched the tasks of these machines.
+    admission = AdmissionFlags(
+        adopt_unproven=86_400, max_agent_resources=Resources.parse("cpus:2000000")
+    )
+    store = StoreChoice(path)
+    config = MasterConfig(listen=any_port, http=any_port, store=store, admission=admission)
     master = Master(config)
     await master.start()
     sender = await asyncio.create_subprocess_exec(

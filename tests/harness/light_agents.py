@@ -108,7 +108,7 @@ class LightAgent:
         )  # fmt: skip
         self._tasks[key] = pb.AgentTask(
             framework_id=launch.framework_id, task=launch.task, role=launch.role,
-            latest=status, unacknowledged=[status],
+            latest=status, unacknowledged=[status], proof=launch.proof,
         )  # fmt: skip
         self._outbox.put(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
 

@@ -33,7 +33,7 @@ CHECKPOINT: Final = Table(
         Kind("PositionRecord", r.PositionRecord, "position"),
         Kind("FrameworkRecord", r.FrameworkRecord, "framework_id epoch"),
         Kind("ForgetFramework", r.ForgetFramework, "framework_id"),
-        Kind("TaskRecord", r.TaskRecord, "info role run first"),
+        Kind("TaskRecord", r.TaskRecord, "info role run first proof"),
         Kind("UpdateRecord", r.UpdateRecord, "status"),
         Kind("KillRecord", r.KillRecord, "framework_id task_id grace_ms reason"),
         Kind("AcknowledgedRecord", r.AcknowledgedRecord, "framework_id task_id sequence"),

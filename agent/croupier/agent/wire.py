@@ -27,6 +27,8 @@ from croupier.wire.task import secrets_from_wire, status_to_wire, task_from_wire
 # 128 KB for each task. If it is still larger, its tasks come in pages.
 SLIM_BYTES = 1024 * 1024
 PAGE_BYTES = 256 * 1024
+# Masters send 16.
+MAX_PROOF_BYTES = 64
 
 # A refused launch, and the reason.
 Refused = tuple[Key, str]
@@ -124,6 +126,7 @@ def order_from_wire(order: pb.Order) -> Event:
                 task_from_wire(launch.task),
                 check_role(launch.role or DEFAULT_ROLE),
                 check_epoch(launch.framework_epoch),
+                launch.proof[:MAX_PROOF_BYTES].hex(),
             )
             return LaunchWithSecrets(launch_task, secrets) if secrets else launch_task
         case "acknowledge":
@@ -160,4 +163,5 @@ def _task_to_wire(task: Task) -> pb.AgentTask:
         latest=status_to_wire(task.status),
         unacknowledged=[status_to_wire(status) for status in task.updates.waiting],
         role=task.role,
+        proof=bytes.fromhex(task.proof),
     )

@@ -23,8 +23,10 @@ from croupier.ctl.views.token import TOKENS, scope_text
 from croupier.model.durations import parse_duration
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.principal import PrincipalKind, principal_name
+from croupier.model.resources import Resources
 from croupier.net.token_file import create_token_file, make_token
 from croupier.v1 import access_pb2 as pb
+from croupier.wire.resources import resources_to_wire
 
 NEVER = "never"
 
@@ -54,7 +56,9 @@ def client_token(name: str, description: str) -> pb.Token:
     return pb.Token(kind=pb.TOKEN_KIND_CLIENT, principal=principal, description=description)
 
 
-def join_token(uses: int, attributes: Sequence[str], description: str) -> pb.Token:
+def join_token(
+    uses: int, attributes: Sequence[str], description: str, max_resources: str = ""
+) -> pb.Token:
     """Return a token by which agents join, without an id; `uses` 0 is any number.
 
     Raises:
@@ -68,6 +72,8 @@ def join_token(uses: int, attributes: Sequence[str], description: str) -> pb.Tok
     token = pb.Token(kind=pb.TOKEN_KIND_JOIN, attributes=attributes, description=description)
     if uses:
         token.uses_left = uses
+    if max_resources:
+        token.max_resources.CopyFrom(resources_to_wire(Resources.parse(max_resources)))
     return token
 
 

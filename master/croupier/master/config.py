@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from croupier.master.admission_flags import AdmissionFlags
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.settings import Settings
 from croupier.master.etcd.target import SCHEME, EtcdFiles, EtcdTarget
@@ -162,6 +163,8 @@ class MasterConfig:
     agent_return_timeout: Seconds = 600.0
     """Time that a new leader waits for known agents to re-register, such as 10m."""
 
+    admission: AdmissionFlags = AdmissionFlags()  # noqa: RUF009 - frozen
+
     agent_removals: int = 100
     """Limit of agents that become unreachable within a minute; further agents wait."""
 
@@ -278,6 +281,8 @@ class MasterConfig:
             max_offer_lease_s=self.longest_lease_s,
             preemption=self.preemption.rules(),
             auth=self.requires_auth,
+            adopt_unproven_s=self.admission.adopt_unproven,
+            max_agent=self.admission.max_agent,
         )
 
     def rate_limits(self) -> RateLimits:

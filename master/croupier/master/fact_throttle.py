@@ -8,7 +8,7 @@ from zlib import crc32
 from croupier.master.core import facts
 from croupier.model.log_throttle import LogThrottle
 
-# At most 16 refusals of agents are noted per minute.
+# At most 16 refusals of agents, and of their tasks, are noted per minute.
 REFUSALS_AT_ONCE, REFUSED_AGAIN_S = 16, 60.0
 # In this time, one change each way of an agent's health is noted.
 HEALTH_AGAIN_S = 1.0
@@ -24,10 +24,10 @@ class FactThrottle:
     def is_due(self, fact: facts.Fact) -> bool:
         """Return whether to note a fact; most kinds always are."""
         match fact:
-            case facts.AgentRefused():
+            case facts.AgentRefused() | facts.TasksUnproven():
                 # Agents retry, and a peer can invent hostnames.
                 group = crc32(fact.hostname.encode(errors="replace")) % REFUSALS_AT_ONCE
-                return self._refusals.is_due(group, time.monotonic())
+                return self._refusals.is_due((type(fact), group), time.monotonic())
             case facts.AgentUnhealthy() | facts.AgentHealthy():
                 key = (type(fact), fact.agent_id)
                 return self._health.is_due(key, time.monotonic())

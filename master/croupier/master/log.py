@@ -21,6 +21,7 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.AgentOperated: ("agent_operated", logging.INFO),
     facts.AgentDrained: ("agent_drained", logging.INFO),
     facts.AgentRefused: ("agent_refused", logging.WARNING),
+    facts.TasksUnproven: ("tasks_unproven", logging.WARNING),
     facts.AgentUnhealthy: ("agent_unhealthy", logging.WARNING),
     facts.AgentHealthy: ("agent_healthy", logging.INFO),
     facts.FrameworkJoined: ("framework_joined", logging.INFO),

@@ -69,6 +69,11 @@ FACT_COUNTERS: Final = (
         facts.AgentRefused,
     ),
     FactCounter(
+        "unproven_registrations",
+        "Registrations of agents that listed live tasks without proof of launch.",
+        facts.TasksUnproven,
+    ),
+    FactCounter(
         "agent_operations", "Operations on agents by operators.", facts.AgentOperated, ("action",)
     ),
     FactCounter("agents_drained", "Agent drains that were completed.", facts.AgentDrained),

@@ -11,7 +11,8 @@ from typing import Final, Generic, Protocol, TypeVar, cast
 
 from croupier.master.caller import UNKNOWN_CALLER, Caller
 from croupier.master.core.effects import SessionId
-from croupier.master.core.messages import Subscribed, ToAgent, ToFramework
+from croupier.master.core.messages import Registered, Subscribed, ToAgent, ToFramework
+from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.link_keys import LinkKeys
 from croupier.master.sealing.box import KeyBox, SecretBox, open_task, seal_task
 from croupier.master.wire.to_agent import order_to_wire
@@ -21,7 +22,7 @@ from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
 )
-from croupier.model.ids import FrameworkId
+from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo
 from croupier.net.errors import error_to_wire
@@ -146,6 +147,7 @@ class AgentSession(Session[ToAgent]):
 
     Attributes:
         links: keys of links to output; None: output needs no links.
+        proofs: prove launches; None: launches need no proof.
     """
 
     def __init__(
@@ -161,6 +163,8 @@ class AgentSession(Session[ToAgent]):
         self.is_private = is_private
         self._box = box or KeyBox()
         self.links: LinkKeys | None = None
+        self.proofs: LaunchProofs | None = None
+        self._agent_id = AgentId("")
         super().__init__(session_id, caller, budget, self._to_wire, agent_pb2.Order)
 
     def open_exec(self, exec_id: str) -> bool:
@@ -174,8 +178,12 @@ class AgentSession(Session[ToAgent]):
         Raises:
             Unopenable: if a secret of a launch cannot be opened.
         """
-        if isinstance(message, LaunchTask) and message.task.command.secrets:
+        if isinstance(message, Registered):
+            self._agent_id = message.agent_id
+        if isinstance(message, LaunchTask):
             secrets = open_task(self._box, message.framework_id, message.task)
+            if self.proofs is not None:
+                message = self.proofs.proven(message, self._agent_id)
             return order_to_wire(message, secrets)
         return order_to_wire(message, links=self.links)
 

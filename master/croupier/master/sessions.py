@@ -19,6 +19,7 @@ from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
+from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.link_keys import LinkKeys
 from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
@@ -50,6 +51,7 @@ class Sessions:
     Attributes:
         limits: the limits of sessions.
         registering: bytes of tasks of agents that have not sent REGISTER yet.
+        proofs: make and judge proofs of launches; None: launches need no proof.
         dropped: messages for sessions that had ended or had no room.
     """
 
@@ -58,6 +60,7 @@ class Sessions:
         limits: SessionLimits | None = None,
         box: SecretBox | None = None,
         links: LinkKeys | None = None,
+        proofs: LaunchProofs | None = None,
         *,
         accepts_plaintext: bool = False,
     ) -> None:
@@ -67,10 +70,11 @@ class Sessions:
             limits: of sessions.
             box: holds the keys of secrets.
             links: keys of links to output; None: output needs no links.
+            proofs: as the attribute.
             accepts_plaintext: whether secrets may pass unencrypted between machines.
         """
         self._box, self._accepts_plaintext = box or KeyBox(), accepts_plaintext
-        self._links = links
+        self._links, self.proofs = links, proofs
         self.limits = limits or SessionLimits()
         self._hosts: Counter[str] = Counter()
         self._principals: Counter[str] = Counter()
@@ -106,7 +110,7 @@ class Sessions:
             Unavailable: if too many are open.
         """
         session = self._open(AgentSession, caller, is_private)
-        session.links = self._links
+        session.links, session.proofs = self._links, self.proofs
         return session
 
     def _open(self, kind: type[SessionT], caller: Caller, is_private: bool) -> SessionT:

@@ -21,6 +21,7 @@ from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.journal.journal import Journal
 from croupier.master.journal.watch import Readers
+from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.lineage import Lineage, Names, next_record, refusal
 from croupier.master.link_keys import LinkKeys
 from croupier.master.overview.history import History
@@ -176,7 +177,8 @@ async def begin_term(
     now = clock.now()
     settings = config.settings()
     links = LinkKeys(record.secret) if settings.auth else None
-    sessions = Sessions(limits, box, links, accepts_plaintext=config.insecure)
+    proofs = LaunchProofs(record.secret)
+    sessions = Sessions(limits, box, links, proofs, accepts_plaintext=config.insecure)
     recorder = _open_log(config, registry, record.master_id, clock, now)
     allocator = config.allocator()
     try:

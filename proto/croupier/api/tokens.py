@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from croupier.api.amounts import Amount, amount_view
 from croupier.api.times import time_text
 from croupier.v1 import access_pb2 as pb
 
@@ -18,6 +19,7 @@ class Token(TypedDict):
         created: in UTC.
         uses_left: None is any number.
         attributes: what an agent that joins with it must have.
+        max_resources: the most that such an agent may have of what is named.
     """
 
     token_id: str
@@ -28,6 +30,7 @@ class Token(TypedDict):
     created_by: str
     uses_left: int | None
     attributes: list[str]
+    max_resources: Amount
     description: str
 
 
@@ -42,5 +45,6 @@ def token_view(token: pb.Token) -> Token:
         "created_by": token.created_by,
         "uses_left": token.uses_left if token.HasField("uses_left") else None,
         "attributes": list(token.attributes),
+        "max_resources": amount_view(token.max_resources),
         "description": token.description,
     }

@@ -15,12 +15,14 @@ class LaunchTask:
     Attributes:
         role: the role that the task is charged to; the agent keeps it for the next master.
         framework_epoch: counts the runs of the framework's program; 0: unknown.
+        proof: of the launch, in hexadecimal digits; the agent keeps it for the next master.
     """
 
     framework_id: FrameworkId
     task: TaskInfo
     role: Role
     framework_epoch: int = 0
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)

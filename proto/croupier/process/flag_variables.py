@@ -5,6 +5,7 @@ from typing import Final
 FLAG_VARIABLES: Final = frozenset(
     {
         "CROUPIER_ADMIN_TOKEN_FILE",
+        "CROUPIER_ADOPT_UNPROVEN",
         "CROUPIER_ADVERTISE",
         "CROUPIER_AGENT_ORDER",
         "CROUPIER_AGENT_REMOVALS",
@@ -41,6 +42,7 @@ FLAG_VARIABLES: Final = frozenset(
         "CROUPIER_LOG_FORMAT",
         "CROUPIER_LOG_LEVEL",
         "CROUPIER_MASTER",
+        "CROUPIER_MAX_AGENT_RESOURCES",
         "CROUPIER_MAX_OFFER_LEASE",
         "CROUPIER_METRICS_AUTH",
         "CROUPIER_METRICS_FRAMEWORKS",

@@ -22,57 +22,58 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from croupier.v1 import resources_pb2 as croupier_dot_v1_dot_resources__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63roupier/v1/access.proto\x12\x0b\x63roupier.v1\"\x0f\n\rWhoAmIRequest\"\x94\x01\n\x0eWhoAmIResponse\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x12\n\ncredential\x18\x03 \x01(\t\x12\x17\n\nexpires_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07time_ms\x18\x05 \x01(\x03\x12\x12\n\nis_auth_on\x18\x06 \x01(\x08\x42\r\n\x0b_expires_ms\"W\n\x12\x43heckAccessRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x0e\n\x06\x61\x63tion\x18\x03 \x01(\t\x12\x0e\n\x06object\x18\x04 \x01(\t\"D\n\x13\x43heckAccessResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\":\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x12\n\nis_builtin\x18\x03 \x01(\x08\"F\n\x04Rule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x63tions\x18\x03 \x03(\t\x12\x0e\n\x06object\x18\x04 \x01(\t\"\x12\n\x10GetPolicyRequest\"\x88\x01\n\x11GetPolicyResponse\x12\"\n\x06groups\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Group\x12 \n\x05rules\x18\x02 \x03(\x0b\x32\x11.croupier.v1.Rule\x12-\n\x0crevoked_keys\x18\x03 \x03(\x0b\x32\x17.croupier.v1.RevokedKey\"\xbe\x02\n\x0cPolicyChange\x12\'\n\tset_group\x18\x01 \x01(\x0b\x32\x12.croupier.v1.GroupH\x00\x12\x16\n\x0cremove_group\x18\x02 \x01(\tH\x00\x12%\n\x08set_rule\x18\x03 \x01(\x0b\x32\x11.croupier.v1.RuleH\x00\x12\x15\n\x0bremove_rule\x18\x04 \x01(\tH\x00\x12-\n\nadd_member\x18\x05 \x01(\x0b\x32\x17.croupier.v1.MembershipH\x00\x12\x30\n\rremove_member\x18\x06 \x01(\x0b\x32\x17.croupier.v1.MembershipH\x00\x12-\n\nrevoke_key\x18\x07 \x01(\x0b\x32\x17.croupier.v1.RevokedKeyH\x00\x12\x15\n\x0brestore_key\x18\x08 \x01(\tH\x00\x42\x08\n\x06\x63hange\"1\n\nRevokedKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"+\n\nMembership\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\"R\n\x13UpdatePolicyRequest\x12*\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x19.croupier.v1.PolicyChange\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"W\n\x14UpdatePolicyResponse\x12.\n\x06policy\x18\x01 \x01(\x0b\x32\x1e.croupier.v1.GetPolicyResponse\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xf1\x01\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.croupier.v1.TokenKind\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x17\n\nexpires_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\ncreated_ms\x18\x05 \x01(\x03\x12\x12\n\ncreated_by\x18\x06 \x01(\t\x12\x16\n\tuses_left\x18\x07 \x01(\x04H\x01\x88\x01\x01\x12\x12\n\nattributes\x18\x08 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\t \x01(\tB\r\n\x0b_expires_msB\x0c\n\n_uses_left\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x14 \x01(\r\x12\x12\n\npage_token\x18\x15 \x01(\t\"Q\n\x12ListTokensResponse\x12\"\n\x06tokens\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Token\x12\x17\n\x0fnext_page_token\x18\x14 \x01(\t\"K\n\x12\x43reateTokenRequest\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token\x12\x12\n\ntoken_hash\x18\x02 \x01(\x0c\"8\n\x13\x43reateTokenResponse\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token\"&\n\x12RevokeTokenRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\"8\n\x13RevokeTokenResponse\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token*i\n\tTokenKind\x12\x1a\n\x16TOKEN_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11TOKEN_KIND_CLIENT\x10\x01\x12\x13\n\x0fTOKEN_KIND_JOIN\x10\x02\x12\x14\n\x10TOKEN_KIND_AGENT\x10\x03\x32\xb8\x04\n\rAccessService\x12\x41\n\x06WhoAmI\x12\x1a.croupier.v1.WhoAmIRequest\x1a\x1b.croupier.v1.WhoAmIResponse\x12P\n\x0b\x43heckAccess\x12\x1f.croupier.v1.CheckAccessRequest\x1a .croupier.v1.CheckAccessResponse\x12J\n\tGetPolicy\x12\x1d.croupier.v1.GetPolicyRequest\x1a\x1e.croupier.v1.GetPolicyResponse\x12S\n\x0cUpdatePolicy\x12 .croupier.v1.UpdatePolicyRequest\x1a!.croupier.v1.UpdatePolicyResponse\x12M\n\nListTokens\x12\x1e.croupier.v1.ListTokensRequest\x1a\x1f.croupier.v1.ListTokensResponse\x12P\n\x0b\x43reateToken\x12\x1f.croupier.v1.CreateTokenRequest\x1a .croupier.v1.CreateTokenResponse\x12P\n\x0bRevokeToken\x12\x1f.croupier.v1.RevokeTokenRequest\x1a .croupier.v1.RevokeTokenResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63roupier/v1/access.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/resources.proto\"\x0f\n\rWhoAmIRequest\"\x94\x01\n\x0eWhoAmIResponse\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x12\n\ncredential\x18\x03 \x01(\t\x12\x17\n\nexpires_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07time_ms\x18\x05 \x01(\x03\x12\x12\n\nis_auth_on\x18\x06 \x01(\x08\x42\r\n\x0b_expires_ms\"W\n\x12\x43heckAccessRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x0e\n\x06\x61\x63tion\x18\x03 \x01(\t\x12\x0e\n\x06object\x18\x04 \x01(\t\"D\n\x13\x43heckAccessResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\":\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x12\n\nis_builtin\x18\x03 \x01(\x08\"F\n\x04Rule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x63tions\x18\x03 \x03(\t\x12\x0e\n\x06object\x18\x04 \x01(\t\"\x12\n\x10GetPolicyRequest\"\x88\x01\n\x11GetPolicyResponse\x12\"\n\x06groups\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Group\x12 \n\x05rules\x18\x02 \x03(\x0b\x32\x11.croupier.v1.Rule\x12-\n\x0crevoked_keys\x18\x03 \x03(\x0b\x32\x17.croupier.v1.RevokedKey\"\xbe\x02\n\x0cPolicyChange\x12\'\n\tset_group\x18\x01 \x01(\x0b\x32\x12.croupier.v1.GroupH\x00\x12\x16\n\x0cremove_group\x18\x02 \x01(\tH\x00\x12%\n\x08set_rule\x18\x03 \x01(\x0b\x32\x11.croupier.v1.RuleH\x00\x12\x15\n\x0bremove_rule\x18\x04 \x01(\tH\x00\x12-\n\nadd_member\x18\x05 \x01(\x0b\x32\x17.croupier.v1.MembershipH\x00\x12\x30\n\rremove_member\x18\x06 \x01(\x0b\x32\x17.croupier.v1.MembershipH\x00\x12-\n\nrevoke_key\x18\x07 \x01(\x0b\x32\x17.croupier.v1.RevokedKeyH\x00\x12\x15\n\x0brestore_key\x18\x08 \x01(\tH\x00\x42\x08\n\x06\x63hange\"1\n\nRevokedKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"+\n\nMembership\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\"R\n\x13UpdatePolicyRequest\x12*\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x19.croupier.v1.PolicyChange\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"W\n\x14UpdatePolicyResponse\x12.\n\x06policy\x18\x01 \x01(\x0b\x32\x1e.croupier.v1.GetPolicyResponse\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xa0\x02\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.croupier.v1.TokenKind\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x17\n\nexpires_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\ncreated_ms\x18\x05 \x01(\x03\x12\x12\n\ncreated_by\x18\x06 \x01(\t\x12\x16\n\tuses_left\x18\x07 \x01(\x04H\x01\x88\x01\x01\x12\x12\n\nattributes\x18\x08 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\t \x01(\t\x12-\n\rmax_resources\x18\n \x01(\x0b\x32\x16.croupier.v1.ResourcesB\r\n\x0b_expires_msB\x0c\n\n_uses_left\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x14 \x01(\r\x12\x12\n\npage_token\x18\x15 \x01(\t\"Q\n\x12ListTokensResponse\x12\"\n\x06tokens\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Token\x12\x17\n\x0fnext_page_token\x18\x14 \x01(\t\"K\n\x12\x43reateTokenRequest\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token\x12\x12\n\ntoken_hash\x18\x02 \x01(\x0c\"8\n\x13\x43reateTokenResponse\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token\"&\n\x12RevokeTokenRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\"8\n\x13RevokeTokenResponse\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token*i\n\tTokenKind\x12\x1a\n\x16TOKEN_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11TOKEN_KIND_CLIENT\x10\x01\x12\x13\n\x0fTOKEN_KIND_JOIN\x10\x02\x12\x14\n\x10TOKEN_KIND_AGENT\x10\x03\x32\xb8\x04\n\rAccessService\x12\x41\n\x06WhoAmI\x12\x1a.croupier.v1.WhoAmIRequest\x1a\x1b.croupier.v1.WhoAmIResponse\x12P\n\x0b\x43heckAccess\x12\x1f.croupier.v1.CheckAccessRequest\x1a .croupier.v1.CheckAccessResponse\x12J\n\tGetPolicy\x12\x1d.croupier.v1.GetPolicyRequest\x1a\x1e.croupier.v1.GetPolicyResponse\x12S\n\x0cUpdatePolicy\x12 .croupier.v1.UpdatePolicyRequest\x1a!.croupier.v1.UpdatePolicyResponse\x12M\n\nListTokens\x12\x1e.croupier.v1.ListTokensRequest\x1a\x1f.croupier.v1.ListTokensResponse\x12P\n\x0b\x43reateToken\x12\x1f.croupier.v1.CreateTokenRequest\x1a .croupier.v1.CreateTokenResponse\x12P\n\x0bRevokeToken\x12\x1f.croupier.v1.RevokeTokenRequest\x1a .croupier.v1.RevokeTokenResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'croupier.v1.access_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOKENKIND']._serialized_start=1869
-  _globals['_TOKENKIND']._serialized_end=1974
-  _globals['_WHOAMIREQUEST']._serialized_start=41
-  _globals['_WHOAMIREQUEST']._serialized_end=56
-  _globals['_WHOAMIRESPONSE']._serialized_start=59
-  _globals['_WHOAMIRESPONSE']._serialized_end=207
-  _globals['_CHECKACCESSREQUEST']._serialized_start=209
-  _globals['_CHECKACCESSREQUEST']._serialized_end=296
-  _globals['_CHECKACCESSRESPONSE']._serialized_start=298
-  _globals['_CHECKACCESSRESPONSE']._serialized_end=366
-  _globals['_GROUP']._serialized_start=368
-  _globals['_GROUP']._serialized_end=426
-  _globals['_RULE']._serialized_start=428
-  _globals['_RULE']._serialized_end=498
-  _globals['_GETPOLICYREQUEST']._serialized_start=500
-  _globals['_GETPOLICYREQUEST']._serialized_end=518
-  _globals['_GETPOLICYRESPONSE']._serialized_start=521
-  _globals['_GETPOLICYRESPONSE']._serialized_end=657
-  _globals['_POLICYCHANGE']._serialized_start=660
-  _globals['_POLICYCHANGE']._serialized_end=978
-  _globals['_REVOKEDKEY']._serialized_start=980
-  _globals['_REVOKEDKEY']._serialized_end=1029
-  _globals['_MEMBERSHIP']._serialized_start=1031
-  _globals['_MEMBERSHIP']._serialized_end=1074
-  _globals['_UPDATEPOLICYREQUEST']._serialized_start=1076
-  _globals['_UPDATEPOLICYREQUEST']._serialized_end=1158
-  _globals['_UPDATEPOLICYRESPONSE']._serialized_start=1160
-  _globals['_UPDATEPOLICYRESPONSE']._serialized_end=1247
-  _globals['_TOKEN']._serialized_start=1250
-  _globals['_TOKEN']._serialized_end=1491
-  _globals['_LISTTOKENSREQUEST']._serialized_start=1493
-  _globals['_LISTTOKENSREQUEST']._serialized_end=1551
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=1553
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=1634
-  _globals['_CREATETOKENREQUEST']._serialized_start=1636
-  _globals['_CREATETOKENREQUEST']._serialized_end=1711
-  _globals['_CREATETOKENRESPONSE']._serialized_start=1713
-  _globals['_CREATETOKENRESPONSE']._serialized_end=1769
-  _globals['_REVOKETOKENREQUEST']._serialized_start=1771
-  _globals['_REVOKETOKENREQUEST']._serialized_end=1809
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=1811
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=1867
-  _globals['_ACCESSSERVICE']._serialized_start=1977
-  _globals['_ACCESSSERVICE']._serialized_end=2545
+  _globals['_TOKENKIND']._serialized_start=1945
+  _globals['_TOKENKIND']._serialized_end=2050
+  _globals['_WHOAMIREQUEST']._serialized_start=70
+  _globals['_WHOAMIREQUEST']._serialized_end=85
+  _globals['_WHOAMIRESPONSE']._serialized_start=88
+  _globals['_WHOAMIRESPONSE']._serialized_end=236
+  _globals['_CHECKACCESSREQUEST']._serialized_start=238
+  _globals['_CHECKACCESSREQUEST']._serialized_end=325
+  _globals['_CHECKACCESSRESPONSE']._serialized_start=327
+  _globals['_CHECKACCESSRESPONSE']._serialized_end=395
+  _globals['_GROUP']._serialized_start=397
+  _globals['_GROUP']._serialized_end=455
+  _globals['_RULE']._serialized_start=457
+  _globals['_RULE']._serialized_end=527
+  _globals['_GETPOLICYREQUEST']._serialized_start=529
+  _globals['_GETPOLICYREQUEST']._serialized_end=547
+  _globals['_GETPOLICYRESPONSE']._serialized_start=550
+  _globals['_GETPOLICYRESPONSE']._serialized_end=686
+  _globals['_POLICYCHANGE']._serialized_start=689
+  _globals['_POLICYCHANGE']._serialized_end=1007
+  _globals['_REVOKEDKEY']._serialized_start=1009
+  _globals['_REVOKEDKEY']._serialized_end=1058
+  _globals['_MEMBERSHIP']._serialized_start=1060
+  _globals['_MEMBERSHIP']._serialized_end=1103
+  _globals['_UPDATEPOLICYREQUEST']._serialized_start=1105
+  _globals['_UPDATEPOLICYREQUEST']._serialized_end=1187
+  _globals['_UPDATEPOLICYRESPONSE']._serialized_start=1189
+  _globals['_UPDATEPOLICYRESPONSE']._serialized_end=1276
+  _globals['_TOKEN']._serialized_start=1279
+  _globals['_TOKEN']._serialized_end=1567
+  _globals['_LISTTOKENSREQUEST']._serialized_start=1569
+  _globals['_LISTTOKENSREQUEST']._serialized_end=1627
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=1629
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=1710
+  _globals['_CREATETOKENREQUEST']._serialized_start=1712
+  _globals['_CREATETOKENREQUEST']._serialized_end=1787
+  _globals['_CREATETOKENRESPONSE']._serialized_start=1789
+  _globals['_CREATETOKENRESPONSE']._serialized_end=1845
+  _globals['_REVOKETOKENREQUEST']._serialized_start=1847
+  _globals['_REVOKETOKENREQUEST']._serialized_end=1885
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=1887
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=1943
+  _globals['_ACCESSSERVICE']._serialized_start=2053
+  _globals['_ACCESSSERVICE']._serialized_end=2621
 # @@protoc_insertion_point(module_scope)

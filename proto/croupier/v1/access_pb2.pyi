@@ -4,6 +4,7 @@ isort:skip_file
 Principals, tokens, groups and rules."""
 
 from collections import abc as _abc
+from croupier.v1 import resources_pb2 as _resources_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -420,6 +421,7 @@ class Token(_message.Message):
     USES_LEFT_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    MAX_RESOURCES_FIELD_NUMBER: _builtins.int
     token_id: _builtins.str
     kind: Global___TokenKind.ValueType
     principal: _builtins.str
@@ -436,6 +438,10 @@ class Token(_message.Message):
     def attributes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of a join token: attributes that an agent must have, as NAME:VALUE. Empty: any."""
 
+    @_builtins.property
+    def max_resources(self) -> _resources_pb2.Resources:
+        """Of a join token: the most of each named scalar that an agent may have. Absent: no bound."""
+
     def __init__(
         self,
         *,
@@ -448,10 +454,11 @@ class Token(_message.Message):
         uses_left: _builtins.int | None = ...,
         attributes: _abc.Iterable[_builtins.str] | None = ...,
         description: _builtins.str = ...,
+        max_resources: _resources_pb2.Resources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_uses_left", b"_uses_left", "expires_ms", b"expires_ms", "uses_left", b"uses_left"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_uses_left", b"_uses_left", "expires_ms", b"expires_ms", "max_resources", b"max_resources", "uses_left", b"uses_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_uses_left", b"_uses_left", "attributes", b"attributes", "created_by", b"created_by", "created_ms", b"created_ms", "description", b"description", "expires_ms", b"expires_ms", "kind", b"kind", "principal", b"principal", "token_id", b"token_id", "uses_left", b"uses_left"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_uses_left", b"_uses_left", "attributes", b"attributes", "created_by", b"created_by", "created_ms", b"created_ms", "description", b"description", "expires_ms", b"expires_ms", "kind", b"kind", "max_resources", b"max_resources", "principal", b"principal", "token_id", b"token_id", "uses_left", b"uses_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_ms: _TypeAlias = _typing.Literal["expires_ms"]  # noqa: Y015
     _WhichOneofArgType__expires_ms: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms"]  # noqa: Y015

@@ -435,9 +435,12 @@ class AgentTask(_message.Message):
     LATEST_FIELD_NUMBER: _builtins.int
     UNACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
     """The role of its LAUNCH."""
+    proof: _builtins.bytes
+    """The proof of its LAUNCH."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
@@ -452,10 +455,11 @@ class AgentTask(_message.Message):
         latest: _task_pb2.TaskStatus | None = ...,
         unacknowledged: _abc.Iterable[_task_pb2.TaskStatus] | None = ...,
         role: _builtins.str = ...,
+        proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "latest", b"latest", "role", b"role", "task", b"task", "unacknowledged", b"unacknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "latest", b"latest", "proof", b"proof", "role", b"role", "task", b"task", "unacknowledged", b"unacknowledged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -704,12 +708,18 @@ class LaunchTask(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     FRAMEWORK_EPOCH_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
     """The role that the task is charged to; the agent keeps it for the next master."""
     framework_epoch: _builtins.int
     """Counts the runs of the framework's program. An agent refuses orders of a run older than the
     newest one seen.
+    """
+    proof: _builtins.bytes
+    """Proof that a master launched this task with these resources on this agent: HMAC-SHA256 by a
+    key of the cluster, cut to 16 bytes. The agent returns it in AgentTask. A master that does not
+    know the task adopts it only with this proof.
     """
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
@@ -720,10 +730,11 @@ class LaunchTask(_message.Message):
         task: _task_pb2.TaskInfo | None = ...,
         role: _builtins.str = ...,
         framework_epoch: _builtins.int = ...,
+        proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "role", b"role", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "proof", b"proof", "role", b"role", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.reactor import Batch, Reactor
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
+from croupier.model.ids import FrameworkId
 from croupier.model.resources import Resources
 from tests.chaos.virtual.agent_session import AgentSession
 from tests.chaos.virtual.clock import TracedClock
@@ -58,6 +59,7 @@ class AgentProcess(Process):
         damage: the number of records that are lost before the next start.
         cannot_spawn: whether processes cannot be started now.
         is_full: whether the disk has room for terminal updates only.
+        invents: the framework of a task that the agent invents in its next REGISTER; or empty.
         is_dir_gone: whether the work dir was moved away; it comes back unchanged.
         is_lenient: whether the agent starts although records are lost.
         finds_orphans: for a mutant: False ignores processes without a record.
@@ -89,6 +91,7 @@ class AgentProcess(Process):
         self.cannot_spawn = self.is_full = self.is_dir_gone = False
         self.damage = 0
         self.is_lenient = False
+        self.invents = FrameworkId("")
         self._epoch = 0
         self._deferred: list[Record] = []
         self._syncing: tuple[list[Record], Batch | None] | None = None

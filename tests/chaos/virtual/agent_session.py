@@ -25,7 +25,8 @@ from croupier.master.core.events import (
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import CroupierError, NotLeader, Removed
 from croupier.model.health import Problem
-from croupier.model.task import TaskStatus
+from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId
+from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
 from croupier.net.backoff import Backoff
 from tests.chaos.virtual.network import End, Ended
 from tests.chaos.virtual.term import Introduced, Ordered
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 JOIN_S = 8.0
 SILENT_BEATS = 5
+# Ids of tasks that an agent invents begin so.
+INVENTED = "invented-"
 
 
 class AgentSession:
@@ -142,6 +145,8 @@ class AgentSession:
                 self._backoff.reset()
                 self._beat(self._session)
                 return [ev.Registered(agent_id)]
+            case KillTask(_, task_id) if task_id.startswith(INVENTED):
+                return []
             case LaunchTask() | KillTask() | AcknowledgeUpdate() | ResendUpdates():
                 return [order]
             case to.Heartbeat():
@@ -164,6 +169,9 @@ class AgentSession:
             )
             for task in state.tasks.values()
         )
+        proofs = tuple(task.proof for task in state.tasks.values())
+        if self._process.invents and state.free:
+            listed, proofs = (*listed, self._invented(state)), (*proofs, "00" * 16)
         newest = (state.cluster, state.master_epoch, state.position)
         register = partial(
             Register,
@@ -176,7 +184,15 @@ class AgentSession:
             problems=state.health.problems,
         )
         known = newest if self.heeds_epochs else ("", 0, None)
-        self._send(session, Introduced(register, *known))
+        self._send(session, Introduced(register, *known, proofs))
+
+    def _invented(self, state: AgentState) -> AgentTask:
+        """Return a running task that no master launched, with all that is free."""
+        framework_id, self._process.invents = self._process.invents, FrameworkId("")
+        info = TaskInfo(TaskId(f"{INVENTED}{self._session}"), Command(), state.free)
+        key = (framework_id, info.task_id, state.agent_id)
+        status = TaskStatus(*key, TaskState.RUNNING, Source.EXECUTOR, sequence=1)
+        return AgentTask(framework_id, info, status, (status,), DEFAULT_ROLE)
 
     def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
         ordered = tuple(statuses if self.is_orderly else reversed(statuses))

@@ -119,6 +119,7 @@ class Judge:
                 return
             case _:
                 return
+        must(task_id in self.histories, f"{task_id} is recorded, and no framework launched it")
         history = self.histories[task_id]
         if isinstance(record, TaskRecord) and record.queued is None:
             if not (history.placed or self.is_store_old):

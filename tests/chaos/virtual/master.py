@@ -25,7 +25,7 @@ from croupier.master.core.effects import (
     SessionId,
 )
 from croupier.master.core.events import Claim, SessionEnded
-from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
+from croupier.master.core.messages import Heartbeat, Registered, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -33,7 +33,7 @@ from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event
 from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.wire.to_agent import response_to_wire
-from croupier.model.agent_orders import AcknowledgeUpdate
+from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
 from croupier.model.errors import CroupierError, FailedOver, NotLeader
 from croupier.model.store_position import StorePosition
 from tests.chaos.virtual import registry as reg
@@ -255,7 +255,11 @@ class MasterProcess(Process):
         if isinstance(message, Introduced):
             judgement = term.lineage.judge(message.cluster, message.epoch, message.position)
             register = message.register(session)
-            return replace(register, claim=judgement.claim, objection=judgement.objection)
+            listed = zip(register.tasks, message.proofs, strict=True)
+            tasks = tuple(term.proofs.judged(task, proof) for task, proof in listed)
+            return replace(
+                register, claim=judgement.claim, objection=judgement.objection, tasks=tasks
+            )
         assert callable(message)
         event: Event = message(session)
         return event
@@ -340,6 +344,10 @@ class MasterProcess(Process):
         self.observer.on_sent(term, session, message)
         is_agent = end.peer_name.startswith("agent")
         if is_agent:
+            if isinstance(message, Registered):
+                term.agent_ids[session] = message.agent_id
+            if isinstance(message, LaunchTask):
+                message = term.proofs.proven(message, term.agent_ids[session])
             heading = response_to_wire([], term.epoch, term.lineage)
             end.send(Ordered(term.epoch, message, heading))  # type: ignore[arg-type]
         else:

@@ -153,6 +153,10 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         "the tasks that a returning agent lists are ignored",
         _one(on_agent, "sync", broken.launches_all),
     ),
+    "master: adopts without proof": (
+        "tasks that a registering agent invents are adopted",
+        _one(on_sync, "_is_unproven", broken.never),
+    ),
     "master: gone lost in failover": (
         "a successor does not know agents that were declared gone",
         _one(master, "recover_state", broken.recovers_gone),
@@ -254,6 +258,7 @@ _KINDS = {
     "store: no commit number": ("old_store",),
     "store: no fence": ("usurp", "cut_registry", "slow_registry", "master_pause"),
     "master: kill lost in failover": ("lost_kill",),
+    "master: adopts without proof": ("invent",),
     "master: undecided not charged": ("limited",),
     "master: forgets verdicts": ("snap",),
     "master: sends ends once": ("gone", "stop", "snap", "framework_deaf"),

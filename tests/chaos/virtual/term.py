@@ -15,7 +15,9 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
+from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.lineage import Lineage
+from croupier.model.ids import AgentId
 from croupier.model.store_position import StorePosition
 from croupier.v1 import agent_pb2 as pb
 from tests.chaos.virtual.network import End
@@ -34,12 +36,13 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Introduced:
-    """An agent's REGISTER, with the newest master that it knows."""
+    """An agent's REGISTER, with the newest master that it knows, and the proofs of its tasks."""
 
     register: Callable[[SessionId], Register]
     cluster: str
     epoch: int
     position: StorePosition | None
+    proofs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class Term:
         peers: the sessions by stream.
         who: the framework of a session, and the run of its program.
         commits: the number of durable commits that the master knows.
+        agent_ids: the agents of sessions.
     """
 
     def __init__(
@@ -82,6 +86,8 @@ class Term:
         self.master, self.epoch, self.revision, self.state = master, record.epoch, revision, state
         self.commits = commits
         self.lineage = Lineage(record, lambda: self.commits)
+        self.proofs = LaunchProofs(record.secret)
+        self.agent_ids: dict[SessionId, AgentId] = {}
         self.sessions: dict[SessionId, End] = {}
         self.peers: dict[End, SessionId] = {}
         self.who: dict[SessionId, tuple[str, str]] = {}

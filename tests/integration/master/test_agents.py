@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from croupier.master.admission_flags import AdmissionFlags
 from croupier.master.config import StoreChoice
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
@@ -141,7 +142,7 @@ async def test_new_master_adopts_the_tasks_of_registering_agents() -> None:
     )
     task = pb.AgentTask(framework_id="f1", task=make_task("t1"), latest=status)
     async with (
-        running_master() as master,
+        running_master(admission=AdmissionFlags(adopt_unproven=60)) as master,
         RawAgent(master.address) as agent,
         RawFramework(master.address) as framework,
     ):
@@ -152,6 +153,23 @@ async def test_new_master_adopts_the_tasks_of_registering_agents() -> None:
         await framework.call(reconcile=framework_pb2.Reconcile())
         update = (await framework.next("update")).update.statuses[0]
         assert (update.task_id, update.state) == ("t1", task_pb2.TASK_RUNNING)
+
+
+async def test_a_task_without_proof_is_ended() -> None:
+    status = task_pb2.TaskStatus(
+        framework_id="f1",
+        task_id="t1",
+        agent_id="a1",
+        sequence=1,
+        state=task_pb2.TASK_RUNNING,
+        source=task_pb2.SOURCE_EXECUTOR,
+    )
+    task = pb.AgentTask(framework_id="f1", task=make_task("t1"), latest=status, proof=b"p" * 16)
+    async with running_master() as master, RawAgent(master.address) as agent:
+        await agent.register(agent_id="a1", tasks=[task])
+        kill = (await agent.next("kill")).kill
+        assert (kill.framework_id, kill.task_id) == ("f1", "t1")
+        assert not await master.driver.read(lambda state: state.frameworks)
 
 
 async def test_silent_agent_becomes_unreachable() -> None:

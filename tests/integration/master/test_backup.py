@@ -34,7 +34,11 @@ async def launched(framework: RawFramework, agent: RawAgent, task_id: str) -> pb
         source=task_pb2.SOURCE_AGENT,
     )
     return pb.AgentTask(
-        framework_id=order.framework_id, task=order.task, latest=status, role=order.role
+        framework_id=order.framework_id,
+        task=order.task,
+        latest=status,
+        role=order.role,
+        proof=order.proof,
     )
 
 

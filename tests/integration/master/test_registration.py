@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.master.admission_flags import AdmissionFlags
 from croupier.master.core.state import State
 from croupier.master.services import registration
 from croupier.model.ids import AgentId
@@ -16,6 +17,9 @@ from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, running_master
 from tests.integration.master.test_frameworks import make_task
+
+# The tasks of these tests were launched by no master.
+ADOPTING = AdmissionFlags(adopt_unproven=60)
 
 
 def running(task_id: str) -> pb.AgentTask:
@@ -35,7 +39,7 @@ def page(*task_ids: str) -> pb.Report:
 
 
 def last(pages: int, *task_ids: str) -> pb.Report:
-    amount = resources_pb2.Resources(cpus_milli=100_000, mem_milli=2**40)
+    amount = resources_pb2.Resources(cpus_milli=100_000, mem_milli=2**34)
     register = pb.Register(
         agent_id="a", hostname="h", resources=amount, tasks=map(running, task_ids), pages=pages
     )
@@ -48,7 +52,7 @@ def known_tasks(state: State) -> list[str]:
 
 
 async def test_pages_take_effect_with_register() -> None:
-    async with running_master() as master, RawAgent(master.address) as agent:
+    async with running_master(admission=ADOPTING) as master, RawAgent(master.address) as agent:
         await agent.send(page("t1", "t2"))
         await agent.send(page("t3"))
         await eventually(lambda: master.leadership.term().sessions.registering.used > 100)
@@ -60,7 +64,7 @@ async def test_pages_take_effect_with_register() -> None:
 
 
 async def test_missing_page_refuses_the_registration() -> None:
-    async with running_master() as master, RawAgent(master.address) as agent:
+    async with running_master(admission=ADOPTING) as master, RawAgent(master.address) as agent:
         await agent.send(page("t1"), last(2, "t2"))
         error = (await agent.next("error")).error
         assert error.code == framework_pb2.ERROR_CODE_PROTOCOL
@@ -81,14 +85,14 @@ async def test_pages_of_one_agent_are_bounded(
     name: str, value: float, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, name, value)
-    async with running_master() as master, RawAgent(master.address) as agent:
+    async with running_master(admission=ADOPTING) as master, RawAgent(master.address) as agent:
         await agent.send(page("t1"), page("t2", "t3"))
         assert (await agent.next("error")).error.code == code
         await eventually(lambda: not master.leadership.term().sessions.registering.used)
 
 
 async def test_pages_of_all_agents_share_one_budget() -> None:
-    async with running_master() as master, RawAgent(master.address) as agent:
+    async with running_master(admission=ADOPTING) as master, RawAgent(master.address) as agent:
         budget = master.leadership.term().sessions.registering
         budget.used += 2**40
         await agent.send(page("t1"))
@@ -100,7 +104,7 @@ async def test_message_above_2_mib_ends_the_stream() -> None:
     large = pb.Report(goodbye=pb.Goodbye(message="x" * 2_100_000))
     request = pb.AgentServiceConnectRequest(reports=[large])
     async with (
-        running_master() as master,
+        running_master(admission=ADOPTING) as master,
         grpc.aio.insecure_channel(str(master.address)) as channel,
     ):
         call: Any = channel.stream_stream("/croupier.v1.AgentService/Connect")()

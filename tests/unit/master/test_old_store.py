@@ -107,17 +107,6 @@ def test_removed_unrecorded_frameworks_are_bounded() -> None:
     assert world.framework() not in world.closed
 
 
-def test_removed_id_of_the_present_term_is_not_reused() -> None:
-    world = old_store(Settings(removed_frameworks=1))
-    own = world.state.master_id
-    for number in (2, 1):
-        world.framework(framework_id=f"{own}-F{number}")
-    for number in (2, 1):
-        remove(world, f"{own}-F{number}")
-    assert list(world.state.removed) == [f"{own}-F1"], "the other one is forgotten"
-    assert world.framework_id(world.framework()) == f"{own}-F3"
-
-
 @pytest.mark.parametrize("epoch", [5, 9])
 def test_the_epoch_of_the_state_is_that_of_the_term(epoch: int) -> None:
     record = after_old_store(epoch)

@@ -74,17 +74,13 @@ def on_launch(
     rejection = _rejection(state, order, has_sandbox, secrets)
     if rejection is not None:
         # The command may be large, and is no longer needed.
-        info = replace(info, command=Command())
-        yield from add_task(
-            state, framework_id, info, order.role, Ended(), TaskState.DROPPED, now, rejection
-        )
+        order = replace(order, task=replace(info, command=Command()))
+        yield from add_task(state, order, Ended(), TaskState.DROPPED, now, rejection)
         return
     yield from note_framework_epoch(state, framework_id, order.framework_epoch)
     state.runs += 1
     run = f"{state.life}-{state.runs}"
-    yield from add_task(
-        state, framework_id, info, order.role, Starting(run), TaskState.STARTING, now
-    )
+    yield from add_task(state, order, Starting(run), TaskState.STARTING, now)
     yield fx.Spawn(key, run, secrets=secrets)
 
 
@@ -170,10 +166,9 @@ def on_kill(state: AgentState, event: KillTask, now: Now) -> Iterator[Effect]:
     elif key not in state.voided:
         # Sent until acknowledged: the framework must learn that there is nothing to kill.
         info = TaskInfo(event.task_id, Command(), NOTHING)
+        order = LaunchTask(event.framework_id, info, DEFAULT_ROLE)
         cause = Cause(reason=Reason.TASK_UNKNOWN, message="the agent has no such task")
-        yield from add_task(
-            state, event.framework_id, info, DEFAULT_ROLE, Ended(), TaskState.GONE, now, cause
-        )
+        yield from add_task(state, order, Ended(), TaskState.GONE, now, cause)
 
 
 def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:

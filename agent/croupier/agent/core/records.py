@@ -60,12 +60,14 @@ class TaskRecord:
 
     Attributes:
         run: names the directory and process of the task; empty if the task was never started.
+        proof: of its launch; empty in records of older releases.
     """
 
     info: TaskInfo
     role: Role
     run: str
     first: TaskStatus
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)

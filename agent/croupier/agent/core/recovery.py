@@ -131,7 +131,9 @@ def _apply(state: AgentState, record: r.TaskFact) -> bool:
         # The agent's own record of its id may be lost.
         state.agent_id = record.first.agent_id
         phase = Adopting(record.run)
-        task = state.tasks[key] = Task(key[0], record.info, record.role, phase, record.first)
+        task = state.tasks[key] = Task(
+            key[0], record.info, record.role, phase, record.first, proof=record.proof
+        )
         _restore(task, record.first)
         return True
     if isinstance(record, r.ForgetTask):

@@ -22,9 +22,9 @@ from croupier.agent.core.tasks import (
     Starting,
     Task,
 )
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.isolation import Usage
-from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus, moved
+from croupier.model.task import Reason, Source, TaskState, TaskStatus, moved
 
 # Characters of an update's message.
 MAX_MESSAGE = 500
@@ -49,17 +49,16 @@ NO_CAUSE = Cause()
 
 def add_task(
     state: AgentState,
-    framework_id: FrameworkId,
-    info: TaskInfo,
-    role: Role,
+    order: LaunchTask,
     phase: Starting | Ended,
     new: TaskState,
     now: Now,
     cause: Cause = NO_CAUSE,
 ) -> Iterator[Effect]:
     """Add a task with its first update. A task that has ended already never held resources."""
+    framework_id, info = order.framework_id, order.task
     staged = TaskStatus(framework_id, info.task_id, state.agent_id, TaskState.STAGING, Source.AGENT)
-    task = Task(framework_id, info, role, phase, staged)
+    task = Task(framework_id, info, order.role, phase, staged, proof=order.proof)
     state.tasks[task.key] = task
     if task.is_live:
         state.free -= info.resources
@@ -95,7 +94,7 @@ def change_state(
     task.updates.add(status)
     may_wait = new in MAY_WAIT
     if is_first:
-        yield Checkpoint(TaskRecord(task.info, task.role, task.run, status))
+        yield Checkpoint(TaskRecord(task.info, task.role, task.run, status, task.proof))
     else:
         # Lazy: the run file tells of a start whose record is lost with the agent.
         yield Checkpoint(UpdateRecord(status), lazy=may_wait)

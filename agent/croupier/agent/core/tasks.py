@@ -81,6 +81,7 @@ class Task:
 
     Attributes:
         role: the role that the master charges it to; the next master needs it.
+        proof: of its launch, in hexadecimal digits; the next master may need it.
         status: the latest update.
     """
 
@@ -90,6 +91,7 @@ class Task:
     phase: Phase
     status: TaskStatus
     updates: PendingUpdates = field(default_factory=PendingUpdates)
+    proof: str = ""
 
     @property
     def key(self) -> Key:

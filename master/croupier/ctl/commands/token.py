@@ -60,6 +60,7 @@ def create_join(
     uses: int = 1,
     expires: ExpiresFlag = "1h",
     attribute: Annotated[list[str] | None, Parameter(negative="")] = None,
+    max_resources: str = "",
     output: OutputFlag = None,
     description: DescriptionFlag = "",
     master: MasterFlag = LOCAL,
@@ -75,11 +76,14 @@ def create_join(
         The number of agents that may join; 0 for any number.
     attribute
         NAME:VALUE that an agent must have, such as rack:r1; may be repeated.
+    max_resources
+        Most resources that an agent may register with, such as 'cpus:64;mem:256GB'; a resource that
+        is not named is bounded by --max-agent-resources of the master only.
     """
     from croupier.ctl.tokens import TokenOptions, create_token, join_token
 
     options = TokenOptions(expires, output, description, as_json)
-    create_token(master, join_token(uses, attribute or (), description), (), options)
+    create_token(master, join_token(uses, attribute or (), description, max_resources), (), options)
 
 
 @token.command(name="list")

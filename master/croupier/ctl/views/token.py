@@ -12,7 +12,8 @@ def scope_text(token: View) -> str:
         return str(token["principal"])
     uses = token["uses_left"]
     number = "any number of agents" if uses is None else f"{uses} more agent{'s'[: uses != 1]}"
-    return ", ".join((number, *token["attributes"]))
+    most = token["max_resources"]["text"]
+    return ", ".join((number, *token["attributes"], *([f"at most {most}"] if most else ())))
 
 
 TOKENS = Table(

@@ -13,6 +13,7 @@ from croupier.model.access import KeyId, Rule
 from croupier.model.attributes import Attributes, attribute_text
 from croupier.model.ids import AgentId
 from croupier.model.principal import PrincipalKind, PrincipalName
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.tags import recorded
 
 # The public part of a token: 8 hexadecimal digits.
@@ -57,7 +58,7 @@ class RuleRecord:
 @recorded(
     "TokenRecord",
     "token_id kind principal hash created_ms created_by expires_ms uses_left attributes"
-    " description",
+    " description max_resources",
 )
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
@@ -71,6 +72,7 @@ class TokenRecord:
         uses_left: how many more agents may join with it; None: any number.
         attributes: `NAME:VALUE`; an agent that joined with it must have all of them.
         description: for people.
+        max_resources: the most of each named scalar that an agent which joined with it may have.
     """
 
     token_id: TokenId
@@ -83,6 +85,7 @@ class TokenRecord:
     uses_left: int | None = None
     attributes: tuple[str, ...] = ()
     description: str = ""
+    max_resources: Resources = NOTHING
 
     def is_expired(self, now_ms: int) -> bool:
         """Return whether it has expired; `now_ms`: milliseconds since the epoch."""

@@ -88,6 +88,7 @@ class AgentTask:
 
     Attributes:
         role: the role it was launched in; None if its agent does not know it.
+        is_unproven: whether it came without a valid proof that a master launched it.
     """
 
     framework_id: FrameworkId
@@ -95,6 +96,7 @@ class AgentTask:
     latest: TaskStatus
     unacknowledged: tuple[TaskStatus, ...] = ()
     role: Role | None = None
+    is_unproven: bool = False
 
 
 class Claim(Enum):

@@ -57,11 +57,26 @@ class AgentDrained:
 
 @dataclass(frozen=True, slots=True)
 class AgentRefused:
-    """An agent was refused for its kinds of resources, or for the masters it has seen."""
+    """An agent was refused for its resources, or for the masters it has seen."""
 
     agent_id: AgentId
     hostname: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TasksUnproven:
+    """An agent listed live tasks without proof of launch; it was told to end them.
+
+    Attributes:
+        tasks: the number of them.
+        first: one of them, as `FRAMEWORK/TASK`.
+    """
+
+    agent_id: AgentId
+    hostname: str
+    tasks: int
+    first: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +255,7 @@ Fact = (
     | AgentOperated
     | AgentDrained
     | AgentRefused
+    | TasksUnproven
     | AgentUnhealthy
     | AgentHealthy
     | FrameworkJoined

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from croupier.master.core.agent_size import check_size
 from croupier.master.core.agents import Agent, Connected, Disconnected, Gone, Suspect, Unreachable
 from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
@@ -78,6 +79,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         return
     try:
         check_kinds(state, event)
+        check_size(state, event)
     except Conflict as conflict:
         yield Close(event.session, conflict)
         yield Happened(AgentRefused(event.agent_id, event.hostname, str(conflict)))

@@ -152,6 +152,8 @@ def own_roles(named: tuple[Role, ...], roles: tuple[Role, ...]) -> tuple[Role, .
 def _check(state: State, event: Subscribe) -> None:
     if event.framework_id:
         check_id("framework", event.framework_id)
+        if state.has_yet_to_issue(event.framework_id):
+            raise NotFound(f"no framework {event.framework_id}")
         _check_owner(state, event)
         known = state.frameworks.get(event.framework_id)
         if state.removed.refuses(event.framework_id) if known is None else known.is_removed:

@@ -1,7 +1,8 @@
 """Synchronise the tasks that a registering agent lists with the ledger.
 
-The agent's list is authoritative. A task in the ledger that the agent does not list has never
-arrived there, so it is launched again.
+The agent's list is authoritative about tasks that a master launched there: the ledger has them, or
+they come with a proof. The agent is told to end all others, which charge no framework. A task in
+the ledger that the agent does not list has never arrived there, so it is launched again.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.drains import drain_kills
-from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
+from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
+from croupier.master.core.facts import TasksUnproven
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_task import (
+    acknowledge,
     end,
     end_queued,
     forget_removed,
@@ -30,6 +33,7 @@ from croupier.master.core.suitability import check_suitable, require_user
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import KillTask
 from croupier.model.errors import CroupierError
+from croupier.model.ids import TaskId
 from croupier.model.task import Reason, TaskState
 
 
@@ -42,9 +46,18 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
     for task, grace_ms, reason in drain_kills(agent):
         yield from request_kill(task, grace_ms, reason)
     running: list[Task] = []
+    unproven: list[AgentTask] = []
     for report in event.tasks:
         yield PAUSE
-        yield from _on_listed(state, agent, event, report, running, now)
+        if _is_unproven(state, report, now):
+            unproven.append(report)
+            yield from _on_unproven(state, agent, report)
+        else:
+            yield from _on_listed(state, agent, event, report, running, now)
+    live = [report for report in unproven if not report.latest.state.is_terminal]
+    if live:
+        first = f"{live[0].framework_id}/{live[0].task.task_id}"
+        yield Happened(TasksUnproven(agent.agent_id, agent.hostname, len(live), first))
     # In one call, since each rewrites the free ranges of the agent.
     state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
     for task in missing:
@@ -103,6 +116,32 @@ def _unsuitable(state: State, agent: Agent, task: Task) -> CroupierError | None:
     except CroupierError as error:
         return error
     return None
+
+
+def _is_unproven(state: State, report: AgentTask, now: float) -> bool:
+    """Return whether nothing shows that a master launched a listed task."""
+    framework = state.frameworks.get(report.framework_id)
+    known = framework.tasks.get(report.task.task_id) if framework else None
+    if known is not None and not known.is_queued:
+        return False
+    if state.has_yet_to_issue(report.framework_id):
+        return True
+    return report.is_unproven and now >= state.adopts_unproven_until
+
+
+def _on_unproven(state: State, agent: Agent, report: AgentTask) -> Iterator[Effect]:
+    """End an unproven task, or have the agent forget it if it has ended."""
+    if not report.latest.state.is_terminal:
+        yield _end_here(agent, report)
+    for status in report.unacknowledged:
+        yield from acknowledge(state, status)
+
+
+def _end_here(agent: Agent, report: AgentTask) -> Send:
+    """Return the order to end a listed task that is none of this agent's."""
+    assert agent.session is not None
+    key = (report.framework_id, TaskId(report.task.task_id))
+    return Send(agent.session, KillTask(*key, None, Reason.AGENT_REREGISTERED))
 
 
 def _on_listed(
@@ -187,11 +226,7 @@ def _on_running(
 ) -> Iterator[Effect]:
     if task.state.is_terminal or task.agent_id != agent.agent_id:
         # It has a terminal status, or is a task of another agent: it must not run here.
-        assert agent.session is not None
-        yield Send(
-            agent.session,
-            KillTask(task.framework_id, task.task_id, None, Reason.AGENT_REREGISTERED),
-        )
+        yield _end_here(agent, report)
         return
     running.append(task)
     if framework.is_removed:

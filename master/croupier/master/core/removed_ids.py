@@ -34,7 +34,6 @@ class RemovedIds:
         self._given: OrderedDict[FrameworkId, None] = OrderedDict()
         self._alone: OrderedDict[FrameworkId, None] = OrderedDict()
         self._highest: dict[int, tuple[int, FrameworkId]] = {}
-        self._last = 0
 
     def __iter__(self) -> Iterator[FrameworkId]:
         """Iterate over the remembered ids, first the unrecorded, in the order of removal."""
@@ -59,8 +58,6 @@ class RemovedIds:
             is_unrecorded: whether it subscribed with an id that was not in the ledger.
         """
         place = self._place(framework_id)
-        if place is not None and place[0] == self._epoch:
-            self._last = max(self._last, place[1])
         if place is None or is_unrecorded:
             self._alone[framework_id] = None
             if len(self._alone) > self._limit:
@@ -81,11 +78,6 @@ class RemovedIds:
     def highest(self, epoch: int) -> int:
         """Return the highest removed number of a term; 0 if there is none."""
         return self._highest.get(epoch, (0, ""))[0]
-
-    @property
-    def last_of_term(self) -> int:
-        """The highest number of a removed framework in the present term; or 0."""
-        return self._last
 
     def _place(self, framework_id: FrameworkId) -> tuple[int, int] | None:
         """Return epoch and number of an id that this cluster assigned; None for others."""

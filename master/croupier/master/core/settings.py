@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.model.limits import DEFAULT_REFUSE_S, MIB
+from croupier.model.resources import Resources
+
+# No machine of today has more.
+LARGEST_AGENT: Final = Resources.parse("cpus:4096;mem:64TB;disk:64PB;gpus:1024")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class Settings:
         agent_tokens: tokens of agents.
         owner_frameworks, owner_tasks: frameworks that one owner may have, and tasks of all of
             them together.
+        adopt_unproven_s: time of a new term in which tasks that agents list need no proof.
+        max_agent: the most of each named scalar that an agent may have.
     """
 
     heartbeat_s: float = 15.0
@@ -80,6 +87,8 @@ class Settings:
     agent_tokens: int = 50_000
     owner_frameworks: int = 2_000
     owner_tasks: int = 250_000
+    adopt_unproven_s: float = 0.0
+    max_agent: Resources = LARGEST_AGENT
 
     @property
     def suspect_s(self) -> float:

@@ -60,6 +60,7 @@ class State:
         tokens: all tokens.
         owned: frameworks and tasks of each owner.
         generation: how often an operator has continued with an older copy of the store.
+        adopts_unproven_until: until then, listed tasks need no proof of launch.
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
@@ -86,6 +87,7 @@ class State:
         self.tokens = Tokens()
         self.owned = OwnedCounts()
         self.generation = 0
+        self.adopts_unproven_until = 0.0
         self._permissions: dict[Principal, Permissions] = {}
         self._counts = {"A": 0, "F": 0, "O": 0}
 
@@ -97,13 +99,20 @@ class State:
     def next_id(self, kind: Literal["A", "F", "O"]) -> str:
         """Return a new id, unique among all masters of this cluster."""
         while True:
-            # A peer may have chosen an id that looks like one of the master's.
-            removed = self.removed.last_of_term if kind == "F" else 0
-            self._counts[kind] = max(self._counts[kind], removed) + 1
+            # An agent may have chosen an id that looks like one of the master's.
+            self._counts[kind] += 1
             made = f"{self.master_id}-{kind}{self._counts[kind]}"
             known = (self.agents, self.frameworks, self.gone)
             if not any(made in ids for ids in known):
                 return made
+
+    def has_yet_to_issue(self, framework_id: FrameworkId) -> bool:
+        """Return whether an id is one that masters of this cluster assign later."""
+        prefix, _, number = framework_id.rpartition("-F")
+        cluster, _, epoch = prefix.rpartition("-")
+        if cluster != self.cluster or not (_is_number(epoch) and _is_number(number)):
+            return False
+        return (int(epoch), int(number)) > (self.epoch, self._counts["F"])
 
     def has_issued(self, offer_id: OfferId) -> bool:
         """Return whether this master or an earlier one has made an offer with this id."""

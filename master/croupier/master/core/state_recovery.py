@@ -41,6 +41,7 @@ def recover_state(
     _check(registry)
     state = State(master_id, settings, allocator)
     state.generation = registry.master.generation if registry.master else 0
+    state.adopts_unproven_until = now + settings.adopt_unproven_s
     _recover_access(state, registry)
     for agent in registry.agents.values():
         _recover_agent(state, agent, now)

@@ -167,6 +167,7 @@ class JoinAgent(OperatorCommand[TokenRecord]):
             self.now_ms,
             f"join:{join.token_id}",
             attributes=join.attributes,
+            max_resources=join.max_resources,
         )
         _check_token(token, self.now_ms)
         _check_join(state, join, self)
@@ -222,8 +223,9 @@ def _check_token(token: TokenRecord, now_ms: int) -> None:
         _check_join_token(token)
         return
     kind = PrincipalKind(token.kind.value)
-    if token.uses_left is not None or (token.attributes and kind is not PrincipalKind.AGENT):
-        raise InvalidRequest("only join tokens have uses and attributes")
+    is_bound = bool(token.attributes or token.max_resources)
+    if token.uses_left is not None or (is_bound and kind is not PrincipalKind.AGENT):
+        raise InvalidRequest("only join tokens have uses, attributes and resources")
     if not check_principal(token.principal).startswith(f"{kind.value}/"):
         raise InvalidRequest(f"such a token is for a principal {kind.value}/NAME")
     if kind is PrincipalKind.AGENT and token.expires_ms is not None:

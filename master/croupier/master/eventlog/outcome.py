@@ -67,6 +67,7 @@ def _outcome(fact: facts.Fact, roles: dict[OfferId, Role]) -> Outcome | None:
             return ("role", role)
         case (
             facts.AgentRefused()
+            | facts.TasksUnproven()
             | facts.AgentUnhealthy()
             | facts.AgentHealthy()
             | facts.FrameworkTornDown()

@@ -57,7 +57,7 @@ _KINDS: Final = (
         "gone_agents unreachable_agents unacknowledged queued_tasks verdict_bytes "
         "all_verdict_bytes description_bytes all_description_bytes frameworks role_levels "
         "resend_s preemption auth groups group_members rules tokens agent_tokens "
-        "owner_frameworks owner_tasks",
+        "owner_frameworks owner_tasks adopt_unproven_s max_agent",
     ),
     Kind(
         "PreemptionRules",
@@ -107,7 +107,7 @@ _KINDS: Final = (
         "incomplete cluster problems claim objection principal takes_secrets features "
         "default_user takes_exec",
     ),
-    Kind("AgentTask", events.AgentTask, "framework_id task latest unacknowledged role"),
+    Kind("AgentTask", events.AgentTask, "framework_id task latest unacknowledged role is_unproven"),
     Kind("Claim", events.Claim, "KNOWN SILENT GIVEN_UP NEWER UNPROVEN FOREIGN"),
     Kind("AgentReported", events.AgentReported, "session statuses"),
     Kind("AgentHealth", events.AgentHealth, "session problems refused"),
@@ -158,7 +158,7 @@ _KINDS: Final = (
     Kind("PreemptRequested", messages.PreemptRequested, "task_ids agent_id grace_s role reason"),
     Kind("Heartbeat", messages.Heartbeat, ""),
     Kind("Registered", messages.Registered, "agent_id heartbeat_s master_id"),
-    Kind("LaunchTask", agent_orders.LaunchTask, "framework_id task role framework_epoch"),
+    Kind("LaunchTask", agent_orders.LaunchTask, "framework_id task role framework_epoch proof"),
     Kind("KillTask", agent_orders.KillTask, "framework_id task_id grace_ms reason framework_epoch"),
     Kind("AcknowledgeUpdate", agent_orders.AcknowledgeUpdate, "framework_id task_id sequence"),
     Kind("ResendUpdates", agent_orders.ResendUpdates, "framework_id"),
@@ -167,6 +167,7 @@ _KINDS: Final = (
     Kind("AgentOperated", facts.AgentOperated, "agent_id hostname action operator"),
     Kind("AgentDrained", facts.AgentDrained, "agent_id hostname"),
     Kind("AgentRefused", facts.AgentRefused, "agent_id hostname message"),
+    Kind("TasksUnproven", facts.TasksUnproven, "agent_id hostname tasks first"),
     Kind("AgentUnhealthy", facts.AgentUnhealthy, "agent_id hostname problems"),
     Kind("AgentHealthy", facts.AgentHealthy, "agent_id hostname"),
     Kind("FrameworkJoined", facts.FrameworkJoined, "framework_id name roles kind"),

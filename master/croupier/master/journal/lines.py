@@ -76,6 +76,7 @@ _FIXED: Final[Mapping[type, str]] = {
     facts.AgentOperated: "agent-operated",
     facts.AgentDrained: "agent-drained",
     facts.AgentRefused: "agent-refused",
+    facts.TasksUnproven: "agent-tasks-unproven",
     facts.AgentUnhealthy: "agent-unhealthy",
     facts.AgentHealthy: "agent-healthy",
     facts.FrameworkJoined: "framework-subscribed",
@@ -113,7 +114,8 @@ PROBLEM: Final = "problem"
 _PROBLEMS: Final = frozenset(
     {
         *(f"agent-{word}" for word in ("suspected", "disconnected", "unreachable", "gone")),
-        *("agent-refused", "agent-unhealthy", "framework-backed-off", "offers-lapsed"),
+        *("agent-refused", "agent-tasks-unproven", "agent-unhealthy"),
+        *("framework-backed-off", "offers-lapsed"),
         *(_TASKS[state][0] for state in (*FAILURES, TaskState.UNREACHABLE, TaskState.UNKNOWN)),
         "preemption-begun",
     }
@@ -291,6 +293,10 @@ _TEXTS: Final[Mapping[type, Callable[[Any, Names], str]]] = {
         f"Agent {_agent(what, names)} is drained: no task is left"
     ),
     facts.AgentRefused: _agent_refused,
+    facts.TasksUnproven: lambda what, names: (
+        f"Agent {_agent(what, names)} was told to end {_count(what.tasks, 'task')} without proof"
+        f" of launch: {_quoted(what.first)}"
+    ),
     facts.AgentUnhealthy: lambda what, names: (
         f"Agent {_agent(what, names)} cannot launch tasks{_because(what.problems)}"
     ),

@@ -107,7 +107,7 @@ async def _serve(
 ) -> None:
     inbox, first_call_s = term.driver.inbox, term.sessions.limits.first_call_s
     lineage = term.lineage
-    registration = Registration(term.sessions.registering, session.end)
+    registration = Registration(term.sessions.registering, session.end, term.sessions.proofs)
 
     async def handle(request: pb.AgentServiceConnectRequest) -> None:
         held = TimeSlice()
@@ -118,7 +118,7 @@ async def _serve(
                 session.is_introduced = True
                 await registration.add(report.register_page)
                 continue
-            event = await report_from_wire(session.session_id, report)
+            event = await report_from_wire(session.session_id, report, term.sessions.proofs)
             if isinstance(event, Register):
                 session.is_introduced = True
                 event = with_claim(event, report.register, lineage)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from croupier.master.core.events import AgentTask, Register
+from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.wire.from_agent import MAX_AGENT_TASKS, tasks_from_wire
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, TooSlow
 from croupier.net.outbox import Budget
@@ -26,9 +27,17 @@ COMPLETE_S = 60.0
 class Registration:
     """The pages of one session."""
 
-    def __init__(self, budget: Budget, end: Callable[[CroupierError], None]) -> None:
-        """Count pages toward `budget`; `end` ends the session if REGISTER does not come in time."""
-        self._budget, self._end = budget, end
+    def __init__(
+        self,
+        budget: Budget,
+        end: Callable[[CroupierError], None],
+        proofs: LaunchProofs | None = None,
+    ) -> None:
+        """Count pages toward `budget`; `end` ends the session if REGISTER does not come in time.
+
+        `proofs` judges the tasks.
+        """
+        self._budget, self._end, self._proofs = budget, end, proofs
         self._tasks: list[AgentTask] = []
         self._pages = self._bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -53,7 +62,7 @@ class Registration:
         if self._budget.is_over:
             raise TooSlow("too many agents register with very many tasks; try again later")
         self._pages += 1
-        self._tasks += await tasks_from_wire(page.tasks)
+        self._tasks += await tasks_from_wire(page.tasks, self._proofs)
 
     def complete(self, event: Register, pages: int) -> Register:
         """Return REGISTER with the tasks of all pages.

@@ -57,6 +57,8 @@ class StreamAudit:
                 self._introduction = _Open(self._made("FrameworkService/SUBSCRIBE", named, wire))
             case Register():
                 named = f"agent:{event.agent_id}" if event.agent_id else f"host:{event.hostname}"
+                if unproven := sum(task.is_unproven for task in event.tasks):
+                    named += f",{unproven} tasks without proof"
                 self._introduction = _Open(self._made("AgentService/REGISTER", named, wire))
             case FrameworkCalled(_, seq, call):
                 self._note(seq, call, wire)

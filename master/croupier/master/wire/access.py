@@ -23,6 +23,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.principal import PrincipalName
 from croupier.v1 import access_pb2 as pb
 from croupier.wire.limits import check_count
+from croupier.wire.resources import resources_from_wire, resources_to_wire
 
 MAX_MEMBERS: Final = 10_000
 MAX_CHANGES: Final = 1_000
@@ -113,6 +114,7 @@ def token_to_wire(token: TokenRecord) -> pb.Token:
         uses_left=token.uses_left,
         attributes=token.attributes,
         description=token.description,
+        max_resources=resources_to_wire(token.max_resources) if token.max_resources else None,
     )
 
 
@@ -135,6 +137,7 @@ def token_from_wire(wire: pb.Token, token_hash: bytes) -> TokenRecord:
         uses_left=wire.uses_left if wire.HasField("uses_left") else None,
         attributes=tuple(wire.attributes),
         description=wire.description,
+        max_resources=resources_from_wire(wire.max_resources),
     )
 
 

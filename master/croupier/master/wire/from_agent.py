@@ -18,6 +18,7 @@ from croupier.master.core.events import (
     Register,
 )
 from croupier.master.core.step import Event
+from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.lineage import Lineage
 from croupier.master.wire.message_scan import (
     MOST_ENTRIES,
@@ -54,7 +55,9 @@ _TASKS, _PAGES = pb.Register.TASKS_FIELD_NUMBER, pb.Register.PAGES_FIELD_NUMBER
 _PAGE_TASKS = pb.RegisterPage.TASKS_FIELD_NUMBER
 
 
-async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
+async def report_from_wire(
+    session: SessionId, wire: pb.Report, proofs: LaunchProofs | None = None
+) -> Event:
     """Return the event for a report. The tasks of a REGISTER are converted in slices.
 
     Raises:
@@ -69,7 +72,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
         case "heartbeat":
             return Received(session)
         case "register":
-            return await _register(session, wire.register)
+            return await _register(session, wire.register, proofs)
         case "health":
             return _health(session, wire.health)
         case "goodbye":
@@ -136,16 +139,18 @@ def with_claim(event: Register, wire: pb.Register, lineage: Lineage) -> Register
     return replace(event, claim=claim, objection=objection)
 
 
-async def tasks_from_wire(wire: Iterable[pb.AgentTask]) -> list[AgentTask]:
-    """Convert the tasks of an agent, in slices.
+async def tasks_from_wire(
+    wire: Iterable[pb.AgentTask], proofs: LaunchProofs | None
+) -> list[AgentTask]:
+    """Convert the tasks of an agent, in slices; `proofs` judges those of their launches.
 
     Raises:
         InvalidRequest: if one is malformed.
     """
-    return await sliced(map(_task, wire))
+    return await sliced(_task(each, proofs) for each in wire)
 
 
-async def _register(session: SessionId, wire: pb.Register) -> Register:
+async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs | None) -> Register:
     check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
     check_count(len(wire.isolation), MAX_FEATURES, "features of isolation")
     return Register(
@@ -155,7 +160,7 @@ async def _register(session: SessionId, wire: pb.Register) -> Register:
         resources_from_wire(wire.resources),
         attributes_from_wire(wire.attributes),
         wire.http_address[:512],
-        tuple(await tasks_from_wire(wire.tasks)),
+        tuple(await tasks_from_wire(wire.tasks, proofs)),
         wire.master_epoch,
         wire.incomplete,
         wire.cluster[:64],
@@ -186,15 +191,16 @@ def _problems(wire: Iterable[pb.HealthProblem]) -> tuple[Problem, ...]:
     return tuple(Problem.bounded(each.part, each.message) for each in first)
 
 
-def _task(wire: pb.AgentTask) -> AgentTask:
+def _task(wire: pb.AgentTask, proofs: LaunchProofs | None) -> AgentTask:
     check_count(len(wire.unacknowledged), MAX_WAITING, "updates of one task")
-    return AgentTask(
+    task = AgentTask(
         FrameworkId(wire.framework_id),
         task_from_wire(wire.task),
         _status(wire.latest),
         tuple(map(_status, wire.unacknowledged)),
         check_role(wire.role) if wire.role else None,
     )
+    return task if proofs is None else proofs.judged(task, wire.proof.hex())
 
 
 def _status(wire: task_pb2.TaskStatus) -> TaskStatus:

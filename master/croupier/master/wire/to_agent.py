@@ -42,12 +42,13 @@ def order_to_wire(
         links: the keys of links to output; None: output needs no links.
     """
     match message:
-        case LaunchTask(framework_id, task, role, framework_epoch):
+        case LaunchTask(framework_id, task, role, framework_epoch, proof):
             launch = pb.LaunchTask(
                 framework_id=framework_id,
                 task=task_to_wire(task, secrets),
                 role=role,
                 framework_epoch=framework_epoch,
+                proof=bytes.fromhex(proof),
             )
             return pb.Order(launch=launch)
         case AcknowledgeUpdate(framework_id, task_id, sequence):

@@ -53,4 +53,5 @@ INJECTORS: dict[str, Callable[[World, Fault], bool]] = {
     "gone": operators.gone,
     "operator_kill": operators.operator_kill,
     "weight": operators.weight,
+    "invent": processes.invent,
 }

@@ -89,6 +89,15 @@ def framework_deaf(world: World, fault: Fault) -> bool:
     return True
 
 
+def invent(world: World, fault: Fault) -> bool:
+    """Restart an agent, which then lists a task that no master launched."""
+    agent, framework = world.agent(fault), world.frameworks[fault.other % len(world.frameworks)]
+    if not framework.framework_id:
+        return False
+    agent.invents = framework.framework_id
+    return world.crash(agent, fault)
+
+
 def shim_kill(world: World, fault: Fault) -> bool:
     machine = world.machines[fault.who % len(world.machines)]
     live = machine.live

@@ -1,0 +1,56 @@
+"""Proofs that a master launched a task on an agent.
+
+A launch order carries a MAC over cluster, agent, task, role and resources. The agent stores it with
+the task and returns it in REGISTER. The ledger may have lost a task; its proof cannot be forged.
+
+Rule: only shells hold the key. The core and the event log learn whether a proof is valid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import replace
+from typing import Final
+
+from croupier.master.core.events import AgentTask
+from croupier.model.agent_orders import LaunchTask
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.resources import Resources
+
+PROOF_BYTES: Final = 16
+
+
+class LaunchProofs:
+    """Makes and checks proofs with a key that is derived from the secret of the cluster."""
+
+    def __init__(self, secret: str) -> None:
+        self._key = hmac.digest(secret.encode(), b"launch-proof", hashlib.sha256)
+
+    def proven(self, order: LaunchTask, agent_id: AgentId) -> LaunchTask:
+        """Return the order to this agent with its proof."""
+        info = order.task
+        proof = self._of(agent_id, order.framework_id, info.task_id, order.role, info.resources)
+        return replace(order, proof=proof)
+
+    def judged(self, task: AgentTask, proof: str) -> AgentTask:
+        """Return a task as an agent lists it, with a judgement of the proof that it returned."""
+        own, status = task.task, task.latest
+        role = task.role or Role("")
+        true = self._of(
+            status.agent_id, task.framework_id, TaskId(own.task_id), role, own.resources
+        )
+        is_proven = hmac.compare_digest(true.encode(), proof.encode())
+        return task if is_proven else replace(task, is_unproven=True)
+
+    def _of(
+        self,
+        agent_id: AgentId,
+        framework_id: FrameworkId,
+        task_id: str,
+        role: Role,
+        resources: Resources,
+    ) -> str:
+        # Neither ids nor roles nor resources contain a line end.
+        statement = "\n".join((agent_id, framework_id, task_id, role, str(resources)))
+        return hmac.digest(self._key, statement.encode(), hashlib.sha256)[:PROOF_BYTES].hex()
