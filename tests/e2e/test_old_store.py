@@ -18,6 +18,7 @@ from tests.harness.steady import at_work
 pytestmark = pytest.mark.e2e
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
+DEBUG = ("--log-level", "debug")
 HAS = "cpus:4;mem:1GB;disk:1GB"
 FILES = ("master.db", "master.db-wal")
 
@@ -90,7 +91,8 @@ async def test_an_old_copy_is_refused_or_accepted_by_flag_and_no_task_runs_twice
     tmp_path: Path,
 ) -> None:
     ran = tmp_path / "ran"
-    async with real_cluster(tmp_path, HAS, HAS) as cluster:
+    # Placements are lines at debug.
+    async with real_cluster(tmp_path, HAS, HAS, flags=DEBUG) as cluster:
         async with at_work(Writer(cluster.master, ran)) as writer:
             await eventually(lambda: len(writer.ended) > 4)
             # The epoch is the same in the copy: only the number of commits shows that it is stale.
@@ -99,7 +101,7 @@ async def test_an_old_copy_is_refused_or_accepted_by_flag_and_no_task_runs_twice
             await eventually(lambda: len(writer.ended) > known + 6)
             cluster.kill("master")
             put_back(tmp_path / "copy", tmp_path)
-            cluster.begin_master()
+            cluster.begin_master(*DEBUG)
             await ends_refusing(cluster)
             launches = launches_by_epoch(cluster)
             assert launches[1]

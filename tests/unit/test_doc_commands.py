@@ -33,7 +33,7 @@ PAGES: Final = [
 # Programs and folders of other machines, or that change this one, and terminals. A block that is
 # not run has one.
 ELSEWHERE: Final = re.compile(
-    r"\b(apt|make|pip|pipx|pip-audit|systemctl|docker|kubectl|skopeo|ssh|etcd|SBATCH|simulate"
+    r"\b(apt|make|pip|pipx|pip-audit|systemctl|journalctl|docker|kubectl|skopeo|ssh|etcd|SBATCH|simulate"
     r"|deploy/setup.sh|exec -it|--image|--store etcd|/etc/prometheus|prometheus)\b"
 )
 CODE: Final = re.compile(r"`([^`]+)`")

@@ -5,7 +5,6 @@ Labels are bounded: states, reasons, outcomes and steps.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
@@ -15,10 +14,11 @@ from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
 from croupier.agent.core.events import Event
 from croupier.agent.core.tasks import Key
+from croupier.agent.task_log import TaskLog
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
-from croupier.model.task import Reason, TaskState, TaskStatus
-from croupier.process.logging import get_logger, is_logged
+from croupier.model.task import Reason, TaskStatus
+from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
@@ -86,7 +86,7 @@ class Metrics:
     """Counts and logs what the reactor and the driver do: their observer."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
-        self._clock = clock
+        self._clock, self._task_log = clock, TaskLog(clock)
         self._ordered_at: dict[Key, float] = {}
         self._adopting: dict[Key, str] = {}
         self._on_status: Callable[[TaskStatus], None] = lambda _: None
@@ -119,7 +119,7 @@ class Metrics:
             outcome = "unstarted" if is_unstarted else _OUTCOMES[type(event)]
             self._count("agent_recovered_tasks", outcome)
             framework_id, task_id = event.key
-            _log.info(
+            _log.debug(
                 "task_found", framework_id=framework_id, task_id=task_id, run=run, outcome=outcome
             )
 
@@ -131,7 +131,7 @@ class Metrics:
                 if status.state.is_terminal and status.reason in _LIMITS:
                     self._count("agent_task_limits_exceeded", _LIMITS[status.reason])
                 self._on_status(status)
-                _log_move(status)
+                self._task_log.moved(status)
             case fx.SendUpdates(_, statuses, again):
                 outcome = "resent" if again else "sent"
                 self._count("agent_status_updates", outcome, by=len(statuses))
@@ -139,6 +139,7 @@ class Metrics:
                 self._count("agent_status_updates", "acknowledged", by=count)
             case fx.Spawn(key):
                 self._ordered_at[key] = self._clock.now()
+                self._task_log.ordered(key)
             case fx.Adopt(key, run):
                 self._adopting[key] = run
             case fx.RefuseLaunch():
@@ -199,24 +200,6 @@ class Metrics:
             counter = self._counters[name]
             child = self._children[name, labels] = counter.labels(*labels) if labels else counter
         child.inc(by)
-
-
-def _log_move(status: TaskStatus) -> None:
-    is_end = status.state.is_terminal or status.state is TaskState.KILLING
-    level = logging.INFO if is_end else logging.DEBUG
-    if not is_logged(level):
-        return
-    fields = {
-        "framework_id": status.framework_id,
-        "task_id": status.task_id,
-        "state": status.state.name,
-        "pid": status.pid,
-    }
-    if status.reason:
-        fields["reason"] = status.reason.name
-    if status.message:
-        fields["message"] = status.message
-    _log.log(level, "task_moved", **fields)
 
 
 def _log_health(problems: tuple[Problem, ...]) -> None:

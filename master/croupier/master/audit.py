@@ -11,13 +11,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, Protocol
 
 from croupier.master.rate_limits import Bucket
 from croupier.model.clock import Clock
-from croupier.process.logging import get_logger
+from croupier.process.logging import get_logger, time_text
 
 VERSION: Final = 2
 MAX_OBJECT: Final = 512
@@ -73,10 +72,9 @@ class AuditLine:
 
     def fields(self) -> dict[str, str | int]:
         """Return the fields of the line."""
-        at = datetime.fromtimestamp(self.time_ms / 1000, UTC)
         fields: dict[str, str | int] = {
             "version": VERSION,
-            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": time_text(self.time_ms),
             "principal": self.principal,
             "credential": self.credential,
             "credential_id": self.credential_id,

@@ -66,17 +66,17 @@ class Observer(Protocol):
 
 
 class RecordingObserver:
-    """An observer that reports facts to a second place too."""
+    """An observer that reports facts to further places."""
 
-    def __init__(self, observer: Observer, record: Callable[[Fact], None]) -> None:
+    def __init__(self, observer: Observer, *records: Callable[[Fact], None]) -> None:
         self.stepped, self.allocated = observer.stepped, observer.allocated
         self.committed, self.acknowledged = observer.committed, observer.acknowledged
-        self._happened, self._record = observer.happened, record
+        self._records = (observer.happened, *records)
 
     def happened(self, fact: Fact) -> None:
-        """Note a fact in both places."""
-        self._happened(fact)
-        self._record(fact)
+        """Note a fact in all places."""
+        for record in self._records:
+            record(fact)
 
 
 class Peers(Protocol):

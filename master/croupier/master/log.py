@@ -1,4 +1,4 @@
-"""The master's log of facts: one line each, with its ids."""
+"""The master's log of facts: one line each, with its ids. `task_log` has the ends of tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Final
 
 from croupier.master.core import facts
-from croupier.model.task import TaskState
 from croupier.process.logging import get_logger, is_logged
 
 _log = get_logger("croupier.master")
@@ -60,7 +59,5 @@ def _level(fact: facts.Fact, usual: int) -> int:
     match fact:
         case facts.CallAnswered(outcome="invalid"):
             return logging.WARNING
-        case facts.TaskMoved(state=state) if state is TaskState.STAGING or state.is_terminal:
-            return logging.INFO
         case _:
             return usual

@@ -30,6 +30,7 @@ from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
 from croupier.master.sessions import Sessions
 from croupier.master.store import Store
+from croupier.master.task_log import TaskLog
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest
 from croupier.model.store_position import StorePosition
@@ -193,7 +194,7 @@ async def begin_term(
         state,
         store,
         sessions,
-        RecordingObserver(observer, journal.happened),
+        RecordingObserver(observer, journal.happened, TaskLog(state, clock).happened),
         clock,
         recorder,
         leads,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -76,6 +77,12 @@ def get_logger(name: str) -> BoundLogger:
     return cast("BoundLogger", _LazyLogger(name))
 
 
+def time_text(ms: int) -> str:
+    """Return a time in milliseconds since the epoch, as log lines show it."""
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def is_logged(level: int) -> bool:
     """Return whether a line of this level is written, to save the work for one that is not."""
     return level >= _lowest
@@ -92,6 +99,11 @@ def _escape(_: object, __: str, event: EventDict) -> EventDict:
 def lines_lost() -> int:
     """Return the number of log lines that could not be written."""
     return 0 if _lines is None else _lines.lost
+
+
+def _omit_unknown(_: object, __: str, event: EventDict) -> EventDict:
+    """Omit the fields without a value."""
+    return {name: value for name, value in event.items() if value is not None}
 
 
 def set_level(level: LogLevel) -> None:
@@ -134,6 +146,7 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
     )
     structlog.configure(
         processors=[
+            _omit_unknown,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *render,
