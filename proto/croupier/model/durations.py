@@ -12,8 +12,9 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
-_BARE: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_NUMBER: Final = r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}"
+_PART: Final = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
+_BARE: Final = re.compile(_NUMBER)
 
 
 def parse_duration(text: str) -> float:

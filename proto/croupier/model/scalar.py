@@ -15,7 +15,9 @@ MILLI = 1000
 MAX_MILLI = 2**53
 SIZED = frozenset({"mem", "disk"})
 
-_AMOUNT = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,20})?)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
+_AMOUNT = re.compile(
+    r"(?P<number>\d{1,20}(?:\.\d{1,20})?|\.\d{1,20})\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII
+)
 _MIB_OF = {"": Fraction(1)} | {
     letter: Fraction(1024) ** (power - 1) for power, letter in enumerate("KMGTP")
 }

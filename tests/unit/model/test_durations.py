@@ -13,6 +13,8 @@ from croupier.model.errors import InvalidRequest
     [
         ("30", 30.0),
         ("0.5", 0.5),
+        (".5", 0.5),
+        ("1m.5s", 60.5),
         ("30s", 30.0),
         ("500ms", 0.5),
         ("1h30m", 5400.0),

@@ -19,6 +19,8 @@ from croupier.model.scalar import (
     [
         ("cpus", "4", 4000),
         ("cpus", " 0.5 ", 500),
+        ("cpus", ".5", 500),
+        ("mem", ".5GB", 512_000),
         ("cpus", "0.001", 1),
         ("cpus", "1.500", 1500),
         ("cpus", "0", 0),
@@ -44,7 +46,7 @@ def test_an_amount_is_read_in_thousandths(name: str, text: str, milli: int) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "-1", "+1", "nan", "NaN", "inf", "1e3", "0x10", "1_000", "1,5", ".5", "5.",
+        "", " ", "-1", "+1", "nan", "NaN", "inf", "1e3", "0x10", "1_000", "1,5", ".", "5.", "1..5", "..5", ".GB",
         "1.5.5", "\u0664", "1\u00b2", "one", "1 2", "1" * 21, "0." + "0" * 20 + "1", "1\n2",
     ],
 )  # fmt: skip
