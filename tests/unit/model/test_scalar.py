@@ -47,7 +47,8 @@ def test_an_amount_is_read_in_thousandths(name: str, text: str, milli: int) -> N
     "text",
     [
         "", " ", "-1", "+1", "nan", "NaN", "inf", "1e3", "0x10", "1_000", "1,5", ".", "5.",
-        "1..5", "..5", ".GB", "1.5.5", "\u0664", "1\u00b2", "one", "1 2", "1" * 21, "0." + "0" * 20 + "1", "1\n2",
+        "1..5", "..5", ".GB", "1.5.5", "\u0664", "1\u00b2",
+        "one", "1 2", "1" * 21, "0." + "0" * 20 + "1", "1\n2",
     ],
 )  # fmt: skip
 def test_text_that_is_not_a_number_is_refused(text: str) -> None:
