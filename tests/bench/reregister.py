@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import resource
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import grpc.aio
@@ -65,7 +67,7 @@ class Bench:
     filler_type: type[Filler] = Filler
 
     def __init__(self, folder: Path, agents: int, tasks: int) -> None:
-        self.agents, self.tasks = agents, tasks
+        self.agents, self.tasks, self._folder = agents, tasks, folder
         listen, http = free_addresses(2)
         self._channel = make_channel(listen)
         self._operator = OperatorServiceStub(self._channel)
@@ -116,6 +118,11 @@ class Bench:
                 await running
             for daemon in (*self.light, self.master):
                 daemon.end()
+            ended: Counter[str] = Counter()
+            for line in (self._folder / "light.log").read_text().splitlines():
+                if line.startswith("{"):
+                    ended.update(json.loads(line))
+            print(f"attempts of agents that ended: {dict(ended.most_common(8))}")
             await self._channel.close()
 
     async def _filled(self, running: asyncio.Task[None]) -> None:

@@ -9,8 +9,12 @@ re-registers, and backs off as a real agent does.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import random
+import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import grpc.aio
@@ -23,6 +27,8 @@ from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 
+# How attempts to register ended.
+ENDED: Counter[str] = Counter()
 CPUS, MEM_MIB = 16, 65_536
 # The timeouts of a real agent.
 JOIN_S = 20.0
@@ -61,8 +67,10 @@ class LightAgent:
                                 beating = asyncio.create_task(self._beat(beat_s))
                             else:
                                 self._obey(order)
-            except (grpc.aio.AioRpcError, TimeoutError):
-                pass
+            except TimeoutError:
+                ENDED["TIMEOUT: not registered in time"] += 1
+            except grpc.aio.AioRpcError as error:
+                ENDED[f"{error.code().name}: {(error.details() or '')[:80]}"] += 1
             finally:
                 if beating is not None:
                     beating.cancel()
@@ -118,8 +126,15 @@ async def _requests(outbox: Outbox[pb.Report]) -> AsyncIterator[pb.AgentServiceC
         yield pb.AgentServiceConnectRequest(reports=batch)
 
 
+def _stop() -> None:
+    """Print how attempts ended, and end."""
+    print(json.dumps(ENDED), flush=True)
+    os._exit(0)
+
+
 async def main(master: str, first: int, count: int) -> None:
     agents = [LightAgent(Address.parse(master), first + number) for number in range(count)]
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _stop)
     async with asyncio.TaskGroup() as group:
         for agent in agents:
             group.create_task(agent.run())

@@ -159,6 +159,14 @@ TERM: Final[tuple[Family[Term], ...]] = (
         lambda term: term.sessions.dropped,
         is_counter=True,
     ),
+    Family(
+        "sessions_not_accepted",
+        "Sessions of agents and frameworks that ended before they were accepted: there were too"
+        " many (full), the master refused them (refused), or the peer went (left).",
+        lambda term: term.sessions.not_accepted,
+        ("why",),
+        is_counter=True,
+    ),
 )
 
 STATE: Final[tuple[Family[State], ...]] = (

@@ -53,6 +53,7 @@ class Session(Generic[MessageT]):
         caller: the peer, and its credential.
         error: why it was closed, if it was closed for an error.
         is_introduced: whether the peer has sent SUBSCRIBE or REGISTER.
+        is_accepted: whether it was answered by SUBSCRIBED or REGISTERED.
         is_cut: whether nothing that the peer sends counts any more.
         observer: notes the answers to its calls; None for none.
     """
@@ -67,7 +68,7 @@ class Session(Generic[MessageT]):
     ) -> None:
         """Begin with an empty outbox, which counts toward `budget`."""
         self.session_id, self.caller = session_id, caller
-        self.is_introduced = self.is_cut = False
+        self.is_introduced = self.is_accepted = self.is_cut = False
         self.observer: StreamObserver | None = None
         self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
         self.error: CroupierError | None = None
@@ -75,6 +76,7 @@ class Session(Generic[MessageT]):
 
     def put(self, message: MessageT) -> bool:
         """Queue a message; False if there is no room."""
+        self.is_accepted |= isinstance(message, Registered | Subscribed)
         if self.observer is not None:
             self.observer.sent(cast("ToFramework | ToAgent", message))
         return self.outbox.put(_encoded(self._encode(message)))

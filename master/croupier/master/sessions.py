@@ -7,6 +7,7 @@ notified. A message that cannot be encoded ends its own session and no other.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Collection
 from heapq import heappop, heappush
@@ -32,7 +33,9 @@ from croupier.model.errors import (
     TooSlow,
     Unauthenticated,
     Unavailable,
+    shortened,
 )
+from croupier.model.log_throttle import LogThrottle
 from croupier.net.outbox import Budget
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
@@ -53,6 +56,8 @@ class Sessions:
         registering: bytes of tasks of agents that have not sent REGISTER yet.
         proofs: make and judge proofs of launches; None: launches need no proof.
         dropped: messages for sessions that had ended or had no room.
+        not_accepted: sessions that ended before SUBSCRIBED or REGISTERED, by `full` (there were too
+            many), `refused` (by the master) or `left` (the peer went).
     """
 
     def __init__(
@@ -86,6 +91,8 @@ class Sessions:
         self._numbers = count(1)
         self._inbox: Inbox[Event] | None = None
         self.dropped = 0
+        self.not_accepted = Counter({"full": 0, "refused": 0, "left": 0})
+        self._throttle = LogThrottle()
 
     def report_to(self, inbox: Inbox[Event]) -> None:
         """Report sessions that are cut off to the core through `inbox`."""
@@ -114,6 +121,27 @@ class Sessions:
         return session
 
     def _open(self, kind: type[SessionT], caller: Caller, is_private: bool) -> SessionT:
+        try:
+            self._check_room(caller)
+        except Unavailable as error:
+            self._note_not_accepted("full", caller, error)
+            raise
+        self._hosts[caller.host] += 1
+        self._principals[caller.principal.name] += 1
+        session_id = SessionId(next(self._numbers))
+        is_private |= self._accepts_plaintext
+        session = kind(session_id, caller, self._budget, self._box, is_private=is_private)
+        self._sessions[session_id] = session
+        if caller.expires_ms is not None:
+            heappush(self._expiries, (caller.expires_ms, session_id))
+        return session
+
+    def _check_room(self, caller: Caller) -> None:
+        """Check that another session of the caller may be opened.
+
+        Raises:
+            Unavailable: if too many are open.
+        """
         host, principal = caller.host, caller.principal.name
         number, at_host = len(self._sessions), self._hosts[host]
         of_it = self._principals[principal]
@@ -125,15 +153,18 @@ class Sessions:
             )
         if principal and of_it >= self.limits.most_per_principal:
             raise Unavailable(f"{principal} has {of_it} sessions; the master accepts no more")
-        self._hosts[host] += 1
-        self._principals[principal] += 1
-        session_id = SessionId(next(self._numbers))
-        is_private |= self._accepts_plaintext
-        session = kind(session_id, caller, self._budget, self._box, is_private=is_private)
-        self._sessions[session_id] = session
-        if caller.expires_ms is not None:
-            heappush(self._expiries, (caller.expires_ms, session_id))
-        return session
+
+    def _note_not_accepted(self, why: str, caller: Caller, error: CroupierError | None) -> None:
+        """Count a session whose peer was not accepted; log the first and how many follow."""
+        self.not_accepted[why] += 1
+        if self._throttle.is_due(why, time.monotonic()):
+            _log.warning(
+                "session_not_accepted",
+                why=why,
+                peer=caller.host,
+                error=None if error is None else str(shortened(error)),
+                more=self._throttle.take_suppressed(),
+            )
 
     def forget(self, session_id: SessionId) -> None:
         """Forget a session whose stream has ended."""
@@ -142,6 +173,9 @@ class Sessions:
             session.outbox.drop()
             if session.observer is not None:
                 session.observer.ended(session.error)
+            if not session.is_accepted:
+                why = "left" if session.error is None else "refused"
+                self._note_not_accepted(why, session.caller, session.error)
             _decrement(self._hosts, session.caller.host)
             _decrement(self._principals, session.caller.principal.name)
 

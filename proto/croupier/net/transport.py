@@ -111,7 +111,14 @@ def make_server(
     most = connection_share() if most_connections is None else most_connections
     return grpc.aio.server(
         interceptors=interceptors,
-        options=[*_SERVER, ("grpc.max_allowed_incoming_connections", most)],
+        options=[
+            *_SERVER,
+            ("grpc.max_allowed_incoming_connections", most),
+            # Calls that wait for the loop. gRPC cancels some beyond 1,000 by default, and all
+            # beyond 3,000: many agents that register with a busy master saw CANCELLED.
+            ("grpc.server.max_pending_requests", most),
+            ("grpc.server.max_pending_requests_hard_limit", most),
+        ],
     )
 
 

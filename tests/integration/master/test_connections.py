@@ -35,6 +35,27 @@ async def test_framework_without_a_first_call_is_disconnected(sends_heartbeat: b
         assert (await framework.ended())[0] is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_sessions_that_were_not_accepted_are_counted() -> None:
+    limits = SessionLimits(most=1)
+    async with running_master(limits=limits) as master:
+        counts = master.leadership.term().sessions.not_accepted
+        async with RawFramework(master.address) as framework:
+            await framework.subscribe()
+            async with RawAgent(master.address) as agent:
+                await refusal_of(agent)
+            assert counts == {"full": 1, "refused": 0, "left": 0}
+        await eventually(lambda: not master.leadership.term().sessions._sessions)
+        async with RawFramework(master.address) as framework:
+            await framework.send(framework_pb2.Call(seq=1, revive=framework_pb2.Revive()))
+            await framework.next("error")
+        await eventually(lambda: counts["refused"] == 1)
+        async with RawAgent(master.address) as agent:
+            await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
+            await eventually(lambda: master.leadership.term().sessions._sessions)
+        # One that was accepted counts nowhere.
+        await eventually(lambda: counts == {"full": 1, "refused": 1, "left": 1})
+
+
 async def test_agent_without_a_first_call_is_disconnected() -> None:
     async with running_master(limits=SOON) as master, RawAgent(master.address) as agent:
         await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
