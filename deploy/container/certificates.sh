@@ -20,6 +20,8 @@ else
     (umask 077 && python -c 'import secrets; print(secrets.token_urlsafe(32))' > metrics.token)
     touch ready
 fi
+[ -f secrets.key ] ||
+    (umask 077 && python -c 'import base64, os; print(base64.b64encode(os.urandom(32)).decode())' > secrets.key)
 for file in ./*.crt ./*.key metrics.token; do
     [ "$file" = ./ca.key ] || cp "$file" /certs/
 done
@@ -28,5 +30,5 @@ cp metrics.token prometheus.token
 cp metrics.token agent-metrics.token
 chmod 600 ./*.key ./*.token
 # Masters and the command run as 10001, Prometheus as 65534, agents and etcd as root.
-chown 10001:10001 master-*.key etcd-client.key client-admin.key metrics.token
+chown 10001:10001 master-*.key etcd-client.key client-admin.key secrets.key metrics.token
 chown 65534:65534 prometheus.token

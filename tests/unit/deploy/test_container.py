@@ -81,7 +81,7 @@ def test_services_refer_to_what_exists(name: str) -> None:
 
 
 def test_every_certificate_that_is_named_is_made() -> None:
-    made = {"ca.crt", "metrics.token", "prometheus.token", "agent-metrics.token"}
+    made = {"ca.crt", "metrics.token", "prometheus.token", "agent-metrics.token", "secrets.key"}
     script = (FOLDER / "certificates.sh").read_text()
     for kind, name in re.findall(r'croupier cert (etcd|master|agent|client) "?([\w$]+)"?', script):
         for number in "123":
@@ -90,3 +90,12 @@ def test_every_certificate_that_is_named_is_made() -> None:
     text = (FOLDER / "compose.yml").read_text() + (FOLDER / "prometheus.yml").read_text()
     named = set(re.findall(r"/certs/([\w.-]+)", text))
     assert named <= made
+
+
+def test_masters_of_one_etcd_have_one_key_for_secrets() -> None:
+    masters = [each for name, each in SERVICES.items() if name.startswith("master")]
+    keys = {each["environment"]["CROUPIER_SECRETS_KEY_FILE"] for each in masters}
+    assert (len(masters), keys) == (3, {"/certs/secrets.key"})
+    script = (FOLDER / "certificates.sh").read_text()
+    # It is made once: another key could not open what is sealed.
+    assert "[ -f secrets.key ] ||" in script
