@@ -11,6 +11,7 @@ LOCAL_PAGES: Final = [
     "README.md",
     "docs/first-ten-minutes.md",
     "docs/tutorials/framework.md",
+    "docs/tutorials/sweep.md",
     "docs/tutorials/batch.md",
     "docs/tutorials/service.md",
     "docs/tutorials/two-teams.md",

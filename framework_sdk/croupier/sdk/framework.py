@@ -29,6 +29,7 @@ from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.failure import Failure
 from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
+from croupier.sdk.output import read_output
 from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.program import run_until_signalled
 from croupier.sdk.session import Session
@@ -397,6 +398,26 @@ class Framework:
         wanted = [] if task_ids is None else list(task_ids)
         if task_ids is None or wanted:
             await self._call(pb.Call(reconcile=pb.Reconcile(task_ids=wanted)))
+
+    async def read_output(
+        self, task_id: str, *, stderr: bool = False, tail: int | None = None
+    ) -> bytes:
+        """Return what a task of this framework has written so far, at most its last 16 MiB.
+
+        An ended task's output can be read as long as its agent keeps the sandbox.
+
+        Args:
+            task_id: id of the task.
+            stderr: whether to read stderr in place of stdout.
+            tail: only so many last lines.
+
+        Raises:
+            InvalidRequest: if an argument is malformed.
+            NotFound: if there is no such task or output, or the task has no agent yet.
+            PermissionDenied: if the framework's principal may not read it.
+            Unavailable: if neither master nor agent answers within 30 s.
+        """
+        return await read_output(self._session.reader, task_id, stderr=stderr, tail=tail)
 
     async def stop(self, teardown: bool = False) -> None:
         """End this framework; `run` returns.

@@ -43,6 +43,7 @@ from croupier.sdk.duration import from_milliseconds
 from croupier.sdk.failure import Failure
 from croupier.sdk.inbox import HandlerCall, Inbox, OffersArrived, UpdateArrived
 from croupier.sdk.log import log_event
+from croupier.sdk.output import Reader
 from croupier.sdk.settings import Settings
 from croupier.sdk.wire import AgentDirectory, Identity, preempt_from_wire, subscribe_call
 from croupier.v1 import framework_pb2 as pb
@@ -107,6 +108,7 @@ class Session:
         # What the master of the latest stream knows: secrets of tasks, SUBMIT and WITHDRAW.
         self._takes_secrets = self._takes_submissions = False
         self._has_begun = self._is_tearing_down = False
+        self._channel: grpc.aio.Channel | None = None
         self._stop_asked = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -166,6 +168,19 @@ class Session:
         self._book.answer(answers)
         self._inbox.recheck()
         return await self._calls.make(call, opened, launch)
+
+    def reader(self) -> Reader | None:
+        """Return the way to the master; None while no master has accepted the framework.
+
+        Raises:
+            Unavailable: if the framework has stopped.
+        """
+        if self._ended.is_set():
+            raise Unavailable("the framework has stopped")
+        channel, address = self._channel, self._connection.address
+        if channel is None or address is None or not self._connection.is_joined:
+            return None
+        return Reader(channel, address, self._subscription.framework_id)
 
     async def run(self) -> None:
         """Connect, and serve the handlers until `stop`.
@@ -251,6 +266,7 @@ class Session:
 
     def connect(self, channel: grpc.aio.Channel) -> _Connect:
         """Return the method of the framework service."""
+        self._channel = channel
         return rpc.FrameworkServiceStub(channel).Connect
 
     def request_of(self, batch: list[pb.Call]) -> pb.FrameworkServiceConnectRequest:
@@ -286,6 +302,7 @@ class Session:
 
     def on_closed(self) -> None:
         """Void the offers of the stream, and make calls wait for the next."""
+        self._channel = None
         self._calls.detach()
         self._book.clear()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from croupier.sdk import CroupierError, Reason, TaskState, TaskStatus
 from croupier.sdk.dask.boot import NO_DASK, OTHER_PYTHON
+from croupier.sdk.private_python import private_python_hint
 
 # So many, one after the other, and the cluster gives up.
 MAX_FAILURES: Final = 3
@@ -61,7 +62,8 @@ def explain(status: TaskStatus) -> str:
     if status.exit_code == NO_DASK:
         return "its Python has no Dask: install distributed there, or name another with python=PATH"
     if status.reason is Reason.CONTAINER_LAUNCH_FAILED:
-        return f"{status.message}; name a Python that agents have with python=PATH"
+        hint = private_python_hint()
+        return f"{status.message}; name a Python that agents have with python=PATH{hint}"
     if status.exit_code is not None:
         return (
             f"exit code {status.exit_code}; its stderr is in the sandbox of task {status.task_id}."

@@ -13,6 +13,7 @@ from croupier.sdk.futures.gate import Hello
 from croupier.sdk.futures.reach import Reach
 from croupier.sdk.futures.remote.program import boot_source
 from croupier.sdk.futures.shape import Shape
+from croupier.sdk.private_python import private_python_hint
 
 # Workers that end before they have connected, one after the other.
 MAX_FAILURES: Final = 3
@@ -92,8 +93,8 @@ def _hint(status: TaskStatus, reach: Reach) -> str:
             " can reach (address=HOST or HOST:PORT)"
         )
     if status.reason is Reason.CONTAINER_LAUNCH_FAILED:
-        return ". Name a Python that agents have (python=PATH)"
-    return ". Its stderr is in the sandbox of the task"
+        return f". Name a Python that agents have (python=PATH){private_python_hint()}"
+    return f". Its stderr is in the sandbox of the task{private_python_hint()}"
 
 
 def same_python(hello: Hello) -> str:
