@@ -19,6 +19,16 @@ FIRST: Final = ("cpus", "mem", "disk", "gpus")
 MAX_NAMES: Final = 64
 MAX_ITEMS: Final = 1_000
 
+# Names that people write for those that agents have.
+_MEANT: Final = {
+    **dict.fromkeys(("cpu", "core", "cores", "vcpu", "vcpus"), "cpus"),
+    **dict.fromkeys(("memory", "ram"), "mem"),
+    "disks": "disk",
+    "gpu": "gpus",
+    "port": "ports",
+    **{name: name for name in (*FIRST, "ports")},
+}
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
 _ITEM = re.compile(r"[^\s,{}\[\];:]{1,255}\Z")
 
@@ -70,7 +80,9 @@ class Resources:
         scalars: dict[str, int] = {}
         ranges: dict[str, Ranges] = {}
         sets: dict[str, frozenset[str]] = {}
-        for name, value in parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)").items():
+        pairs = parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)")
+        check_spelling(pairs)
+        for name, value in pairs.items():
             if value.startswith("["):
                 ranges[name] = rng.parse_ranges(value)
             elif value.startswith("{"):
@@ -293,6 +305,21 @@ def check_names(names: list[str]) -> None:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InvalidRequest(f"{', '.join(twice)} is given as two kinds of resource")
+
+
+def check_spelling(names: Iterable[str]) -> None:
+    """Check that people mean no other resource by these names.
+
+    Raises:
+        InvalidRequest: if they do.
+    """
+    for name in names:
+        meant = _MEANT.get(name.lower(), name)
+        if meant != name:
+            raise InvalidRequest(
+                f"unknown resource {name!r}: did you mean {meant}? A resource of your own needs"
+                f" another name, such as my-{name.lower()}"
+            )
 
 
 def _made(

@@ -12,7 +12,7 @@ from typing import Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
-from croupier.model.resources import FIRST, check_names
+from croupier.model.resources import FIRST, check_names, check_spelling
 from croupier.model.scalar import (
     MILLI,
     check_milli,
@@ -152,6 +152,7 @@ def parse_amounts(text: str) -> dict[str, int]:
     """
     pairs = parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)")
     check_names(list(pairs))
+    check_spelling(pairs)
     return {name: parse_scalar(name, value) for name, value in pairs.items()}
 
 

@@ -18,6 +18,8 @@ SIZED = frozenset({"mem", "disk"})
 _AMOUNT = re.compile(
     r"(?P<number>\d{1,20}(?:\.\d{1,20})?|\.\d{1,20})\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII
 )
+# A number other than 0.
+_BARE = re.compile(r"[\d.]*[1-9][\d.]*\Z", re.ASCII)
 _MIB_OF = {"": Fraction(1)} | {
     letter: Fraction(1024) ** (power - 1) for power, letter in enumerate("KMGTP")
 }
@@ -41,7 +43,7 @@ def parse_pairs(text: str, form: str) -> dict[str, str]:
 
 
 def parse_scalar(name: str, text: str) -> int:
-    """Return the thousandths in `text`, such as `0.5` or, for mem and disk, `8GB`.
+    """Return the thousandths in `text`, such as `.5` or, for mem and disk, `8GB`.
 
     Raises:
         InvalidRequest: if it is not a number, negative, too large, has a unit that
@@ -54,6 +56,26 @@ def parse_scalar(name: str, text: str) -> int:
     if milli.denominator != 1:
         raise InvalidRequest(f"{name}: {text.strip()} is finer than a thousandth")
     return check_milli(name, int(milli))
+
+
+def check_unit(name: str, text: str) -> str:
+    """Return `text` if it is no bare number, or if `name` takes no unit.
+
+    Users of other systems mean bytes, kilobytes or megabytes by a bare number.
+
+    Raises:
+        InvalidRequest: if it lacks its unit.
+    """
+    if name in SIZED and _BARE.match(text.strip()):
+        bare = text.strip()
+        raise InvalidRequest(f"{name}: {bare} has no unit; write {bare}MB or {bare}GB")
+    return text
+
+
+def check_units(text: str) -> None:
+    """Check the amounts in `NAME:AMOUNT;...`; raises as `check_unit` and `parse_pairs`."""
+    for name, amount in parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)").items():
+        check_unit(name, amount)
 
 
 def check_milli(name: str, milli: int) -> int:

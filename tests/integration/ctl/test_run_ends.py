@@ -117,7 +117,7 @@ async def test_each_reason_to_wait_is_printed_once(master: Master) -> None:
         line = await asyncio.wait_for(run.stderr.readline(), 20)
         assert line.decode() == (
             "croupier run: waiting to run 2 of 2 tasks (cpus:1;mem:128MB each): "
-            "no agents are registered\n"
+            "no agents are registered (--wait-for-resources TIME gives up)\n"
         )
         operator.answers[pb.GetMasterRequest] = pb.GetMasterResponse(
             leader=True, total=resources_pb2.Resources(cpus_milli=500)
@@ -153,9 +153,10 @@ async def test_a_run_ends_at_its_wait_limit(master: Master) -> None:
     async with started("run", *words, "--", "x") as run:
         await master.subscribed()
         done = await ended(run)
-    line = "croupier run: no task could be started for 0.5 s (--wait-for-resources)\n"
+    line = "croupier run: no task could be started for 0.5 s (--wait-for-resources): "
+    reason = "waiting to run the task (cpus:1;mem:128MB): no agents are registered\n"
     assert (done.code, done.out) == (124, "")
-    assert done.err.endswith(line)
+    assert done.err.endswith(line + reason)
 
 
 async def test_a_run_without_a_master_ends_in_time() -> None:

@@ -135,3 +135,11 @@ def test_limits_and_isolation_become_constraints() -> None:
 def test_isolation_that_cannot_be_is_refused(bad: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):
         Job(("x",), UNIT, **bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("mem", "disk"), [("512", "0"), ("1GB", "10")])
+def test_a_size_without_a_unit_is_refused(mem: str, disk: str) -> None:
+    with pytest.raises(InvalidRequest, match="has no unit; write "):
+        make_unit("1", mem, disk, "0")
+    with pytest.raises(InvalidRequest, match="has no unit; write "):
+        Job(("x",), UNIT, limits=f"pids:5;mem:{mem};disk:{disk}")

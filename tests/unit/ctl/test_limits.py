@@ -20,6 +20,10 @@ from croupier.sdk import Conflict, TaskVerdict
 WAITING_S = 0.2
 
 
+async def reason() -> str:
+    return "no agents"
+
+
 class Unused:
     """An argument that these tests do not use, such as the output of tasks."""
 
@@ -44,7 +48,7 @@ async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
     launcher: Launcher, state: TaskState | None
 ) -> None:
     loop = asyncio.get_running_loop()
-    limit = asyncio.create_task(limit_over(Limits(waiting_s=WAITING_S), launcher))
+    limit = asyncio.create_task(limit_over(Limits(waiting_s=WAITING_S), launcher, reason))
     [copy] = launcher.progress.launch(1)
     await launcher.on_update(
         TaskStatus(FrameworkId("f"), TaskId("run-0"), AgentId("a1"), TaskState.STAGING)
@@ -59,5 +63,5 @@ async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
         status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state)
         await launcher.on_update(status)
     assert launcher.progress.pending == 1
-    assert "no task could be started" in await limit
+    assert (await limit).endswith(": no agents")
     assert loop.time() - waits_since >= WAITING_S

@@ -15,11 +15,11 @@ from croupier.master.services.paging import Listed
 from croupier.master.services.visibility import Visibility
 from croupier.master.services.wall_time import WallTime
 from croupier.model.errors import NotFound
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.process.clock import SystemClock
 from tests.harness.secured_world import SecuredWorld, caller
-from tests.harness.world import make_task
+from tests.harness.world import World, make_task
 
 WALL = WallTime(SystemClock())
 NO_AGENT = AgentId("")
@@ -211,3 +211,14 @@ def test_without_authentication_every_caller_sees_everything() -> None:
     nobody: Principal = ANONYMOUS
     assert len(scene.keys(lists.all_frameworks(WALL, nobody))) == 3
     assert Visibility(scene.state, nobody).has_all
+
+
+def test_reasons_name_agents_and_rivals_before_their_ids() -> None:
+    world = World()
+    agent_id = world.agent_id(world.agent("cpus:1;mem:1GB", "host7"))
+    rival = world.framework_id(world.framework(name="train"))
+    detail = f"agent {agent_id}: {rival} was dealt to last; agent a9: unknown"
+    reason = PassedOver(Cause.OUTRANKED, 1, detail, Role("*"), "*", rival)
+    text = explanations._named(world.state, reason).detail
+    agent, first = f"host7 ({short_id(agent_id)})", f"train ({short_id(rival)})"
+    assert text == f"agent {agent}: {first} was dealt to last; agent a9: unknown"

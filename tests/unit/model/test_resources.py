@@ -158,3 +158,22 @@ def test_carving_more_than_is_free_fails() -> None:
 def test_a_total_has_only_scalars() -> None:
     assert str(total_of([R("cpus:1;ports:[1]"), R("cpus:2;mem:1")])) == "cpus:3;mem:1MB"
     assert total_of([]) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("cpu:0.2", "cpus"),
+        ("Cpus:1", "cpus"),
+        ("cores:2", "cpus"),
+        ("cpus:1;memory:1GB", "mem"),
+        ("gpu:1", "gpus"),
+        ("PORTS:[1-2]", "ports"),
+    ],
+)
+def test_a_name_near_a_known_resource_is_refused(text: str, meant: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"did you mean {meant}\\?.*another name, such as my-"):
+        Resources.parse(text)
+    assert Resources.parse("my-cpu:1;tpus:2;gpu-a100:1")
+    # Messages of peers are taken as they are.
+    assert Resources({"cpu": 1000})["cpu"] == 1000

@@ -8,6 +8,8 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import (
     MAX_MILLI,
     check_milli,
+    check_unit,
+    check_units,
     format_milli,
     format_scalar,
     parse_scalar,
@@ -125,3 +127,15 @@ def test_thousandths_are_written_as_decimals(milli: int, text: str) -> None:
 def test_sizes_have_an_exact_unit_in_text(name: str, milli: int, text: str) -> None:
     assert format_scalar(name, milli) == text
     assert parse_scalar(name, text) == milli
+
+
+@pytest.mark.parametrize("text", ["512", " 0.5", ".5", "1000"])
+def test_a_size_that_a_person_gives_needs_a_unit(text: str) -> None:
+    for name in ("mem", "disk"):
+        with pytest.raises(InvalidRequest, match=f"{name}: {text.strip()} has no unit; write "):
+            check_unit(name, text)
+        with pytest.raises(InvalidRequest, match="has no unit"):
+            check_units(f"cpus:1;{name}:{text}")
+    assert check_unit("cpus", text) == text
+    assert [check_unit("mem", size) for size in ("0", "512MB", "1Gi")] == ["0", "512MB", "1Gi"]
+    assert parse_scalar("mem", "1Gi") == parse_scalar("mem", "1GB") == parse_scalar("mem", "1024MB")

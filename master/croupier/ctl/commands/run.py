@@ -59,7 +59,8 @@ def run(
     cpus
         CPUs of each task; may be a fraction, such as 0.1.
     mem
-        Memory of each task, such as 512MB.
+        Memory of each task, such as 512MB; a size needs its unit. MB, MiB and Mi are the same,
+        1024 KB.
     disk
         Disk of each task, such as 1GB.
     gpus

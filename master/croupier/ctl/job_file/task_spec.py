@@ -8,7 +8,7 @@ from typing import Final
 
 from croupier.ctl.job_file.constraint_text import parse_constraint
 from croupier.ctl.job_file.section import Section
-from croupier.model.scalar import parse_pairs
+from croupier.model.scalar import check_units, parse_pairs
 from croupier.model.task import MAX_GRACE_MS
 from croupier.model.task_limits import parse_limits
 from croupier.sdk import Constraint, Limits, Resources, Task, enforces
@@ -199,6 +199,7 @@ def _resources(section: Section, default: Resources) -> Resources:
 
     def merged() -> Resources:
         named = parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)")
+        check_units(text)
         kept = parse_pairs(str(default), "NAME:AMOUNT")
         return Resources.parse(";".join(f"{n}:{v}" for n, v in {**kept, **named}.items()))
 
@@ -209,6 +210,7 @@ def _limits(section: Section, default: str) -> str:
     if isinstance(section.raw("limits"), Mapping):
         section.required("limits").check_keys(Limits.__slots__)
     text = _amounts(section, "limits", default)
+    section.checked(lambda: check_units(text), "limits")
     section.checked(lambda: parse_limits(text), "limits")
     return text
 

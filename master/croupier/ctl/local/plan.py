@@ -9,7 +9,7 @@ from typing import Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
-from croupier.model.scalar import MILLI, parse_scalar
+from croupier.model.scalar import MILLI, check_unit, parse_scalar
 from croupier.net.address import Address
 
 HOST: Final = "127.0.0.1"
@@ -69,7 +69,7 @@ def parse_spec(
     """
 
     def read(name: str, text: str | None) -> int | None:
-        return None if text is None else parse_scalar(name, text)
+        return None if text is None else parse_scalar(name, check_unit(name, text))
 
     amounts = read("cpus", cpus), read("mem", mem), read("disk", disk)
     return LocalSpec(agents, *amounts, weights, master_flags, agent_flags)

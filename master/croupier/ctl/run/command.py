@@ -92,9 +92,11 @@ class Run:
     async def to_the_end(self, limits: Limits) -> int:
         """Run until the job, a signal, a limit or an error ends it; return the exit code."""
         session = self._own(self._launcher.run())
-        watching = self._own(Watch(self._job, self._launcher, self._target, _print).run())
+        is_bounded = limits.bounds_waiting
+        watch = Watch(self._job, self._launcher, self._target, _print, is_bounded=is_bounded)
+        watching = self._own(watch.run())
         interrupt = self._own(self._signals.first())
-        limit = self._own(limit_over(limits, self._launcher))
+        limit = self._own(limit_over(limits, self._launcher, watch.reason))
         try:
             await self._first(session, watching, interrupt, limit, self._launcher.over)
             if interrupt.done():

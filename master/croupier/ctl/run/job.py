@@ -11,7 +11,7 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 from croupier.model.resources import Resources
-from croupier.model.scalar import parse_scalar
+from croupier.model.scalar import check_unit, check_units, parse_scalar
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.sdk import Constraint, Task, enforces
 
@@ -67,6 +67,7 @@ class Job:
         if not 1 <= self.count <= MAX_COUNT:
             raise InvalidRequest(f"--count must be between 1 and {MAX_COUNT}")
         check_role(self.role)
+        check_units(self.limits)
         self.task("check")
 
     @property
@@ -145,7 +146,7 @@ def make_unit(cpus: str, mem: str, disk: str, gpus: str) -> Resources:
         InvalidRequest: if an amount is malformed, or all are 0.
     """
     amounts = {"cpus": cpus, "mem": mem, "disk": disk, "gpus": gpus}
-    unit = Resources({name: parse_scalar(name, text) for name, text in amounts.items()})
+    unit = Resources({n: parse_scalar(n, check_unit(n, text)) for n, text in amounts.items()})
     if not unit:
         raise InvalidRequest("a task needs resources: give it --cpus or --mem")
     return unit

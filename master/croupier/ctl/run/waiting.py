@@ -21,6 +21,7 @@ PATIENCE_S: Final = 2.0
 PRESENCE_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _ABSENT: Final = "absent"
+_ADVICE: Final = " (--wait-for-resources TIME gives up)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,19 @@ class Watch:
     """Reports why copies are pending for over 2 s, and that no master can be reached."""
 
     def __init__(
-        self, job: Job, launcher: Launcher, target: Target, tell: Callable[[str], None]
+        self,
+        job: Job,
+        launcher: Launcher,
+        target: Target,
+        tell: Callable[[str], None],
+        *,
+        is_bounded: bool = True,
     ) -> None:
+        """Report by `tell`; once also how to bound the wait, unless `is_bounded`."""
         self._job, self._launcher, self._target, self._tell = job, launcher, target, tell
         self._reasons = WaitReasons(target)
         self._reported = ""
+        self._advice = "" if is_bounded else _ADVICE
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -55,12 +64,18 @@ class Watch:
             elif now - max(begun, self._launcher.launched_at) >= PATIENCE_S:
                 await self._check_pending()
 
+    async def reason(self) -> str:
+        """Return what tasks wait for."""
+        found = await self._reasons.find(self._launcher.framework_id)
+        return f"{waiting_text(self._job, self._launcher.progress.pending)}: {found.text}"
+
     async def _check_pending(self) -> None:
         found = await self._reasons.find(self._launcher.framework_id)
         pending = self._launcher.progress.pending
         if pending and found.kind != self._reported:
             self._reported = found.kind
-            self._tell(f"{waiting_text(self._job, pending)}: {found.text}")
+            self._tell(f"{waiting_text(self._job, pending)}: {found.text}{self._advice}")
+            self._advice = ""
 
     async def _check_master(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from itertools import takewhile
 
 from croupier.master.allocator import limits
@@ -13,9 +14,10 @@ from croupier.master.allocator.eligibility import Eligibility, Rejection
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import Cause, PassedOver, passed_over
-from croupier.master.allocator.rejections import AtLimit
+from croupier.master.allocator.rejections import AtLimit, Shortage
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
+from croupier.model.resources import Resources
 
 
 def of_leaf(
@@ -35,8 +37,10 @@ def of_leaf(
         return [cause]
     if not pool.agents:
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
-    found = _making_room(leaf, pool)
-    found += leaf.reasons.report(leaf.role, profiles.cases(leaf))
+    found = [*_making_room(leaf, pool), *_fits_nowhere(leaf, pool)]
+    reported = leaf.reasons.report(leaf.role, profiles.cases(leaf))
+    causes = {each.cause for each in found}
+    found += [each for each in reported if each.cause not in causes]
     if leaf.party in last and not leaf.queued:
         found.insert(0, _backing_off(leaf, last[leaf.party] - now))
     return found or [_outranked(leaf, tree, len(pool.agents))]
@@ -124,6 +128,26 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
     role = taker.role if guaranteed is None else guaranteed.role
     detail = f"{taker_text(taker, needs=needs, verb=' was dealt to last')}; {mine}"
     return PassedOver(cause, agents, detail, leaf.role, role, taker.framework_id)
+
+
+def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
+    """Return that a demand fits on no agent, even if that were empty. O(agents)."""
+    alike = {agent.profile or agent: agent for agent in pool.agents.values()}.values()
+    for unit in [each.demand.unit for each in leaf.pending or () if each.left != 0]:
+        if not any(unit.units_within(agent.total, 1) for agent in alike):
+            largest = max(alike, key=lambda agent: _room(unit, agent.total))
+            short = Shortage(unit, 1, largest.total, largest.total)
+            has = ", ".join(short.amounts(largest.total))
+            named = f"agent {largest.agent_id}"
+            detail = f"needs {unit}, which fits nowhere: {named}, the largest, has only {has}"
+            number, about = len(pool.agents), largest.agent_id
+            return [PassedOver(Cause.DOES_NOT_FIT, number, detail, leaf.role, about)]
+    return []
+
+
+def _room(unit: Resources, total: Resources) -> list[Fraction]:
+    """Return the parts of the amounts in `unit` that `total` has, the smallest first."""
+    return sorted(min(Fraction(total[n], milli), Fraction(1)) for n, milli in unit.scalars.items())
 
 
 def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:

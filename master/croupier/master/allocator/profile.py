@@ -27,7 +27,6 @@ class Profile:
         misfits: the kinds that no agent of the profile can serve, and why.
         usable: kinds of one part that each of them could serve if it were empty.
         pass_number: the latest pass that visited one.
-        count: how many visits it made.
         agent_id: the agent of the last visit.
         visit: the number of that visit among all visits.
     """
@@ -37,7 +36,6 @@ class Profile:
         "_open",
         "agent_id",
         "agents",
-        "count",
         "facts",
         "misfits",
         "pass_number",
@@ -52,14 +50,13 @@ class Profile:
         self.misfits: dict[Kind, Unmet] = {}
         self.usable: set[Kind] = set()
         self.agent_id = AgentId("")
-        self.pass_number = self.count = self.visit = 0
+        self.pass_number = self.visit = 0
         # By the groups of a branch: their version, and those that have other kinds than misfits.
         self._open: dict[Groups, tuple[int, list[Group]]] = {}
         self._is_stale = False
 
     def begin(self, agent_id: AgentId, pass_number: int, visit: int) -> None:
         """Begin a visit: from now on, skip what the visits before it learned."""
-        self.count = self.count + 1 if pass_number == self.pass_number else 1
         self.agent_id, self.pass_number, self.visit = agent_id, pass_number, visit
         if self._is_stale or len(self._open) > _MOST_BRANCHES:
             self._open.clear()

@@ -121,14 +121,13 @@ class Profiles:
             if unmet is None:
                 continue
             cause, detail = _rejection(leaf, unmet, profile.total)
-            before, count = found.get(cause), profile.count
-            if before is not None and before[0] == profile.pass_number:
-                count += before[1]
+            # All agents of a profile are alike, also those that this pass did not visit.
+            before = found.get(cause, (0, 0, profile.agent_id, detail))
+            count = before[1] + profile.agents
+            found[cause] = before[0], count, *before[2:]
             if profile.visit > latest.get(cause, 0):
                 latest[cause] = profile.visit
                 found[cause] = profile.pass_number, count, profile.agent_id, detail
-            elif before is not None and before[0] == profile.pass_number:
-                found[cause] = before[0], count, *before[2:]
         return found
 
     def check(self, agents: Iterable[PooledAgent]) -> None:

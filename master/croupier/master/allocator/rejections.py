@@ -42,15 +42,15 @@ class Shortage:
 
     def __str__(self) -> str:
         units = f"{self.least} units of <{self.unit}>" if self.least > 1 else str(self.unit)
-        whole = self._short(self.total)
+        whole = self.amounts(self.total)
         if whole:
             return f"needs {units}, but the agent has only {', '.join(whole)} in all"
-        free = self._short(self.left)
+        free = self.amounts(self.left)
         if not free:
             return f"needs {units}, but {free_text(self.left)}"
         return f"needs {units}, but only {', '.join(free)} is free"
 
-    def _short(self, room: Resources) -> list[str]:
+    def amounts(self, room: Resources) -> list[str]:
         """Return the amounts of the resources that are short in `room`."""
         names = (*self.unit.scalars, *self.unit.ranges, *self.unit.sets)
         return [

@@ -22,7 +22,7 @@ from croupier.master.services.agent_views import withheld_reason, withheld_reaso
 from croupier.master.services.views import view_framework, view_role
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import NotFound
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.v1 import operator_pb2 as pb
 
@@ -42,6 +42,7 @@ _ABOUT_AN_AGENT: Final[Mapping[Cause, str]] = {
     Cause.AGENT_AWAY: "the agent is not connected",
 }
 # The agent of the latest case, at the beginning of a detail.
+_ANY_AGENT: Final = re.compile(r"\bagent ([^\s:,;]+)")
 _AGENT: Final = re.compile(r"^agent \S+: ")
 
 
@@ -68,7 +69,7 @@ def view_reasons(
         roles = visible.roles_of(framework)
         reasons = [_redacted(each, visible, caller) for each in reasons if each.role in roles]
     return pb.ExplainResponse(
-        reasons=map(_reason, reasons),
+        reasons=[_reason(_named(state, each)) for each in reasons],
         framework=view_framework(state, framework, now, visible),
         policy=state.allocator.queries.policy,
         roles=[
@@ -129,6 +130,19 @@ def _preemption(
         text = state.preemptor.describe(framework.framework_id, role, now)
         if text is not None and role in waiting:
             yield PassedOver(Cause.PREEMPTION, 0, text, role)
+
+
+def _named(state: State, passed: PassedOver) -> PassedOver:
+    """Return the reason with names before the ids of its agent and of its rival."""
+
+    def agent_name(found: re.Match[str]) -> str:
+        agent = state.agents.get(AgentId(found[1]))
+        return found[0] if agent is None else f"agent {agent.hostname} ({short_id(found[1])})"
+
+    detail, rival = passed.detail, state.frameworks.get(FrameworkId(passed.rival))
+    if rival is not None:
+        detail = detail.replace(passed.rival, f"{rival.name} ({short_id(passed.rival)})")
+    return replace(passed, detail=_ANY_AGENT.sub(agent_name, detail))
 
 
 def _reason(passed: PassedOver) -> pb.PassedOver:

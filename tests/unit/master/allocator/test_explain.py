@@ -129,7 +129,7 @@ def test_a_shape_does_not_fit() -> None:
     assert fixture.deal() == []
     case = first_reason(fixture)
     assert (case.cause, case.agents) == (Cause.DOES_NOT_FIT, 2)
-    assert case.detail == "agent n: needs cpus:8, but the agent has only cpus:3 in all"
+    assert case.detail == "needs cpus:8, which fits nowhere: agent m, the largest, has only cpus:4"
     assert first_reason(fixture, "m").cause is Cause.DOES_NOT_FIT
 
 
@@ -356,9 +356,27 @@ def test_only_resources_that_are_short_are_named() -> None:
     fixture.framework("f", want("cpus:2;mem:8GB;ports:2"))
     fixture.agent("m", "cpus:3;mem:4GB;ports:[1-1]")
     assert fixture.deal() == []
+    only = "mem:4GB, ports:[1]"
     assert first_reason(fixture).detail == (
-        "agent m: needs cpus:2;mem:8GB;ports:2, but the agent has only mem:4GB, ports:[1] in all"
+        f"needs cpus:2;mem:8GB;ports:2, which fits nowhere: agent m, the largest, has only {only}"
     )
+    fixture.agent("n", "cpus:2;mem:9GB;ports:[1-4]")
+    fixture.deal()
+    detail = f"needs cpus:2;mem:8GB;ports:2, but the agent has only {only} in all"
+    assert fixture.allocator.queries.explain(F, AgentId("m"))[0].detail == detail
+
+
+def test_agents_alike_are_counted_whenever_they_came() -> None:
+    fixture = AllocatorFixture()
+    fixture.agent("big", "cpus:8")
+    fixture.framework("g", want("cpus:8", 1))
+    assert fixture.takers() == ["g"]
+    fixture.framework("f", want("cpus:8"))
+    for name in ("m", "n", "o"):
+        fixture.agent(name, "cpus:4")
+        assert fixture.deal() == []
+    cases = {each.cause: each.agents for each in fixture.allocator.queries.explain(F)}
+    assert cases[Cause.DOES_NOT_FIT] == 3
 
 
 def test_the_guarantee_that_came_first_is_named_with_its_role() -> None:

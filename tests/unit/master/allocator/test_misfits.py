@@ -162,7 +162,10 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert fixture.deal() == []
         assert fixture.allocator._profiles._learned <= 10
     # What is forgotten is worked out for an operator.
-    assert "agent m4: needs cpus:10, but the agent has only cpus:5 in all" in fixture.why("f0")
+    assert (
+        "needs cpus:10, which fits nowhere: agent m4, the largest, has only cpus:5"
+        in fixture.why("f0")
+    )
     fixture.framework("g", want("cpus:1", 1))
     assert fixture.takers() == ["g"]
 
