@@ -30,9 +30,10 @@ async def running_agent(work_dir: Path, *masters: Address, **options: Any) -> As
         "resources": GivenResources.parse(RESOURCES),
         "isolate": UNISOLATED,
         "users": SAME_USER,
+        "http": ANY_PORT,
         **options,
     }
-    agent = Agent(AgentConfig(master=masters, http=ANY_PORT, work_dir=work_dir, **options))
+    agent = Agent(AgentConfig(master=masters, work_dir=work_dir, **options))
     stop = asyncio.Event()
     try:
         await agent.start()
