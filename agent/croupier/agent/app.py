@@ -29,6 +29,7 @@ from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.http import OwnRoutes, make_http
 from croupier.agent.isolation.assembly import assemble
+from croupier.agent.isolation.cgroup.build import shims_of
 from croupier.agent.isolation.container_build import container_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
 from croupier.agent.isolation.image_pulls import Pulls
@@ -150,6 +151,7 @@ class Agent:
         users = prepare_users(config.users, work_dir, sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         isolation = await self._isolate(work_dir, total, sandboxes, shim)
+        shim = replace(shim, group=shims_of(isolation))
         self.state.features |= users.features
         self._default_user = users.default
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)

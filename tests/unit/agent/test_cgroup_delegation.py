@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.cgroup.delegation import LEAF, delegated_base
+from croupier.agent.isolation.cgroup.delegation import LEAF, SHIMS, delegated_base, separate_base
 from croupier.model.errors import Unavailable
 
 WANTED = ("memory", "pids", "cpu", "io")
@@ -74,14 +74,39 @@ def test_an_agent_in_the_leaf_uses_the_group_above(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("leaf")
-def test_in_a_container_the_agent_must_only_be_alone(tmp_path: Path) -> None:
-    own = group(tmp_path / "cgroup", ME)
+def test_in_a_container_all_processes_move_into_the_leaf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, moved = group(tmp_path / "cgroup", 1, 7, ME), []
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == own)
+    write = Path.write_text
+
+    def note(path: Path, text: str) -> int:
+        moved.append(text) if path.parent.name == LEAF else None
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", note)
     assert delegated_base(own, WANTED, NO_MARK) == own
+    assert sorted(moved) == sorted(["1", "7", str(ME)])
+
+
+def test_a_group_apart_from_that_of_the_agent(tmp_path: Path) -> None:
+    parent = group(tmp_path / "croupier-tasks.service", has="memory pids")
+    assert separate_base(parent, WANTED, marked("trusted.delegate", b"1")) == parent
+    assert (parent / SHIMS).is_dir()
+    assert (parent / "cgroup.subtree_control").read_text() == "+pids"
+    with pytest.raises(Unavailable, match="is not delegated"):
+        separate_base(parent, WANTED, NO_MARK)
+    group(parent, 5)
+    with pytest.raises(Unavailable, match="has processes of its own"):
+        separate_base(parent, WANTED, marked("trusted.delegate", b"1"))
+    with pytest.raises(Unavailable, match=r"there is no group .*none: start its unit"):
+        separate_base(tmp_path / "none", WANTED, NO_MARK)
 
 
 def test_a_service_without_delegation_is_left_alone(tmp_path: Path) -> None:
     own = group(tmp_path / "other.service", ME)
-    with pytest.raises(Unavailable, match="is not delegated: under systemd, give the unit"):
+    with pytest.raises(Unavailable, match="is not delegated: under systemd, use croupier-tasks"):
         delegated_base(own, WANTED, NO_MARK)
     assert (own / "cgroup.subtree_control").read_text() == ""
     assert not (own / LEAF).exists()

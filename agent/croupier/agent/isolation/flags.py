@@ -64,10 +64,17 @@ class IsolationFlags:
     """Whether a task may never use more cpus than its resources state, even if others are idle.
     A task with a limit of cpus always keeps to that."""
 
+    cgroup_parent: str = ""
+    """Control group of version 2 in which tasks and their shims get groups, by its path below the
+    mount, such as /system.slice/croupier-tasks.service. It must be delegated to the agent's user,
+    and have no processes. Default: the agent's own group."""
+
     undealt_ports: Literal["allow", "refuse"] = "allow"
     """Whether a task may bind TCP ports that were not dealt to it. refuse needs Landlock 4 in the
     kernel (Linux 6.7)."""
 
     def __post_init__(self) -> None:
+        if self.cgroup_parent and not self.cgroup_parent.startswith("/"):
+            raise InvalidRequest("--cgroup-parent is a path below the mount: it begins with /")
         if self.undealt_ports == "refuse" and not {AUTO, "process"} & set(self.isolation):
             raise InvalidRequest("--undealt-ports refuse needs --isolation process")

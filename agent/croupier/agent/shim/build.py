@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -45,11 +46,19 @@ class Shim:
         kind: compiled or interpreted.
         argv: its command line, before the arguments of the run.
         waits: whether it can start one task after the other.
+        group: the file by which it enters its control group; None: it stays in the agent's.
     """
 
     kind: Literal["c", "python"]
     argv: tuple[str, ...]
     waits: bool = False
+    group: Path | None = None
+
+    def enter_group(self, pid: int) -> None:
+        """Move a process of the shim that was just started; one that cannot be moved may stay."""
+        if self.group is not None:
+            with suppress(OSError):
+                self.group.write_text(str(pid))
 
     def print_version(self, timeout_s: float) -> bytes:
         """Start the shim without arguments; return its version.

@@ -87,6 +87,7 @@ def start_shim(
         raise
     finally:
         os.close(fd)
+    shim.enter_group(pid)
     try:
         return pid, os.pidfd_open(pid)
     except OSError:

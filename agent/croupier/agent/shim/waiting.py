@@ -181,6 +181,7 @@ class WaitingShims:
             os.kill(pid, SIGKILL)
             os.waitpid(pid, 0)
             raise
+        self._shim.enter_group(pid)
         process = run_file.Process(pid, run_file.start_of(pid) or 0)
         waiting = self._all[pid] = WaitingShim(process, pidfd, own)
         self._loop.add_reader(pidfd, self._ended, pid)

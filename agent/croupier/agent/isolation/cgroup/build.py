@@ -9,8 +9,8 @@ from pathlib import Path
 
 from croupier.agent.isolation.cgroup import v1, v2
 from croupier.agent.isolation.cgroup.bounds import Bounds, bounds_of_all
-from croupier.agent.isolation.cgroup.delegation import delegated_base
-from croupier.agent.isolation.cgroup.directory import GroupDirectory, name_for
+from croupier.agent.isolation.cgroup.delegation import SHIMS, delegated_base, separate_base
+from croupier.agent.isolation.cgroup.directory import PROCS, GroupDirectory, name_for
 from croupier.agent.isolation.cgroup.find import OwnGroups, find_groups
 from croupier.agent.isolation.cgroup.groups import Groups
 from croupier.agent.isolation.cgroup.isolator import CgroupIsolator
@@ -22,6 +22,7 @@ from croupier.agent.isolation.cgroup.places import (
     write_places,
 )
 from croupier.agent.isolation.isolator import Isolator
+from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
@@ -38,7 +39,7 @@ def build_cgroup(setting: Setting) -> Iterator[Isolator]:
         OSError: if the system refuses.
     """
     name, total, flags = name_for(setting.work_dir), bounds_of_all(setting.total), setting.flags
-    place = place_for(own_groups(), name)
+    place = place_for(own_groups(flags.cgroup_parent), name)
     recorded = read_places(setting.work_dir, name)
     earlier = [each for each in recorded if each != place]
     opened = [groups for each in earlier if (groups := _reopened(each)) is not None]
@@ -54,12 +55,20 @@ def build_cgroup(setting: Setting) -> Iterator[Isolator]:
         has_quota=flags.cpu_quota == "on",
         earlier=opened,
     )
+    if place.version == 2 and flags.cgroup_parent:
+        isolator.shims = Path(place.directories[_ALL]).with_name(SHIMS) / PROCS
     setting.closing.callback(isolator.close)
     yield isolator
 
 
-def own_groups() -> OwnGroups:
-    """Return the groups of this process.
+def shims_of(layers: Layers) -> Path | None:
+    """Return the file by which shims enter a group of their own, if there is one."""
+    cgroup = (each for each in layers.isolators if isinstance(each, CgroupIsolator))
+    return next((each.shims for each in cgroup), None)
+
+
+def own_groups(parent: str = "") -> OwnGroups:
+    """Return the groups of this process, and the group `parent` of version 2.
 
     Raises:
         OSError: if the kernel does not tell.
@@ -68,6 +77,7 @@ def own_groups() -> OwnGroups:
     return find_groups(
         (process / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape"),
         (process / "cgroup").read_text(encoding="utf-8", errors="surrogateescape"),
+        parent,
     )
 
 
@@ -92,9 +102,11 @@ def place_for(own: OwnGroups, name: str) -> Place:
         return Place(1, directories)
     if own.v2 is None:
         raise Unavailable("no control groups are mounted")
-    if own.v2.problem:
-        raise Unavailable(own.v2.problem)
-    base = delegated_base(Path(own.v2.directory), v2.CONTROLLERS)
+    found = own.parent or own.v2
+    if found.problem:
+        raise Unavailable(found.problem)
+    choose = delegated_base if own.parent is None else separate_base
+    base = choose(Path(found.directory), v2.CONTROLLERS)
     return Place(2, {_ALL: f"{base}/{name}"})
 
 

@@ -35,10 +35,12 @@ class OwnGroups:
     Attributes:
         v1: by controller.
         v2: None if version 2 is not mounted.
+        parent: the group of version 2 that was asked for, if one was.
     """
 
     v1: Mapping[str, OwnGroup]
     v2: OwnGroup | None
+    parent: OwnGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +51,25 @@ class _Mount:
     options: frozenset[str]
 
 
-def find_groups(mountinfo: str, groups: str) -> OwnGroups:
+def find_groups(mountinfo: str, groups: str, parent: str = "") -> OwnGroups:
     """Return the groups of a process.
 
     Args:
         mountinfo: the content of its `/proc/PID/mountinfo`.
         groups: the content of its `/proc/PID/cgroup`.
+        parent: the path of a further group of version 2 to find.
     """
     mounts = list(_mounts(mountinfo))
     v1: dict[str, OwnGroup] = {}
     v2: OwnGroup | None = None
+    above: OwnGroup | None = None
     for line in groups.splitlines():
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         if not names and number == "0":
             found = [mount for mount in mounts if mount.version == 2]
             v2 = _own(found, path) if found else None
+            above = _own(found, parent) if found and parent else None
         elif names and not names.startswith("name="):
             controllers = names.split(",")
             found = [
@@ -74,7 +79,7 @@ def find_groups(mountinfo: str, groups: str) -> OwnGroups:
             ]
             if found:
                 v1.update(dict.fromkeys(controllers, _own(found, path)))
-    return OwnGroups(v1, v2)
+    return OwnGroups(v1, v2, above)
 
 
 def _own(mounts: list[_Mount], path: str) -> OwnGroup:

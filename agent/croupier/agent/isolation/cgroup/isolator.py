@@ -21,6 +21,7 @@ import os
 import resource
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Final
 
 from croupier.agent.core.ending import NO_ENDING, Ending
@@ -40,6 +41,7 @@ class CgroupIsolator:
 
     Attributes:
         features: of the controllers that the machine has.
+        shims: the file by which shims enter a group of their own; None: they stay with the agent.
     """
 
     name = "cgroup"
@@ -64,6 +66,7 @@ class CgroupIsolator:
         self._earlier = tuple(earlier)
         self._defaults, self._has_quota = defaults, has_quota
         self.features: Features = self._groups.features
+        self.shims: Path | None = None
         # Their last process is about to end.
         self._left: deque[str] = deque()
 
