@@ -32,3 +32,10 @@ target="."
 # With all processors, which pip does not use. Templates that are not Python stay as they are.
 "$environment/bin/python" -m compileall -q -j 0 "$environment/lib" >/dev/null 2>&1 || true
 echo "$wanted" > "$stamp"
+[ -n "$extras" ] || cat <<END
+setup: Croupier is installed in $environment. Next:
+  . $environment/bin/activate      # puts croupier on your PATH
+  croupier local                   # a master and three agents, until Ctrl-C
+  croupier run -- echo hello       # in another terminal, activated too
+docs/first-ten-minutes.md goes on from there.
+END

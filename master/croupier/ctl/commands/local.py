@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from croupier.ctl.app import app
+from croupier.model.durations import parse_duration
 from croupier.net.address import MASTER_HTTP_PORT, MASTER_PORT
+from croupier.process.cli import read_by
+
+LocalWaitFlag = Annotated[float | None, read_by(parse_duration, name="--wait")]
 
 
 @app.command
@@ -24,6 +29,7 @@ def local(
     auth: bool = True,
     isolation: str = "",
     task_user: str = "",
+    wait: LocalWaitFlag = None,
 ) -> int:
     """Run a master and agents on this machine until Ctrl-C.
 
@@ -66,6 +72,9 @@ def local(
         The user of tasks that name none, as of croupier-agent: own or an account. If not given,
         own if you are root, and else you. A uid of its own gives a task access to its sandbox, and
         to what all users may read or execute.
+    wait
+        Give up if not all agents are ready after this time, such as 5m. If not given, wait as long
+        as agents keep coming, and use those that came.
     """
     from croupier.ctl.local.command import Place, run_local
     from croupier.ctl.local.plan import parse_spec
@@ -77,5 +86,5 @@ def local(
     )
     return run_local(
         parse_spec(agents, cpus, mem, disk, role_weights, for_master, for_agents),
-        Place(master_port, http_port, work_dir, verbose, is_open=not auth),
+        Place(master_port, http_port, work_dir, verbose, is_open=not auth, wait_s=wait),
     )

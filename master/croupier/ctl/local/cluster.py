@@ -1,9 +1,9 @@
 """Starting, restarting and stopping the daemons of a local cluster.
 
-Rule: all daemons start at once; agents wait until the master takes them. Agents stop before the
-master, so that they can unregister. A daemon that has not ended 10 s
-after SIGTERM is killed. A daemon that dies is restarted with the same flags; its tasks keep
-running.
+Rule: a bounded number of agents start at once; they wait until the master takes them. The cluster
+is waited for as long as agents register. Agents stop before the master, so that they can
+unregister. A daemon that has not ended 10 s after SIGTERM is killed. A daemon that dies is
+restarted with the same flags; its tasks keep running.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from croupier.model.errors import Unavailable
 from croupier.net.backoff import Backoff
 from croupier.process.daemon import PARENT_VARIABLE
 
-READY_S = 30.0
+# Agents that start at once, and the longest time in which none is registered.
+AT_ONCE = 8
+PATIENCE_S = 60.0
 STOP_S = 10.0
 # The first and the longest wait before a daemon is restarted.
 RESTART_S = 0.2
@@ -40,7 +42,8 @@ class Cluster:
     """A master and its agents as children of this process.
 
     Attributes:
-        isolation: of tasks, in words, once all agents are registered.
+        isolation: of tasks, in words, once agents are registered.
+        ready: the number of agents that have registered.
     """
 
     def __init__(
@@ -50,7 +53,12 @@ class Cluster:
         children: Children,
         security: LocalSecurity | None = None,
         programs: KeptPrograms | None = None,
+        wait_s: float | None = None,
     ) -> None:
+        """Wait at most `wait_s` for all agents; None: as long as agents register."""
+        self._wait_s, self._patience_s = wait_s, PATIENCE_S
+        self._waiting_since = 0.0
+        self.ready = 0
         self._programs = programs or KeptPrograms(None)
         self._plan, self._work_dir, self._children = plan, work_dir, children
         self._security = security
@@ -73,21 +81,28 @@ class Cluster:
     async def bring_up(self) -> None:
         """Start all daemons and wait until all agents are registered.
 
+        If agents register no more, the cluster is used with those that have.
+
         Raises:
-            Unavailable: if a daemon ends, or not all are registered within 30 s.
+            Unavailable: if a daemon ends, no agent registers, or `wait_s` passes.
         """
         for directory in self._directories:
             self._programs.place(directory)
-        self._started += map(self._launch, (self._plan.master, *self._plan.agents))
+        begun = asyncio.get_running_loop().time()
+        self._started.append(self._launch(self._plan.master))
+        self._launch_agents(AT_ONCE)
         try:
-            async with asyncio.timeout(READY_S):
-                await self._until(self._is_listening)
-                await self._until(self._admits_agents)
-                await self._until(self._are_registered)
+            async with asyncio.timeout(self._wait_s):
+                for step in (self._is_listening, self._admits_agents, self._are_registered):
+                    await self._until(step)
         except TimeoutError:
-            missing = len(self._plan.agents) - await self._registered()
+            took = asyncio.get_running_loop().time() - begun
+            missing = len(self._plan.agents) - self.ready
             waiting = f"{missing} of {len(self._plan.agents)} agents are not registered"
-            raise Unavailable(f"not ready after {READY_S:g} s: {waiting}") from None
+            if self._wait_s is not None or not self.ready:
+                raise Unavailable(f"not ready after {took:.0f} s: {waiting}") from None
+            report(f"{waiting} after {took:.0f} s; they may come later: croupier agents")
+            self._launch_agents(missing)
         for directory in self._directories:
             self._programs.keep(directory)
 
@@ -172,11 +187,17 @@ class Cluster:
         """Wait for a condition.
 
         Raises:
+            TimeoutError: if there is no progress for `PATIENCE_S`.
             Unavailable: if a daemon ends.
         """
+        loop = asyncio.get_running_loop()
+        self._waiting_since = loop.time()
         while not await condition():
-            await asyncio.sleep(_POLL_S)
+            # A look at many agents costs more.
+            await asyncio.sleep(_POLL_S * max(1, len(self._plan.agents) // 3))
             self._check_alive()
+            if loop.time() - self._waiting_since > self._patience_s:
+                raise TimeoutError
 
     async def _is_listening(self) -> bool:
         """Return whether something listens at the master's address: a look that costs nothing."""
@@ -198,15 +219,23 @@ class Cluster:
         return True
 
     async def _are_registered(self) -> bool:
-        return await self._registered() == len(self._plan.agents)
+        """Return whether all agents are registered; note how they isolate tasks.
 
-    async def _registered(self) -> int:
-        """Return how many agents are registered; note how they isolate tasks."""
+        Another agent is started for each one that has registered.
+        """
         from croupier.ctl.local.questions import connected_agents
 
         found = await connected_agents(self._target)
-        self.isolation = next(iter(found.values()), "")
-        return len(found.keys() & {agent.name for agent in self._plan.agents})
+        self.isolation = next(iter(found.values()), self.isolation)
+        ready = len(found.keys() & {agent.name for agent in self._plan.agents})
+        if ready > self.ready:
+            self.ready, self._waiting_since = ready, asyncio.get_running_loop().time()
+        self._launch_agents(AT_ONCE + ready - (len(self._started) - 1))
+        return ready == len(self._plan.agents)
+
+    def _launch_agents(self, number: int) -> None:
+        begin = len(self._started) - 1
+        self._started += map(self._launch, self._plan.agents[begin : begin + max(0, number)])
 
     def _check_alive(self) -> None:
         for child in self._started:

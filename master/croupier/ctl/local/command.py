@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from croupier.ctl.local.children import Children
@@ -30,6 +30,7 @@ class Place:
 
     Attributes:
         is_open: without TLS and authentication.
+        wait_s: the longest time until all agents are ready; None: as long as agents register.
     """
 
     master_port: int
@@ -37,6 +38,11 @@ class Place:
     work_dir: Path | None
     verbose: bool
     is_open: bool = False
+    wait_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.wait_s is not None and not self.wait_s > 0:
+            raise InvalidRequest("--wait must be more than 0")
 
 
 def run_local(spec: LocalSpec, place: Place) -> int:
@@ -115,7 +121,7 @@ async def live(
     """
     signals = EndSignals()
     children = Children()
-    cluster = Cluster(plan, directory, children, security, programs)
+    cluster = Cluster(plan, directory, children, security, programs, place.wait_s)
     following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
     living = asyncio.create_task(_serve(cluster, plan, place, directory, security))
     ending = asyncio.create_task(signals.first())
@@ -145,7 +151,8 @@ async def _serve(
 ) -> None:
     await cluster.bring_up()
     access = "" if security is None else _publish(security)
-    print(welcome(plan, directory, place.work_dir is None, access, cluster.isolation), flush=True)
+    ready = replace(plan, agents=plan.agents[: cluster.ready])
+    print(welcome(ready, directory, place.work_dir is None, access, cluster.isolation), flush=True)
     await cluster.watch()
 
 
