@@ -190,6 +190,8 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
     """Return what is false in the reported terminal status; empty if nothing is."""
     started, ended = work.task_id in ran.starts, work.task_id in ran.ends
     match TaskState[end.state]:
+        case TaskState.FAILED if work.evades and end.reason == "DISK_LIMIT":
+            return "" if started else "it never started"
         case TaskState.FINISHED | TaskState.FAILED if end.exit_code is not None:
             by_code = "FAILED" if end.exit_code else "FINISHED"
             if end.exit_code != work.code or end.state != by_code:

@@ -19,6 +19,7 @@ from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.records import Record as AgentRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.agent.core.records import UpdateRecord
+from croupier.agent.isolation.hidden_files import NOTHING, Found, HiddenFiles
 from croupier.agent.supervisor import Supervisor
 from croupier.master import __main__ as master
 from croupier.master.core.records import Record, TaskRecord
@@ -78,6 +79,10 @@ def _release_nothing(state: State, task: Any) -> None:
     task.is_charged = False
 
 
+def _find_nothing(_hidden: HiddenFiles, _run: str, _sandbox: int) -> Found:
+    return NOTHING
+
+
 def _sweep_nothing(supervisor: Supervisor, key: Any, running: Any) -> None:
     """Neither end nor report what a killed shim left."""
     return
@@ -107,6 +112,11 @@ MUTANTS = {
         "the master never takes back what tasks held",
         "master", State, "release_task", _release_nothing, "kill framework",
         ("leak", "counted_twice", "stuck"),
+    ),
+    "disk": Mutant(
+        "the agent does not count the removed files that a task has open",
+        "agent", HiddenFiles, "of", _find_nothing, "kill framework",
+        ("lost", "stuck"),
     ),
     "sweep": Mutant(
         "the agent does not look after what a killed shim leaves",

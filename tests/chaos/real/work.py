@@ -11,6 +11,13 @@ from dataclasses import dataclass
 # The task appends a line to the ledger when it starts and before it ends.
 SCRIPT = 'echo "start $1 $$" >>"$2"; sleep "$3"; echo "end $1" >>"$2"; exit "$4"'
 
+# Takes three times its disk limit, in files that it has removed: the limit of a file is that of all.
+EVADES = (
+    'echo "start $1 $$" >>"$2"; trap "" XFSZ; exec 3>a 4>b 5>c; rm a b c;'
+    " while :; do for n in 3 4 5; do head -c 1m /dev/zero >&$n; done; sleep 0.2; done 2>/dev/null"
+)
+LIMIT = "disk:1MB"
+
 # For tasks that will be killed: longer than any round.
 ENDLESS_S = 86_400.0
 
@@ -23,16 +30,19 @@ class Work:
         seconds: how long it sleeps.
         code: its exit code.
         kill_after_s: when its framework kills it, counted from RUNNING; None for never.
+        evades: whether it takes more disk than it may, and is ended for that.
     """
 
     task_id: str
     seconds: float
     code: int
     kill_after_s: float | None = None
+    evades: bool = False
 
     def command(self, ledger: str) -> list[str]:
         """Return the command."""
-        return ["sh", "-c", SCRIPT, "task", self.task_id, ledger, f"{self.seconds:g}",
+        script = EVADES if self.evades else SCRIPT
+        return ["sh", "-c", script, "task", self.task_id, ledger, f"{self.seconds:g}",
                 str(self.code)]  # fmt: skip
 
 
@@ -41,6 +51,8 @@ def work_of(seed: int, framework: str, number: int) -> Work:
     rng = random.Random(f"{seed}/{framework}/{number}")
     task_id = f"{framework}-{number}"
     if rng.random() < 0.1:
+        if rng.random() < 0.3:
+            return Work(task_id, ENDLESS_S, 0, evades=True)
         return Work(task_id, ENDLESS_S, 0, round(rng.uniform(0.1, 3.0), 3))
     code = 0 if rng.random() < 0.6 else rng.randint(1, 120)
     return Work(task_id, round(rng.choice((0.0, 0.3, 1.0, 3.0)) * rng.random(), 3), code)

@@ -45,7 +45,7 @@ from tests.chaos.real.journal import (
     Void,
     read_entries,
 )
-from tests.chaos.real.work import Work, work_named, work_of
+from tests.chaos.real.work import LIMIT, Work, work_named, work_of
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
 REFUSE_S = 0.3
@@ -184,7 +184,15 @@ class Workload(Framework):
     def _asked(self, chosen: list[Work]) -> list[Task]:
         ledger = str(self._folder / "ran")
         self._write(Asked(tuple(work.task_id for work in chosen)))
-        return [Task(work.command(ledger), resources=UNIT, task_id=work.task_id) for work in chosen]
+        return [
+            Task(
+                work.command(ledger),
+                resources=UNIT,
+                task_id=work.task_id,
+                limits=LIMIT if work.evades else "",
+            )
+            for work in chosen
+        ]
 
     def _answered(self, verdicts: list[TaskVerdict]) -> None:
         for verdict in verdicts:

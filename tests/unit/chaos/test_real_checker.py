@@ -23,16 +23,25 @@ SEED = 1
 
 
 def _first(wanted: str) -> str:
-    """Return the id of the first task that exits with 0, with another code, or is killed."""
+    """Return the id of the first task that exits with 0, with another code, is killed, or evades."""
     for number in range(1, 100):
         work = work_of(SEED, "w", number)
-        kind = "kill" if work.kill_after_s is not None else "fails" if work.code else "ok"
+        kind = (
+            "evades"
+            if work.evades
+            else "kill"
+            if work.kill_after_s is not None
+            else "fails"
+            if work.code
+            else "ok"
+        )
         if kind == wanted:
             return work.task_id
     raise AssertionError(wanted)
 
 
 OK, FAILS, ENDLESS = _first("ok"), _first("fails"), _first("kill")
+EVADES = _first("evades")
 CODE = work_of(SEED, "w", int(FAILS.rpartition("-")[2])).code
 
 
@@ -66,6 +75,14 @@ def log(text: str) -> Ledger:
 
 def test_a_task_without_faults_is_clean() -> None:
     assert found(whole(), f"start {OK} 9;end {OK}") == []
+
+
+def test_only_a_task_that_evades_its_disk_limit_ends_with_it() -> None:
+    for task_id, kinds in ((EVADES, []), (OK, ["wrong_end"])):
+        end = update(task_id, "FAILED", 2, None, "DISK_LIMIT")
+        entries = [*launched(task_id), update(task_id, "RUNNING", 1), end]
+        assert found(entries, f"start {task_id} 9") == kinds
+    assert found(whole(EVADES), f"start {EVADES} 9") == ["wrong_end"]
 
 
 def test_a_refused_task_is_clean_and_settled() -> None:
