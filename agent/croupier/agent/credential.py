@@ -10,7 +10,6 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from croupier.agent.core.state import NO_AGENT_ID
 from croupier.agent.own_token import OwnTokenFile
@@ -153,7 +152,7 @@ def agent_id_in(certificate: Certificate, source: Path) -> AgentId:
     """
     if not certificate.identity:
         return NO_AGENT_ID
-    kind, _, name = unquote(certificate.identity).partition("/")
+    kind, _, name = certificate.identity.partition("/")
     if kind != PrincipalKind.AGENT.value:
         raise InvalidRequest(
             f"{source} is the certificate of {certificate.identity}, not of an agent; make one by"

@@ -29,6 +29,8 @@ POLL_S = 0.05
 MAX_READERS = 256
 # The most readers at one address, so that others can read too.
 READERS_PER_HOST = 192
+# A reader that takes longer for one chunk yields to a new reader, if there is no room for both.
+SLOW_S = 5.0
 # Seconds for which a reader may follow by one link. It loses access this long after the master
 # stops to sign links for it; other readers continue with a new link.
 FOLLOW_S = 300.0
@@ -48,6 +50,8 @@ class ServedFiles:
         """`is_live` returns whether a task may still write."""
         self.is_live, self._links = is_live, links
         self._readers: Counter[str] = Counter()
+        # When each reader that has yet to take a chunk was sent it, the earliest first.
+        self._waiting: dict[asyncio.Transport, tuple[str, float]] = {}
 
     async def answer(self, request: web.Request, handle: Handle) -> web.StreamResponse:
         """Return what `handle` answers to a request for a part of a task's files."""
@@ -63,7 +67,9 @@ class ServedFiles:
 
     @contextmanager
     def _a_reader(self, host: str) -> Iterator[None]:
-        if self._readers.total() >= MAX_READERS or self._readers[host] >= READERS_PER_HOST:
+        is_full = self._readers.total() >= MAX_READERS
+        has_most = self._readers[host] >= READERS_PER_HOST
+        if (is_full or has_most) and not self._cut_off_slowest(host if has_most else None):
             raise web.HTTPServiceUnavailable(
                 text="too many readers of output; try again later\n",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
@@ -75,6 +81,16 @@ class ServedFiles:
             self._readers[host] -= 1
             if not self._readers[host]:
                 del self._readers[host]
+
+    def _cut_off_slowest(self, host: str | None) -> bool:
+        """End the slowest reader, of `host` only if it is given; return whether there is one."""
+        latest = asyncio.get_running_loop().time() - SLOW_S
+        for transport, (peer, since) in self._waiting.items():
+            if since <= latest and host in (None, peer):
+                transport.abort()
+                del self._waiting[transport]
+                return True
+        return False
 
     async def send(
         self, request: web.Request, key: Key, fd: int, part: PartRequest, *, is_output: bool
@@ -107,6 +123,18 @@ class ServedFiles:
             request.transport.close()
         return response
 
+    async def _write(
+        self, request: web.Request, response: web.StreamResponse, chunk: bytes
+    ) -> None:
+        transport, now = request.transport, asyncio.get_running_loop().time()
+        if transport is None:
+            raise ConnectionError("the reader has disconnected")
+        self._waiting[transport] = (request.remote or "", now)
+        try:
+            await response.write(chunk)
+        finally:
+            self._waiting.pop(transport, None)
+
     async def _copy(
         self,
         request: web.Request,
@@ -128,7 +156,7 @@ class ServedFiles:
                     return False
                 offset += len(chunk)
                 left -= len(chunk)
-                await response.write(chunk)
+                await self._write(request, response, chunk)
                 # Nothing above waits while the reader is as fast as the disk.
                 await asyncio.sleep(0)
             if not more or not left:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Isolation, Limits, feature_names
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_output_size
 from croupier.model.resources import Resources
-from croupier.model.secrets import SecretValues
+from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
 from croupier.model.task_limits import parse_limits
 from croupier.sdk.duration import to_milliseconds
+from croupier.sdk.log import log_event
 
 
 class Task:
@@ -106,6 +109,9 @@ class Task:
             output=_output_bound(output_size, output_files),
         )
         self.info.check()
+        for variable, value in self.info.command.environment.items():
+            if looks_secret(variable, value):
+                _warn_of_plain(variable)
 
     @property
     def task_id(self) -> str:
@@ -157,6 +163,13 @@ class Task:
 
     def __hash__(self) -> int:
         return hash(self.task_id)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_plain(variable: str) -> None:
+    """Warn once of a variable that seems to hold a secret."""
+    advice = "masters and agents store it in plain text; give it by --secret, or by secrets="
+    log_event(logging.WARNING, "plain_secret", variable=variable, advice=advice)
 
 
 def _joined(limits: Mapping[str, str | float]) -> str:

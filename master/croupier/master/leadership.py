@@ -95,7 +95,10 @@ class Leadership:
 
     def unready_reason(self) -> str | None:
         """Return why this master does not serve; None if it does."""
-        return None if self.is_leader else f"a follower; {self._leader_text()}"
+        # For anyone, so it does not name the leader.
+        if self.is_leader:
+            return None
+        return "a follower; " + ("another master leads" if self.leader else self._leader_text())
 
     async def ask(self, make_event: Callable[[int], Question[T]]) -> T:
         """Ask the current term as by `Driver.ask`.

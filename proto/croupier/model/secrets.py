@@ -24,6 +24,20 @@ MAX_SEALED: Final = 2 * MAX_SECRETS_BYTES
 DIRECTORY_VARIABLE: Final = "CROUPIER_SECRETS_DIR"
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_SECRET_NAME: Final = re.compile(
+    r"(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|(?:^|_|API|ACCESS|PRIVATE)KEY)S?$",
+    re.IGNORECASE,
+)
+# Tokens of Croupier, GitHub, Slack and AWS, private keys, web tokens, and URLs with a password.
+_SECRET_VALUE: Final = re.compile(
+    r"(?:crp|gh[pousr])_\w{8}|xox[abps]-|AKIA[A-Z0-9]{12}|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|eyJ[\w-]{8,}\.eyJ|[a-z][a-z0-9+.-]*://[^/@:\s]*:[^/@\s]+@"
+)
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Return whether a plain variable seems to hold a password, a key or a token."""
+    return bool(value and (_SECRET_NAME.search(name) or _SECRET_VALUE.match(value)))
 
 
 @recorded("SealedValue", "key_id text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -11,6 +12,8 @@ from croupier.model.errors import InvalidRequest
 MASTER_PORT: Final = 5050
 MASTER_HTTP_PORT: Final = 5080
 AGENT_HTTP_PORT: Final = 5081
+
+_HOST = re.compile(r"[\w.:-]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,27 @@ class Address:
             return ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def check_http_address(text: str) -> str:
+    """Return `text` if it can be the address of an agent's HTTP server, or is empty.
+
+    Masters and browsers connect to it, so it names a host and a port, and no address that stands
+    for another machine at each place.
+
+    Raises:
+        InvalidRequest: if it cannot.
+    """
+    host = Address.parse(re.sub("^https?://", "", text)).host if text else ""
+    if host and not _HOST.fullmatch(host):
+        raise InvalidRequest(f"{host[:80]!r} is no host")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return text
+    if address.is_link_local or address.is_multicast or address.is_unspecified:
+        raise InvalidRequest(f"{host} is no address of one machine")
+    return text
 
 
 DEFAULT_MASTER: Final = Address("127.0.0.1", MASTER_PORT)

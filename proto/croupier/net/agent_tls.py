@@ -9,7 +9,6 @@ name is verified instead.
 from __future__ import annotations
 
 import ssl
-from urllib.parse import unquote
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
@@ -49,7 +48,7 @@ def _verifying(domains: frozenset[str], agent_id: AgentId) -> type[ssl.SSLObject
             super().do_handshake()
             names = (self.getpeercert() or {}).get("subjectAltName", ())
             uris = [split_uri(str(each[1])) for each in names if each[0] == "URI"]
-            found = [unquote(uri[1]) for uri in uris if uri is not None and uri[0] in domains]
+            found = [uri[1] for uri in uris if uri is not None and uri[0] in domains]
             if expected not in found:
                 raise ssl.SSLCertVerificationError(
                     f"the certificate is of {', '.join(found) or 'no principal of this cluster'},"

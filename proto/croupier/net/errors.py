@@ -57,9 +57,11 @@ def error_to_wire(error: CroupierError) -> pb.Error:
 
 def error_from_wire(error: pb.Error) -> CroupierError:
     """Return the error in `error`; an unknown code, as from a newer peer, is a CroupierError."""
+    kind = _ERRORS.get(error.code, CroupierError)
+    message = error.message or f"the peer gave no reason ({kind.__name__})"
     if error.code == pb.ERROR_CODE_NOT_LEADER:
-        return errors.NotLeader(error.message, error.leader)
-    return _ERRORS.get(error.code, CroupierError)(error.message)
+        return errors.NotLeader(message, error.leader)
+    return kind(message)
 
 
 def error_from_rpc(error: grpc.RpcError) -> CroupierError:

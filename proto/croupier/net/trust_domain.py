@@ -9,6 +9,7 @@ other certificate of the same authority passes for a master.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote, unquote
@@ -21,6 +22,9 @@ MASTER_DOMAIN: Final = "croupier"
 
 # It is part of a DNS name.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# Percent-encoded, these would make a second spelling of a name.
+_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-._~/")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL}){{0,7}}")
 
 
@@ -55,12 +59,15 @@ def identity_uri(trust_domain: str, name: str) -> str:
 def split_uri(uri: str) -> tuple[str, str] | None:
     """Return the trust domain and the name in a SAN URI; None if it is another kind of URI.
 
-    The name is that of a principal, such as `agent/A1`; empty for an authority.
+    The name is that of a principal, such as `agent/A1`, decoded; empty for an authority. A URI that
+    encodes a character without need is of another kind, so that a name has one spelling.
     """
     if not uri.startswith(SCHEME):
         return None
     domain, _, name = uri.removeprefix(SCHEME).partition("/")
     is_known = _DOMAIN.fullmatch(domain) and len(domain) <= 200
+    if any(unquote(each) in _PLAIN for each in _ENCODED.findall(name)):
+        return None
     return (domain, unquote(name)) if is_known else None
 
 

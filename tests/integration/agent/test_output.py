@@ -171,6 +171,28 @@ async def test_one_address_cannot_take_all_readers(
             assert await get(elsewhere, serving, path) == (200, "\n")
 
 
+async def test_a_slow_reader_yields_to_a_new_one(
+    serving: Serving,
+    master: ScriptedMaster,
+    client: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(served_files, "READERS_PER_HOST", 1)
+    monkeypatch.setattr(served_files, "SLOW_S", 0.1)
+    master.launch(shell("t1", "head -c 20000000 /dev/zero"))
+    await master.state("t1", FINISHED)
+    path = f"/output/{F}/t1/stdout"
+    async with client.get(url(serving, path)) as slow:
+        assert slow.status == 200
+
+        async def has_room() -> bool:
+            return (await get(client, serving, path + "?limit=1"))[0] == 200
+
+        await eventually(has_room)
+        with pytest.raises(aiohttp.ClientError):
+            await slow.read()
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [

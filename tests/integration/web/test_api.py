@@ -239,6 +239,9 @@ async def test_pages_of_other_sites_change_nothing(api: Api) -> None:
         ({**own, "Sec-Fetch-Site": "same-site"}, 403),
         ({**own, "Content-Type": "text/plain"}, 400),
         ({**own, "Sec-Fetch-Site": "same-origin"}, 200),
+        ({**own, "Origin": "https://evil.example"}, 403),
+        ({**own, "Origin": "null"}, 403),
+        ({**own, "Origin": f"http://{api.master.http_address}"}, 200),
     ):
         headers = {"Content-Type": "application/json", **headers}
         found, _, answered = await api.get(path, "POST", data=b'{"dry_run":true}', headers=headers)

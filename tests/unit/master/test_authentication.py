@@ -199,6 +199,7 @@ async def test_a_certificate_makes_its_principal_the_caller_until_it_expires(
         [b"croupier://test/client/bob", b"croupier://test/client/eve"],
         [b"croupier://test/oidc/bob"],
         [b"croupier://test/root/bob"],
+        [b"croupier://test/client/b%6Fb"],
         [b"croupier://test/client/"],
         [b"croupier://TEST/client/bob"],
         [b"spiffe://test/client/bob"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.model.errors import InvalidRequest
-from croupier.net.address import Address, parse_addresses
+from croupier.net.address import Address, check_http_address, parse_addresses
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,43 @@ def test_loopback() -> None:
 
 def test_a_name_that_looks_like_loopback_is_not() -> None:
     assert not Address.parse("127.example.org:1").is_loopback
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "10.0.0.2:5081",
+        "https://a1.example.org:5081",
+        "[2001:db8::1]:5081",
+        "127.0.0.1:1",
+        "http://knoten-ä:5081",
+    ],
+)
+def test_the_address_of_an_agent_is_kept(text: str) -> None:
+    assert check_http_address(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "javascript:alert(1)",
+        "javascript://a1:80",
+        "ftp://a1:80",
+        "https://http://a1:80",
+        "user@a1:80",
+        "a1:80/path",
+        "a1:80?x",
+        "a<b:80",
+        "a1",
+        "169.254.169.254:80",
+        "http://[fe80::1]:5081",
+        "0.0.0.0:5081",
+        "[::]:5081",
+        "224.0.0.1:80",
+        f"{'a' * 300}:80",
+    ],
+)
+def test_an_address_that_no_agent_has_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        check_http_address(text)

@@ -149,6 +149,10 @@ def test_names_of_clusters_and_identities() -> None:
     assert split_uri("croupier://prod/agent/r1%3A%C3%A9") == ("prod", "agent/r1:é")
     for uri in ("https://prod/agent/A1", "croupier:///agent/A1", "croupier://PROD/x"):
         assert split_uri(uri) is None
+    # A name has one spelling: what needs no encoding is not encoded, and nothing is decoded twice.
+    for name in ("client/al%69ce", "client%2Falice", "client/%2e%2E", "client/%7ebob"):
+        assert split_uri(f"croupier://prod/{name}") is None
+    assert split_uri("croupier://prod/client/al%2569ce") == ("prod", "client/al%69ce")
     assert check_trust_domain("prod.eu-1") == "prod.eu-1"
     for text in ("", "a_b", "-a", "a" * 64, "a..b", "é"):
         with pytest.raises(CroupierError, match="is not the name of a cluster"):

@@ -71,3 +71,8 @@ def test_a_failed_grpc_call_is_a_croupier_error(
     nothing = grpc.aio.Metadata()
     back = error_from_rpc(grpc.aio.AioRpcError(code, nothing, nothing, details="why"))
     assert (type(back), str(back)) == (kind, "why")
+
+
+@pytest.mark.parametrize("code", pb.ErrorCode.values())
+def test_an_error_without_a_message_has_a_text(code: pb.ErrorCode.ValueType) -> None:
+    assert "gave no reason" in str(error_from_wire(pb.Error(code=code)))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote
 
 from croupier.master.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
@@ -223,7 +222,7 @@ def _read_certificate(presented: Presented) -> tuple[str, Caller]:
         )
     domain, name = found[0]
     try:
-        principal = check_principal(unquote(name))
+        principal = check_principal(name)
         certificate = parse_certificates(presented.certificate, Path("the client certificate"))[0]
     except (InvalidRequest, ValueError) as error:
         raise AuthenticationFailed(f"the client certificate: {error}", "certificate") from None

@@ -10,6 +10,7 @@ import json
 import types
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -39,7 +40,9 @@ def check_sender(request: web.Request) -> None:
         InvalidRequest: if the body is not JSON.
     """
     site = request.headers.get("Sec-Fetch-Site")
-    if site is not None and site not in _OWN_SITE:
+    origin = request.headers.get("Origin")
+    is_foreign = origin is not None and urlsplit(origin).netloc != request.host
+    if is_foreign or (site is not None and site not in _OWN_SITE):
         raise Forbidden("this request comes from the page of another site")
     if request.headers.get(HEADER) != "1":
         raise Forbidden(f"the header {HEADER}: 1 is missing: it shows that no other site asks")

@@ -34,6 +34,7 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_rol
 from croupier.model.isolation import known_features
 from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
+from croupier.net.address import check_http_address
 from croupier.process.time_slice import sliced
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
@@ -159,7 +160,7 @@ async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs 
         wire.hostname,
         resources_from_wire(wire.resources),
         attributes_from_wire(wire.attributes),
-        wire.http_address[:512],
+        _http_address(wire.http_address),
         tuple(await tasks_from_wire(wire.tasks, proofs)),
         wire.master_epoch,
         wire.incomplete,
@@ -170,6 +171,13 @@ async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs 
         default_user=check_id("user", wire.default_user or AGENT_USER),
         takes_exec=wire.takes_exec,
     )
+
+
+def _http_address(text: str) -> str:
+    try:
+        return check_http_address(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"the agent's http_address: {error}") from None
 
 
 def _health(session: SessionId, wire: pb.AgentHealth) -> AgentHealth:

@@ -113,7 +113,7 @@ def credential_of(request: web.Request) -> HttpCredential:
 def identities_in(uris: Iterable[str], trust_domain: str) -> tuple[str, ...]:
     """Return the principals that SAN URIs of the trust domain name, such as `client/prometheus`."""
     found = (split_uri(uri) for uri in uris)
-    return tuple(unquote(each[1]) for each in found if each and each[0] == trust_domain)
+    return tuple(each[1] for each in found if each and each[0] == trust_domain)
 
 
 def is_token_of_file(token: str, path: Path) -> bool:
