@@ -69,11 +69,11 @@ from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.inbox import Inbox
-from croupier.process.logging import get_logger, set_level
+from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
-from croupier.process.reload import Reloader
+from croupier.process.reload import Reloader, take_log_level
 from croupier.process.tls.metrics import RENEWALS, TLS
 from croupier.process.tls.renewal import RenewedTls
 
@@ -103,7 +103,6 @@ class Agent:
     _driver: Driver
     _http: LateHttpServer
     _supervisor: Supervisor
-    _trim: OutputTrim
     execs: TaskExecs
     _exec_calls: ExecCalls
 
@@ -125,7 +124,6 @@ class Agent:
         self.http_address = config.http
         self._default_user = AGENT_USER
         self._isolate_flags = config.isolate
-        self._renewed: RenewedTls | None = None
 
     async def start(self) -> None:
         """Lock the work dir, recover the tasks of an earlier life, and connect to a master.
@@ -206,7 +204,6 @@ class Agent:
                 self.execs,
             )
         )
-        self._trim = self._trim_output(sandboxes)
         machine = LocalMachine(
             sandboxes,
             supervisor,
@@ -217,7 +214,7 @@ class Agent:
             users,
             failed,
             self._pulls(isolation),
-            self._trim,
+            self._trim_output(sandboxes),
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
@@ -258,29 +255,13 @@ class Agent:
 
     def reloader(self, read: Callable[[], AgentConfig]) -> Reloader[AgentConfig]:
         """Return what takes changed settings from the configuration that `read` returns."""
-        return Reloader(
-            self._config,
-            read,
-            {
-                "log_level": lambda config: set_level(config.log_level),
-                "attributes": self._introduce,
-                "exec": self._introduce,
-                "output_size": self._bound_output,
-                "output_files": self._bound_output,
-            },
-            self._renew,
-        )
 
-    def _introduce(self, config: AgentConfig) -> None:
-        self._config = replace(self._config, attributes=config.attributes, exec=config.exec)
-        self.link.introduce(self._identity())
+        def introduce(new: AgentConfig) -> None:
+            self._config = replace(self._config, attributes=new.attributes, exec=new.exec)
+            self.link.introduce(self._identity())
 
-    def _bound_output(self, config: AgentConfig) -> None:
-        self._trim.default = config.output.bound
-
-    async def _renew(self, _: AgentConfig) -> None:
-        if self._renewed is not None:
-            await self._renewed.look()
+        takes = {"attributes": introduce, "exec": introduce, "log_level": take_log_level}
+        return Reloader(self._config, read, takes)
 
     async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
         """Rebuild the state from the records of an earlier life."""
@@ -337,7 +318,6 @@ class Agent:
         registry.register(FamilyCollector(RENEWALS, lambda: {"own": renewed}))
         renewed.start()
         self._opened.callback(renewed.stop)
-        self._renewed = renewed
         return renewed.latest
 
     async def _supervise(

@@ -57,11 +57,7 @@ class _Bounded:
 
 
 class OutputTrim:
-    """Trims the output of live tasks, and once more after their end.
-
-    Attributes:
-        default: the bound of tasks that name none.
-    """
+    """Trims the output of live tasks, and once more after their end."""
 
     def __init__(
         self,
@@ -71,7 +67,7 @@ class OutputTrim:
         now: Callable[[], float] = monotonic,
     ) -> None:
         """Use `default` for tasks that name no bound; `is_live`: whether a task may still write."""
-        self._sandboxes, self.default, self._is_live, self._now = sandboxes, default, is_live, now
+        self._sandboxes, self._default, self._is_live, self._now = sandboxes, default, is_live, now
         self._tasks: dict[Key, _Bounded] = {}
         self._added = asyncio.Event()
         self._looked_at, self._free = 0.0, 0
@@ -82,7 +78,7 @@ class OutputTrim:
 
     def add(self, key: Key, info: TaskInfo) -> None:
         """Bound the output of a task that is started now."""
-        bound = info.output.or_else(self.default)
+        bound = info.output.or_else(self._default)
         if bound.size:
             self._tasks[key] = _Bounded(self._sandboxes.path_of(key), bound)
             self._added.set()

@@ -28,7 +28,7 @@ from croupier.master.services.operator import OperatorService
 from croupier.master.services.task_files import TaskFiles
 from croupier.master.session_limits import SessionLimits
 from croupier.master.terms import Terms, resign
-from croupier.master.tracing.tracing import TRACING, make_tracing
+from croupier.master.tracing.tracing import END_S, TRACING, make_tracing
 from croupier.model.clock import Clock
 from croupier.net.address import Address
 from croupier.net.server_tls import check_master, server_credentials
@@ -36,11 +36,11 @@ from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
-from croupier.process.logging import get_logger, set_level
+from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
-from croupier.process.reload import Reloader
+from croupier.process.reload import Reloader, take_log_level
 from croupier.process.tls.metrics import RENEWALS, TLS, Renewal
 from croupier.process.tls.renewal import RenewedTls
 from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
@@ -310,26 +310,21 @@ class Master:
 
     def reloader(self, read: Callable[[], MasterConfig]) -> Reloader[MasterConfig]:
         """Return what takes changed settings from the configuration that `read` returns."""
-        return Reloader(
-            self._config,
-            read,
-            {
-                "log_level": lambda config: set_level(config.log_level),
-                "calls_per_second": self._limit,
-                "stream_calls_per_second": self._limit,
-            },
-            self._renew,
-        )
 
-    def _limit(self, config: MasterConfig) -> None:
-        assert self._security is not None
-        self._security.limiter.change(config.rate_limits())
+        def read_all() -> MasterConfig:
+            config = read()
+            self._secured().renew()
+            return config
 
-    async def _renew(self, _: MasterConfig) -> None:
+        def limit(config: MasterConfig) -> None:
+            self._secured().limiter.change(config.rate_limits())
+
+        takes = dict.fromkeys(("calls_per_second", "stream_calls_per_second"), limit)
+        return Reloader(self._config, read_all, {**takes, "log_level": take_log_level})
+
+    def _secured(self) -> Security:
         assert self._security is not None
-        await asyncio.to_thread(self._security.renew)
-        if self._tls is not None:
-            await self._tls.look()
+        return self._security
 
     async def stop(self) -> None:
         """Notify every peer, end every session, and close everything."""
@@ -352,7 +347,7 @@ class Master:
         if self._security is not None:
             await asyncio.to_thread(self._security.close)
         if self._metrics.tracing is not None:
-            await asyncio.to_thread(self._metrics.tracing.queue.stop)
+            await asyncio.to_thread(self._metrics.tracing.queue.close, END_S)
 
 
 async def run_master(

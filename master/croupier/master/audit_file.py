@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,10 +14,9 @@ from typing import Final
 from croupier.master.audit import AuditLine
 from croupier.master.eventlog import files
 from croupier.model.errors import Unavailable
-from croupier.model.log_throttle import LogThrottle
 from croupier.process.durable_files import write_all
-from croupier.process.line_writer import LineWriter
 from croupier.process.logging import get_logger
+from croupier.process.queue_writer import LineWriter
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 # Files kept, the newest included.
@@ -45,7 +43,6 @@ class AuditFile:
         """
         self.written = 0
         self._path, self._file_bytes, self._write_all = path, file_bytes, write
-        self._throttle = LogThrottle()
         try:
             self._file = _open(path)
         except OSError as error:
@@ -88,10 +85,9 @@ class AuditFile:
         for each in files.older(self._path)[: -(FILES - 1)]:
             each.unlink()
 
-    def _on_failed(self, lines: int, error: Exception) -> None:
-        if self._throttle.is_due("failed", time.monotonic()):
-            reason = str(getattr(error, "strerror", None) or repr(error))
-            _log.error("audit_log_failed", path=str(self._path), lines_lost=lines, reason=reason)
+    def _on_failed(self, error: Exception) -> None:
+        reason = str(getattr(error, "strerror", None) or repr(error))
+        _log.error("audit_log_failed", path=str(self._path), reason=reason)
 
     def _on_recovered(self, lost: int) -> None:
         _log.warning("audit_log_recovered", path=str(self._path), lines_lost=lost)

@@ -13,7 +13,7 @@ from croupier.process.logging import get_logger, is_logged
 
 _log = get_logger("croupier.master")
 
-# The name and level of each fact's event; `_level` makes exceptions.
+# The name and level of each fact's event; an invalid call is a warning.
 EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.AgentJoined: ("agent_joined", logging.INFO),
     facts.AgentLeft: ("agent_left", logging.INFO),
@@ -43,7 +43,8 @@ _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in 
 def log_fact(fact: facts.Fact) -> None:
     """Log `fact` with its fields; empty texts are left out."""
     name, usual = EVENTS[type(fact)]
-    level = _level(fact, usual)
+    is_invalid = isinstance(fact, facts.CallAnswered) and fact.outcome == "invalid"
+    level = logging.WARNING if is_invalid else usual
     if not is_logged(level):
         return
     values = ((field, getattr(fact, field)) for field in _FIELDS[type(fact)])
@@ -53,11 +54,3 @@ def log_fact(fact: facts.Fact) -> None:
         if value != ""
     }
     _log.log(level, name, **shown)
-
-
-def _level(fact: facts.Fact, usual: int) -> int:
-    match fact:
-        case facts.CallAnswered(outcome="invalid"):
-            return logging.WARNING
-        case _:
-            return usual

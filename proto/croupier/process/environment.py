@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
@@ -33,11 +34,6 @@ def check_variables(environment: Mapping[str, str]) -> None:
     known = FLAG_VARIABLES | _OTHERS
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known and not _SERVICE_LINK.fullmatch(name):
-            raise InvalidRequest(f"unknown variable {name}{_advice(name, known)}")
-
-
-def _advice(name: str, known: frozenset[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, sorted(known), n=1, cutoff=0.8)
-    return f": did you mean {near[0]}?" if near else "; unset it"
+            near = get_close_matches(name, sorted(known), n=1, cutoff=0.8)
+            advice = f": did you mean {near[0]}?" if near else "; unset it"
+            raise InvalidRequest(f"unknown variable {name}{advice}")

@@ -10,11 +10,12 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from croupier.model.printable import printable, printable_lines
-from croupier.process.line_writer import LineWriter
+from croupier.process.queue_writer import LineWriter
 from croupier.process.standard_error import hold_standard_descriptors, replace_standard_error
 
 if TYPE_CHECKING:
@@ -61,15 +62,17 @@ class _LazyLogger:
 
 
 class _LineLogger:
-    """Writes the lines that structlog has made."""
+    """Writes the lines that structlog has made, by a method for each level."""
 
-    def __init__(self, lines: LineWriter) -> None:
-        self._lines = lines
+    def __init__(self, lines: LineWriter, *, has_priorities: bool) -> None:
+        """Begin lines with their priorities, or not."""
+        for level, priority in _PRIORITIES.items():
+            prefix = f"<{priority}>" * has_priorities
+            setattr(self, level, partial(_put_line, lines, prefix))
 
-    def msg(self, line: str) -> None:
-        self._lines.put(f"{line}\n".encode(errors="backslashreplace"))
 
-    log = debug = info = warn = warning = error = critical = exception = msg
+def _put_line(lines: LineWriter, prefix: str, line: str) -> None:
+    lines.put(f"{prefix}{line}\n".encode(errors="backslashreplace"))
 
 
 def get_logger(name: str) -> BoundLogger:
@@ -141,7 +144,7 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
             structlog.processors.ExceptionRenderer(
                 structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
             ),
-            _with_priority(structlog.processors.JSONRenderer(), is_on=is_journal),
+            structlog.processors.JSONRenderer(),
         ]
     )
     structlog.configure(
@@ -151,7 +154,7 @@ def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") 
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *render,
         ],
-        logger_factory=lambda *_: _LineLogger(lines),
+        logger_factory=lambda *_: _LineLogger(lines, has_priorities=is_journal),
         cache_logger_on_first_use=True,
     )
     set_level(level)
@@ -161,16 +164,6 @@ def _is_journal() -> bool:
     """Return whether stderr is the stream of journald that systemd has named."""
     about = os.fstat(2)
     return os.environ.get("JOURNAL_STREAM") == f"{about.st_dev}:{about.st_ino}"
-
-
-def _with_priority(render: Processor, *, is_on: bool) -> Processor:
-    """Return `render`, which with `is_on` begins a line with its priority."""
-
-    def with_priority(logger: Any, name: str, event: EventDict) -> str:
-        priority = _PRIORITIES.get(str(event.get("level")), _PRIORITIES["error"])
-        return f"<{priority}>{render(logger, name, event)!s}"
-
-    return with_priority if is_on else render
 
 
 def _on_recovered(lost: int) -> None:

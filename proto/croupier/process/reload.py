@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from croupier.model.errors import CroupierError
-from croupier.process.logging import get_logger
+from croupier.process.logging import LogLevel, get_logger, set_level
 
 ConfigT = TypeVar("ConfigT")
-# Takes a setting from a new configuration.
-Take = Callable[[ConfigT], object]
 
 _log: Final = get_logger("croupier.reload")
 
@@ -29,19 +26,16 @@ class Reloader(Generic[ConfigT]):
         self,
         config: ConfigT,
         read: Callable[[], ConfigT],
-        takes: Mapping[str, Take[ConfigT]],
-        renew: Callable[[ConfigT], Awaitable[object]],
+        takes: Mapping[str, Callable[[ConfigT], object]],
     ) -> None:
         """Prepare; `start` listens for signals.
 
         Args:
             config: of the daemon.
-            read: returns the present configuration, in a thread; raises a CroupierError.
+            read: returns the present configuration, in a thread, or raises.
             takes: by the names of fields that can change.
-            renew: called first, each time: reads files of credentials again, or raises a
-                CroupierError.
         """
-        self._running, self._read, self._takes, self._renew = settings(config), read, takes, renew
+        self._running, self._read, self._takes = settings(config), read, takes
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -62,8 +56,7 @@ class Reloader(Generic[ConfigT]):
         """Read the configuration, and take what can be taken."""
         try:
             config = await asyncio.to_thread(self._read)
-            await self._renew(config)
-        except CroupierError as error:
+        except Exception as error:
             _log.error("config_not_reloaded", error=str(error))
             return
         now = settings(config)
@@ -82,6 +75,16 @@ class Reloader(Generic[ConfigT]):
             await self._asked.wait()
             self._asked.clear()
             await self.reload()
+
+
+class _HasLogLevel(Protocol):
+    @property
+    def log_level(self) -> LogLevel: ...
+
+
+def take_log_level(config: _HasLogLevel) -> None:
+    """Take the level of the log."""
+    set_level(config.log_level)
 
 
 def settings(config: Any) -> dict[str, Any]:

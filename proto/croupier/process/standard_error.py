@@ -15,43 +15,31 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TextIO, cast
 
-from croupier.process.line_writer import RETRY_S, LineWriter
+from croupier.process.queue_writer import RETRY_S, LineWriter
 
 _FD: Final = 2
 _CLOSE_S: Final = 1.0
 
 
 class StandardError(io.TextIOBase):
-    """A text stream over the lines of a `LineWriter`.
-
-    Attributes:
-        lines: takes whole log lines.
-    """
+    """A text stream whose lines go to a `LineWriter`."""
 
     def __init__(self, lines: LineWriter, prefix: str = "") -> None:
-        """Write `prefix` before each line of text."""
-        self.lines, self._prefix = lines, prefix
-        self._is_at_start = True
+        """Write `prefix` before each line."""
+        self._lines, self._prefix = lines, prefix
+        self._is_inside_line = False
 
     def write(self, text: str) -> int:
         """Queue `text`."""
-        if text:
-            shown = text
-            if self._prefix:
-                shown = text.removesuffix("\n").replace("\n", f"\n{self._prefix}")
-                shown = (self._prefix if self._is_at_start else "") + shown
-                shown += "\n" * text.endswith("\n")
-            self._is_at_start = text.endswith("\n")
-            self.lines.put(shown.encode(errors="backslashreplace"))
+        for part in text.splitlines(keepends=True):
+            begin = "" if self._is_inside_line else self._prefix
+            self._is_inside_line = not part.endswith("\n")
+            self._lines.put((begin + part).encode(errors="backslashreplace"))
         return len(text)
 
     def isatty(self) -> bool:
         """Return whether the descriptor is a terminal."""
         return os.isatty(_FD)
-
-    def fileno(self) -> int:
-        """Return the descriptor, for subprocesses."""
-        return _FD
 
 
 def replace_standard_error(on_recovered: Callable[[int], None], prefix: str = "") -> LineWriter:

@@ -25,7 +25,7 @@ from croupier.master import __main__ as master
 from croupier.master.core.records import Record, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.store.sqlite import SqliteStore
-from croupier.process.line_writer import LineWriter
+from croupier.process.queue_writer import LineWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _sweep_nothing(supervisor: Supervisor, key: Any, running: Any) -> None:
 
 
 def _write_at_once(writer: LineWriter, data: bytes) -> None:
-    writer._write(data)
+    writer._write_bytes(data)
 
 
 MUTANTS = {

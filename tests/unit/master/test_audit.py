@@ -77,7 +77,7 @@ def test_a_large_file_is_replaced_and_the_oldest_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("croupier.master.audit_file.FILES", 3)
-    monkeypatch.setattr("croupier.process.line_writer.BATCH", 1)
+    monkeypatch.setattr("croupier.process.queue_writer.BATCH", 1)
     path = tmp_path / "audit"
     file = AuditFile(path, file_bytes=10)
     for number in range(5):
@@ -91,7 +91,7 @@ def test_a_large_file_is_replaced_and_the_oldest_are_deleted(
 async def test_a_full_disk_loses_lines_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.process.line_writer.RETRY_S", 0.01)
+    monkeypatch.setattr("croupier.process.queue_writer.RETRY_S", 0.01)
     is_full = True
 
     def write(fd: int, data: bytes) -> None:

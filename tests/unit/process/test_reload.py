@@ -33,8 +33,6 @@ class Daemon:
     """The configuration on disk, and what was taken of it."""
 
     config: AgentConfig | InvalidRequest
-    renewals: int = 0
-    error: InvalidRequest | None = None
 
     def __post_init__(self) -> None:
         self.taken: list[AgentConfig] = []
@@ -44,15 +42,10 @@ class Daemon:
             raise self.config
         return self.config
 
-    async def renew(self, _: AgentConfig) -> None:
-        self.renewals += 1
-        if self.error is not None:
-            raise self.error
-
     def reloader(self) -> Reloader[AgentConfig]:
         taken = self.taken.append
         takes = {"attributes": taken, "log_level": taken, "output_size": taken}
-        return Reloader(self.read(), self.read, takes, self.renew)
+        return Reloader(self.read(), self.read, takes)
 
 
 @asynccontextmanager
@@ -87,18 +80,13 @@ async def test_settings_are_taken_or_named() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
             await eventually(lambda: len(logs) == 2)
         assert (logs[0]["taken"], logs[1]["settings"]) == ([], ["--hostname"])
-        assert (daemon.taken, daemon.renewals) == ([new], 2)
+        assert daemon.taken == [new]
 
 
-@pytest.mark.parametrize("what", ["configuration", "credentials"])
-async def test_what_is_not_valid_changes_nothing(what: str) -> None:
+async def test_what_is_not_valid_changes_nothing() -> None:
     daemon = Daemon(AgentConfig())
     async with _running(daemon):
-        daemon.config = replace(AgentConfig(), attributes={"rack": "r2"})
-        if what == "configuration":
-            daemon.config = InvalidRequest("--tls-cert: no such file")
-        else:
-            daemon.error = InvalidRequest("--tls-cert: no such file")
+        daemon.config = InvalidRequest("--tls-cert: no such file")
         with capture_logs() as logs:
             os.kill(os.getpid(), signal.SIGHUP)
             await eventually(lambda: bool(logs))

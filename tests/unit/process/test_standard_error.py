@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from croupier.process import line_writer
-from croupier.process.line_writer import MAX_WAITING, LineWriter
+from croupier.process import queue_writer
+from croupier.process.queue_writer import BATCH, MAX_WAITING, LineWriter
 from tests.harness.eventually import eventually
 
 # Logs 300 KB by all ways to stderr, and tells its loop's longest wait and the lines that it lost.
@@ -135,7 +135,7 @@ class Sink:
 
     def __init__(self, error: OSError | None) -> None:
         self.error, self.text = error, b""
-        self.failed: list[int] = []
+        self.failed: list[Exception] = []
         self.recovered: list[int] = []
 
     def write(self, data: bytes) -> None:
@@ -146,29 +146,26 @@ class Sink:
 
 
 def _writer(sink: Sink) -> LineWriter:
-    return LineWriter(
-        "test", sink.write, lambda lines, _: sink.failed.append(lines), sink.recovered.append
-    )
+    return LineWriter("test", sink.write, sink.failed.append, sink.recovered.append)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EAGAIN])
 async def test_lost_lines_are_counted_and_reported_once(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_writer, "RETRY_S", 0.01)
+    monkeypatch.setattr(queue_writer, "RETRY_S", 0.01)
     sink = Sink(OSError(number, os.strerror(number)))
     writer = _writer(sink)
-    writer.put(b"one\ntwo\n")
-    await eventually(lambda: sink.failed == [2])
-    writer.put(b"three\n")
-    await eventually(lambda: sink.failed == [2, 1])
-    assert (writer.lost, sink.recovered) == (3, [])
+    for lost in (1, 2):
+        writer.put(b"lost\n")
+        await eventually(lambda lost=lost: writer.lost == lost)  # type: ignore[misc]
+    assert (sink.failed, sink.recovered) == ([sink.error], [])
     sink.error = None
     writer.put(b"four\n")
-    await eventually(lambda: sink.recovered == [3])
+    await eventually(lambda: sink.recovered == [2])
     writer.put(b"five\n")
     assert writer.close(10)
-    assert (writer.lost, sink.recovered) == (3, [3])
+    assert (writer.lost, writer.written, sink.recovered) == (2, 2, [2])
     # Parts of the lost lines end where the next line begins.
     assert sink.text.endswith(b"\nfour\nfive\n")
 
@@ -193,7 +190,8 @@ def test_a_write_that_hangs_delays_neither_lines_nor_the_end() -> None:
     assert writer.lost == 6
     may_write.set()
     assert writer.close(10)
-    assert sum(written) == MAX_WAITING + 1
+    assert sum(written) == writer.written == MAX_WAITING + 1
+    assert max(written) <= BATCH
 
 
 def test_a_line_may_be_logged_while_one_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:

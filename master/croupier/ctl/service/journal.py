@@ -8,7 +8,7 @@ from typing import Final
 
 from croupier.ctl.terminal import print_lines
 from croupier.model.printable import printable
-from croupier.process.line_writer import LineWriter
+from croupier.process.queue_writer import LineWriter
 from croupier.process.standard_error import lines_to
 
 KEPT: Final = 500

@@ -9,14 +9,24 @@ from typing import Final
 
 from croupier.master.core import facts
 from croupier.master.core.state import State
-from croupier.master.tracing.span_queue import SpanQueue
+from croupier.master.tracing.span import Span
 from croupier.master.tracing.task_spans import TaskSpans
-from croupier.model.errors import InvalidRequest
+from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.net.version import croupier_version
+from croupier.process.logging import get_logger
 from croupier.process.metric_families import Family
+from croupier.process.queue_writer import QueueWriter
 
 CurrentState = Callable[[], State | None]
+
+# About 10 MB.
+MAX_SPANS: Final = 10_000
+FLUSH_S: Final = 1.0
+# The longest wait at the end of the master.
+END_S: Final = 2.0
+
+_log = get_logger("croupier.traces")
 
 
 class Tracing:
@@ -27,7 +37,7 @@ class Tracing:
         spans: makes spans of facts.
     """
 
-    def __init__(self, queue: SpanQueue, ratio: float, state: CurrentState) -> None:
+    def __init__(self, queue: QueueWriter[Span], ratio: float, state: CurrentState) -> None:
         """Trace the part `ratio` of the tasks that have no trace context.
 
         Labels of tasks are read from `state`, which is None between terms.
@@ -61,8 +71,16 @@ def make_tracing(endpoint: str, ratio: float, instance: str, state: CurrentState
     except ImportError as error:
         raise InvalidRequest(f"--otel-endpoint: {error}; pip install 'croupier[otel]'") from error
 
-    queue = SpanQueue(otlp_export(endpoint, croupier_version(), instance))
-    queue.start()
+    export = otlp_export(endpoint, croupier_version(), instance)
+
+    def send(spans: list[Span]) -> None:
+        if not export(spans):
+            raise Unavailable("the collector did not take them")
+
+    def on_failed(error: Exception) -> None:
+        _log.warning("traces_not_exported", reason=str(error))
+
+    queue = QueueWriter("traces", send, on_failed, most=MAX_SPANS, pause_s=FLUSH_S)
     return Tracing(queue, ratio, state)
 
 
@@ -72,7 +90,7 @@ TRACING: Final[tuple[Family[Tracing], ...]] = (
         "Spans by outcome: exported, failed (the collector did not take them) or dropped (the"
         " queue was full).",
         lambda tracing: {
-            "exported": tracing.queue.exported,
+            "exported": tracing.queue.written,
             "failed": tracing.queue.failed,
             "dropped": tracing.queue.dropped,
         },
