@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -26,6 +26,8 @@ from croupier.net.transport import make_channel
 from croupier.process.tls.flags import TlsFlags
 from croupier.v1.access_pb2 import WhoAmIRequest
 from croupier.v1.access_pb2_grpc import AccessServiceStub
+from croupier.v1.operator_pb2 import WatchEventsRequest
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.masters import RawAgent, StreamEnded, running_master
 
 OPTIONS = PolicyOptions()
@@ -114,6 +116,24 @@ async def test_a_revoked_key_is_refused_with_all_its_certificates(site: Site) ->
             await site.revoke(master, site.made["client/admin"].cert)
         with pytest.raises(InvalidRequest, match="no certificate of an agent or a client"):
             await site.revoke(master, site.made["master/m1"].cert)
+
+
+async def test_a_watch_with_a_revoked_key_ends(site: Site) -> None:
+    async with AsyncExitStack() as stack:
+        master = await stack.enter_async_context(site.master())
+        security = site.security("client/spare")
+        channel = await stack.enter_async_context(make_channel(master.address, security))
+        watch = OperatorServiceStub(channel).WatchEvents(WatchEventsRequest(follow=True))
+        await watch.read()
+        await site.revoke(master, site.made["client/spare"].cert)
+
+        async def read_on() -> None:
+            while await watch.read() is not grpc.aio.EOF:
+                pass
+
+        with pytest.raises(grpc.aio.AioRpcError, match="of this stream was revoked") as ended:
+            await asyncio.wait_for(read_on(), 10)
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_a_restored_key_is_accepted_again(site: Site) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 # The task appends a line to the ledger when it starts and before it ends.
 SCRIPT = 'echo "start $1 $$" >>"$2"; sleep "$3"; echo "end $1" >>"$2"; exit "$4"'
 
-# Takes three times its disk limit, in files that it has removed: the limit of a file is that of all.
+# Takes three times its disk limit in files that it has removed; each file has the limit of all.
 EVADES = (
     'echo "start $1 $$" >>"$2"; trap "" XFSZ; exec 3>a 4>b 5>c; rm a b c;'
     " while :; do for n in 3 4 5; do head -c 1m /dev/zero >&$n; done; sleep 0.2; done 2>/dev/null"

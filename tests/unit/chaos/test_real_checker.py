@@ -23,7 +23,7 @@ SEED = 1
 
 
 def _first(wanted: str) -> str:
-    """Return the id of the first task that exits with 0, with another code, is killed, or evades."""
+    """Return the id of the first task that exits with 0 or another code, is killed, or evades."""
     for number in range(1, 100):
         work = work_of(SEED, "w", number)
         kind = (
