@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
-from croupier.net.credential_search import CredentialFlags, find_credentials
+from croupier.net.credential_search import (
+    CredentialFlags,
+    FoundCredentials,
+    MissingCredential,
+    find_credentials,
+)
 from croupier.net.credentials import ClientSecurity
 
 PathArg = str | os.PathLike[str]
@@ -45,6 +48,9 @@ class CredentialSource:
     """Where a framework finds its credentials, for each connection anew.
 
     So a framework that started before its cluster had credentials connects once they exist.
+
+    Attributes:
+        advice: returns what to append to the reason why no master can be reached; mostly nothing.
     """
 
     def __init__(
@@ -58,7 +64,9 @@ class CredentialSource:
             InvalidRequest: if what is found cannot be used.
         """
         self._credentials, self._masters = credentials, masters
-        self._is_told = credentials is not None
+        ways = "start it with CROUPIER_TOKEN_FILE or CROUPIER_TLS_CERT"
+        missing = MissingCredential(self._search, ways)
+        self.advice = missing.advice if credentials is None else str
         self.find().check()
 
     def find(self) -> ClientSecurity:
@@ -69,18 +77,11 @@ class CredentialSource:
         """
         given = self._credentials
         if given is None:
-            return find_credentials(CredentialFlags(), self._masters).security
+            return self._search().security
         one = given if isinstance(given, Credentials) else given()
         paths = (one.ca, one.cert, one.key, one.token_file)
         ca, cert, key, token_file = (None if path is None else Path(path) for path in paths)
         return ClientSecurity(ca, cert, key, one.name, one.token, token_file)
 
-    def advice(self) -> str:
-        """Return what to append to the reason why no master can be reached; once, else nothing."""
-        if self._is_told:
-            return ""
-        with suppress(InvalidRequest):
-            found = find_credentials(CredentialFlags(), self._masters)
-            self._is_told = True
-            return found.advice("start it with CROUPIER_TOKEN_FILE or CROUPIER_TLS_CERT")
-        return ""
+    def _search(self) -> FoundCredentials:
+        return find_credentials(CredentialFlags(), self._masters)

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import grpc.aio
@@ -23,15 +22,8 @@ if TYPE_CHECKING:
 # The most bytes of an output that are read, from its end.
 MOST_BYTES: Final = 16 * 2**20
 TIMEOUT_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """The way of a framework to the master of its session."""
-
-    channel: grpc.aio.Channel
-    address: Address
-    framework_id: str
+# The channel to the master of a session, the master's address, and the framework's id.
+Reader = tuple[grpc.aio.Channel, Address, str]
 
 
 async def read_output(
@@ -68,9 +60,9 @@ async def _read(request: operator_pb2.ReadTaskFileRequest, reader: Reader) -> by
     from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
     found = bytearray()
-    request.framework_id = reader.framework_id
-    call = OperatorServiceStub(reader.channel).ReadTaskFile(request, timeout=TIMEOUT_S)
-    async with aclosing(answers_of(call, reader.address)) as answers:
+    channel, address, request.framework_id = reader
+    call = OperatorServiceStub(channel).ReadTaskFile(request, timeout=TIMEOUT_S)
+    async with aclosing(answers_of(call, address)) as answers:
         async for answer in answers:
             found += answer.data
             # The task may write meanwhile.

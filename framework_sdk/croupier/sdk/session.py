@@ -180,7 +180,7 @@ class Session:
         channel, address = self._channel, self._connection.address
         if channel is None or address is None or not self._connection.is_joined:
             return None
-        return Reader(channel, address, self._subscription.framework_id)
+        return channel, address, self._subscription.framework_id
 
     async def run(self) -> None:
         """Connect, and serve the handlers until `stop`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.ctl.flags import Target
-from croupier.net.credential_search import FoundCredentials
+from croupier.net.credential_search import FoundCredentials, MissingCredential
 
 
 def ways_to_give_one(found: FoundCredentials) -> str:
@@ -12,19 +12,6 @@ def ways_to_give_one(found: FoundCredentials) -> str:
     return f"give --token-file or --tls-cert{where}"
 
 
-class MissingCredential:
-    """Tells once that a command waits without a credential; a cluster may not require one."""
-
-    def __init__(self, target: Target) -> None:
-        self._target, self._is_told = target, False
-
-    def advice(self) -> str:
-        """Return what to append to the reason why no master can be reached; once, else nothing.
-
-        Raises:
-            InvalidRequest: if a credential is found that cannot be used.
-        """
-        is_told, self._is_told = self._is_told, True
-        if is_told:
-            return ""
-        return self._target.credentials().advice("start again with --token-file or --tls-cert")
+def missing_credential(target: Target) -> MissingCredential:
+    """Return what tells once that a command waits without a credential."""
+    return MissingCredential(target.credentials, "start again with --token-file or --tls-cert")

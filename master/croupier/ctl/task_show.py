@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from croupier.api.affected import is_live
+from croupier.api.isolation import task_use_view
 from croupier.ctl.connection import Master, run
 from croupier.ctl.describe import recent_events
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import TASKS, all_of, id_of
-from croupier.ctl.live_usage import live_usage
 from croupier.ctl.operation import print_result
 from croupier.ctl.table import terminal_width
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.described import event_section
 from croupier.ctl.views.task import task_lines
-from croupier.model.errors import Conflict, NotFound
+from croupier.model.errors import Conflict, CroupierError, NotFound
 from croupier.model.ids import check_id
 from croupier.model.task import TaskState
+from croupier.v1 import operator_pb2 as pb
 
 
 def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool) -> None:
@@ -36,9 +37,15 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
         view = {**task, "events": events}
         if not is_live(view) or view["state"] == TaskState.QUEUED.name:
             return view, ""
-        use = await live_usage(master, view)
-        limits = {**view["limits"], **use.limits}
-        return {**view, "usage": use.usage, "limits": limits}, use.problem
+        ids = {name: task[name] for name in ("framework_id", "task_id", "agent_id")}
+        try:
+            answer = await master.ask(master.service.GetTaskUse, pb.GetTaskUseRequest(**ids))
+        except CroupierError as error:
+            return view, str(error)
+        use = task_use_view(answer)
+        enforced = {name: value for name, value in use["limits"].items() if value}
+        known = {"usage": use["usage"], "limits": {**view["limits"], **enforced}}
+        return {**view, **known}, "" if use["usage"] else "its agent does not measure tasks"
 
     view, problem = run(target, found)
     lines = [*task_lines(view), *([f"  use so far is unknown: {problem}"] if problem else [])]

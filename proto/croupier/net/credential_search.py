@@ -11,7 +11,7 @@ has one: all are of one cluster, so their order must not matter. Its keys are `c
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,15 +78,27 @@ class FoundCredentials:
             return f"the certificate {security.cert} ({sources['cert']})"
         return NO_CREDENTIAL
 
-    def advice(self, ways: str) -> str:
-        """Return what to append to the reason why no master can be reached; empty if nothing.
 
-        `ways` are those of the program to start with a credential.
-        """
-        if self.text != NO_CREDENTIAL:
+class MissingCredential:
+    """Tells once that a program waits without a credential; a cluster may not require one."""
+
+    def __init__(self, find: Callable[[], FoundCredentials], ways: str) -> None:
+        """Look by `find`; `ways` are those of the program to start with a credential."""
+        self._find, self._ways, self._is_told = find, ways, False
+
+    def advice(self) -> str:
+        """Return what to append to the reason why no master can be reached; once, else nothing."""
+        if self._is_told:
             return ""
-        where = "" if self.file is None else f", or write {self.file}, which is looked for again"
-        return f"; no credential was found: if the cluster requires one, {ways}{where}"
+        try:
+            found = self._find()
+        except InvalidRequest:
+            return ""  # the reason says it
+        self._is_told = True
+        if found.text != NO_CREDENTIAL:
+            return ""
+        where = "" if found.file is None else f", or write {found.file}, which is looked for again"
+        return f"; no credential was found: if the cluster requires one, {self._ways}{where}"
 
 
 def find_credentials(

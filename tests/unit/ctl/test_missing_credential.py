@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.flags import Target
-from croupier.ctl.missing_credential import MissingCredential
+from croupier.ctl.missing_credential import missing_credential
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_said_once_with_the_next_step(home: Path) -> None:
-    missing = MissingCredential(Target.parse("m1:5050"))
+    missing = missing_credential(Target.parse("m1:5050"))
     assert missing.advice() == (
         "; no credential was found: if the cluster requires one, start again with --token-file or"
         f" --tls-cert, or write {home}/m1:5050.toml, which is looked for again"
@@ -32,6 +32,6 @@ def test_a_command_with_a_credential_says_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CROUPIER_TOKEN", "crp_x_y")
-    assert not MissingCredential(Target.parse("m1:5050")).advice()
+    assert not missing_credential(Target.parse("m1:5050")).advice()
     monkeypatch.delenv("CROUPIER_TOKEN")
-    assert not MissingCredential(Target(token_file=home / "token")).advice()
+    assert not missing_credential(Target(token_file=home / "token")).advice()

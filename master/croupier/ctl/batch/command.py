@@ -197,11 +197,11 @@ class _Batch:
     async def _served(self, runner: Runner) -> int:
         """Serve the framework until the run is over; return 0, or the exit code of a signal."""
         signals = EndSignals()
-        tails = Tails(self._target, runner.keep_output)
+        tails = Tails(runner)
         session = self._own(runner.run())
         interrupt = self._own(signals.first())
         with Display(runner.machine) as display:
-            runner.on_failed = lambda ended: _on_failed(runner, display, tails, ended)
+            runner.on_failed = lambda ended: _on_failed(display, tails, ended)
             self._own(_show(display, runner))
             self._own(WaitWatch(runner, self._target, display.note).run())
             try:
@@ -291,12 +291,11 @@ async def _show(display: Display, runner: Runner) -> None:
         await asyncio.sleep(SHOW_S)
 
 
-def _on_failed(runner: Runner, display: Display, tails: Tails, ended: Ended) -> None:
+def _on_failed(display: Display, tails: Tails, ended: Ended) -> None:
     task = ended.task
     if task.state is NodeState.FAILED:
         display.note(f"{task.node.name} failed: {ended.reason}")
-        agent = runner.agent(ended.status.agent_id) if ended.status else None
-        tails.read(ended, agent.http_address if agent else "")
+        tails.read(ended)
     else:
         left = task.node.step.spec.retries - task.failures + 1
         times = "1 retry is" if left == 1 else f"{left} retries are"

@@ -1,4 +1,4 @@
-"""The last output of failed tasks, read from their agents.
+"""The last output of failed tasks.
 
 Rule: output is a help for the user. What cannot be read is left out, and changes no result.
 """
@@ -6,70 +6,33 @@ Rule: output is a help for the user. What cannot be read is left out, and change
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Final
 
-from croupier.ctl.batch.machine import Task
-from croupier.ctl.batch.runner import Ended
-from croupier.ctl.flags import Target
-from croupier.ctl.run.addresses import Addresses
-from croupier.ctl.run.links import Links
-from croupier.ctl.run.output import Outputs
-from croupier.ctl.run.printer import Stream
+from croupier.ctl.batch.runner import Ended, Runner
 from croupier.model.printable import printable
+from croupier.sdk import CroupierError
 
 # Tasks of one run whose output is read.
 MOST_TASKS: Final = 50
 LINES: Final = 10
 WIDTH: Final = 300
-KEPT_BYTES: Final = 16 * 1024
-
-
-@dataclass(slots=True)
-class _Tail:
-    """The last bytes of one stream."""
-
-    data: bytes = b""
-
-    async def write(self, chunk: bytes) -> None:
-        """Keep the end of what was read."""
-        self.data = (self.data + chunk)[-KEPT_BYTES:]
-
-    async def finish(self) -> None:
-        """Do nothing."""
-
-
-class _TailsOf:
-    """The streams of all tasks, by their number."""
-
-    def __init__(self) -> None:
-        self.streams: dict[int, dict[Stream, _Tail]] = {}
-
-    def sink(self, index: int, stream: Stream) -> _Tail:
-        """Return the end of one stream."""
-        return self.streams.setdefault(index, {}).setdefault(stream, _Tail())
 
 
 class Tails:
-    """Reads the last output of the first tasks that fail; `async with` ends it."""
+    """Reads the last output of the first tasks that fail."""
 
-    def __init__(self, target: Target, on_read: Callable[[Task, str], None]) -> None:
-        """Call `on_read` with each failed task and its last lines."""
-        self._addresses = Addresses(target)
-        self._links = Links(target)
-        self._target = target
-        self._on_read = on_read
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
         self._reading: set[asyncio.Task[None]] = set()
         self._begun = 0
 
-    def read(self, ended: Ended, address: str) -> None:
-        """Begin to read a failed task's output from its agent's `address`; not after too many."""
+    def read(self, ended: Ended) -> None:
+        """Begin to read a failed task's output; not after too many."""
         if ended.status is None or not ended.status.agent_id or self._begun >= MOST_TASKS:
             return
         self._begun += 1
-        self._addresses.learn(ended.status.agent_id, address)
-        reading = asyncio.create_task(self._read(ended))
+        reading = asyncio.create_task(self._read(ended, ended.status.task_id))
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)
 
@@ -81,20 +44,15 @@ class Tails:
             reading.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)
 
-    async def _read(self, ended: Ended) -> None:
-        status = ended.status
-        assert status is not None
-        tails = _TailsOf()
-        async with Outputs(
-            tails, self._addresses, self._links, lambda _: None, self._target.security
-        ) as outputs:
-            outputs.follow(0, status.agent_id, status.framework_id, status.task_id)
-            outputs.on_ended(status.task_id, has_run=False)
-            await outputs.finished()
-        streams = tails.streams.get(0, {})
-        text = last_lines(streams.get("stdout", _Tail()).data, streams.get("stderr", _Tail()).data)
-        if text:
-            self._on_read(ended.task, text)
+    async def _read(self, ended: Ended, task_id: str) -> None:
+        with suppress(CroupierError):
+            stdout, stderr = [
+                await self._runner.read_output(task_id, stderr=is_stderr, tail=LINES)
+                for is_stderr in (False, True)
+            ]
+            text = last_lines(stdout, stderr)
+            if text:
+                self._runner.keep_output(ended.task, text)
 
 
 def last_lines(stdout: bytes, stderr: bytes) -> str:

@@ -15,14 +15,14 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 from urllib.parse import quote
 
 import aiohttp
 
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.links import Links, TaskKey
-from croupier.ctl.run.printer import Stream
+from croupier.ctl.run.printer import Printer, Sink, Stream
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId
 from croupier.net.agent_tls import agent_context
@@ -93,29 +93,12 @@ class Problem:
     needs_link: bool = False
 
 
-class Sink(Protocol):
-    """The destination of one stream of one task."""
-
-    async def write(self, chunk: bytes) -> None:
-        """Take what was read."""
-
-    async def finish(self) -> None:
-        """Note the end of the stream."""
-
-
-class Sinks(Protocol):
-    """The destinations of all streams, such as a `Printer`."""
-
-    def sink(self, index: int, stream: Stream) -> Sink:
-        """Return the destination of a stream of a task."""
-
-
 class Outputs:
     """Readers of the output of all tasks; `async with` stops them."""
 
     def __init__(
         self,
-        printer: Sinks,
+        printer: Printer,
         addresses: Addresses,
         links: Links,
         warn: Callable[[str], None],

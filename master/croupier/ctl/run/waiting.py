@@ -9,7 +9,7 @@ from typing import Final
 
 from croupier.ctl.connection import connected
 from croupier.ctl.flags import Target
-from croupier.ctl.missing_credential import MissingCredential
+from croupier.ctl.missing_credential import missing_credential
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
 from croupier.ctl.viewing import TOTALS, may_view
@@ -91,7 +91,7 @@ class WaitReasons:
     """Finds out why the framework of a command gets no more offers."""
 
     def __init__(self, target: Target) -> None:
-        self._target, self._missing = target, MissingCredential(target)
+        self._target, self._missing = target, missing_credential(target)
 
     async def find(self, framework_id: str | None) -> WaitReason:
         """Return the master's reason, or why it cannot be asked."""

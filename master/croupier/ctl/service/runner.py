@@ -15,7 +15,7 @@ from croupier.ctl.connection import Refused, with_advice
 from croupier.ctl.flags import Target
 from croupier.ctl.framework_credentials import framework_credentials
 from croupier.ctl.job_file import Section
-from croupier.ctl.missing_credential import MissingCredential
+from croupier.ctl.missing_credential import missing_credential
 from croupier.ctl.service.control import Answer, ControlServer
 from croupier.ctl.service.controller import Controller
 from croupier.ctl.service.core.rules import Version
@@ -176,7 +176,7 @@ class _Run:
 
     async def _copies(self, name: str, *, waits: bool) -> list[Found]:
         """Ask the master, and wait for one if there is no state to continue."""
-        has_told, missing = False, MissingCredential(self._target)
+        has_told, missing = False, missing_credential(self._target)
         while True:
             try:
                 return await other_copies(self._target, name)

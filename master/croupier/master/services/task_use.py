@@ -10,13 +10,8 @@ from croupier.v1 import operator_pb2 as pb
 
 _MIB: Final = 2**20
 # Fields of an agent's answer, and of the messages, with their factors.
-_USAGE: Final = {
-    "cpu_ms": ("cpu_ms", 1.0),
-    "memory_peak": ("memory_peak_bytes", 1.0),
-    "pids_peak": ("pids_peak", 1.0),
-    "read_bytes": ("read_bytes", 1.0),
-    "written_bytes": ("written_bytes", 1.0),
-    "disk_bytes": ("disk_bytes", 1.0),
+_USAGE: Final = {"cpu_ms": ("cpu_ms", 1.0), "memory_peak": ("memory_peak_bytes", 1.0)} | {
+    name: (name, 1.0) for name in ("pids_peak", "read_bytes", "written_bytes", "disk_bytes")
 }
 _LIMITS: Final = {
     "cpus": ("cpus_milli", 1000.0),
