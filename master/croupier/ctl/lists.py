@@ -24,7 +24,7 @@ from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, may_view, restricted
 from croupier.ctl.views import agent, framework, role, task
 from croupier.ctl.views.amounts import View
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from croupier.model.ids import check_id
+from croupier.model.ids import check_id, short_id
 from croupier.v1 import operator_pb2 as pb
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ async def first_page(master: Master, kind: Kind, size: int, **fields: Any) -> li
 
 
 async def find_framework(master: Master, named: str) -> View:
-    """Return the framework of this id, of the end of an id, or of this name.
+    """Return the framework of this id, of the short form or end of an id, or of this name.
 
     Raises:
         NotFound: if there is none.
@@ -145,7 +145,7 @@ async def find_framework(master: Master, named: str) -> View:
 async def id_of(master: Master, kind: Literal["framework", "agent"], named: str) -> str:
     """Return the id of the object of this id or name; empty if that is empty.
 
-    A well-formed id that the master does not list is returned as it is: the object may have been
+    A well-formed id that the master does not list is returned in full: the object may have been
     removed.
 
     Raises:
@@ -157,13 +157,16 @@ async def id_of(master: Master, kind: Literal["framework", "agent"], named: str)
     try:
         return str((await find(master, named))[f"{kind}_id"])
     except NotFound:
+        if short_id(f"c-{named}") == named:
+            leader = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
+            return f"{leader.master_id.rpartition('-')[0]}-{named}"
         with suppress(InvalidRequest):
             return check_id(kind, named)
         raise
 
 
 async def find_agent(master: Master, named: str) -> View:
-    """Return the agent of this id, of the end of an id, or of this hostname.
+    """Return the agent of this id, of the short form or end of an id, or of this hostname.
 
     Raises:
         NotFound: if there is none.
@@ -188,13 +191,14 @@ def _ambiguous(problem: str, candidates: Sequence[str]) -> str:
 
 
 def _named(known: Sequence[T], named: str, ids: Callable[[T], tuple[str, str]]) -> list[T]:
-    """Return the object of this id, or else those of this name, or else of the end of an id.
+    """Return the object of this id, or else those of this name, short id or end of an id.
 
     `ids` returns the id and the name of an object.
     """
     return (
         [each for each in known if ids(each)[0] == named]
         or [each for each in known if ids(each)[1] == named]
+        or [each for each in known if short_id(ids(each)[0]) == named]
         or [each for each in known if ids(each)[0].endswith(f"-{named}")]
     )
 

@@ -31,7 +31,7 @@ DEFAULT_ROLE = Role("*")
 # Printable ASCII but space, slash and backslash, of up to 255 characters: most ids.
 _is_usual = re.compile(r"[!-.0-\[\]-~]{1,255}").fullmatch
 # Most ids: looking at each character in turn takes 5 us.
-_ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFO][1-9][0-9]*)", re.ASCII)
+_ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFO][1-9][0-9]*)|(A[0-9a-f]{6})[0-9a-f]{10}", re.ASCII)
 _COMMON = re.compile(r"[A-Za-z0-9._:-]{1,255}")
 
 
@@ -56,9 +56,13 @@ def check_id(kind: str, value: str) -> str:
 
 
 def short_id(value: str) -> str:
-    """Return an id that a master assigned without its cluster, such as `1-F16`; others as is."""
+    """Return the short form of an id, for people; ids that users chose are returned as they are.
+
+    An id that a master assigned loses its cluster, as in `1-F16`. An id that an agent made for
+    itself is cut, as in `A38fe8e`; two agents may have the same short form.
+    """
     found = _ASSIGNED.fullmatch(value)
-    return found[1] if found else value
+    return (found[1] or found[2]) if found else value
 
 
 def check_hostname(value: str) -> str:

@@ -116,6 +116,10 @@ async def test_a_framework_is_named_by_its_id_or_name_in_all_commands(
     # A framework that was removed has tasks, but no name.
     await croupier("kill", "t1", "--framework", "m-F9", *master)
     assert operator.asked[-1].framework_id == "m-F9"
+    leader = pb.GetMasterResponse(master_id="my-22dfb2-3", leader=True)
+    operator.answers[pb.GetMasterRequest] = leader
+    await croupier("kill", "t1", "--framework", "2-F7", *master)
+    assert operator.asked[-1].framework_id == "my-22dfb2-2-F7"
     done = await croupier("kill", "t1", "--framework", "no such", *master)
     assert (done.code, "no framework 'no such'" in done.err) == (1, True)
 

@@ -58,11 +58,11 @@ def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -
     )
     lines = shown(AGENTS, view, monkeypatch)
     assert all(len(line) <= 80 for line in lines)
-    assert lines[0].split() == ["HOST", "AGENT", "STATE", "TASKS", "USED", "TOTAL"]
-    assert lines[1].split()[1] == lines[2].split()[1] == AGENT_ID
+    titles = ["HOST", "AGENT", "STATE", "TASKS", "USED", "TOTAL", "CONNECTED"]
+    assert lines[0].split() == titles
+    assert lines[1].split()[1] == lines[2].split()[1] == "Af32e0b"
     assert lines[3:] == [
-        "(OFFERED, ATTRIBUTES, ISOLATION, CONNECTED: in a wider terminal, a pipe, or with",
-        "--json)",
+        "(OFFERED, ATTRIBUTES, ISOLATION: in a wider terminal, a pipe, or with --json)"
     ]
 
 

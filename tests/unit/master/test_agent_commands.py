@@ -20,7 +20,7 @@ from croupier.master.gauges import STATE as AGENTS
 from croupier.master.recovery import agents_missing
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, NotFound
-from croupier.model.ids import TaskId
+from croupier.model.ids import TaskId, short_id
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState
 from tests.harness.operated_agent import ALL, T1, Scene, graceful
@@ -281,9 +281,10 @@ def test_repeated_action_changes_nothing() -> None:
 def test_agents_are_named_by_id_or_unique_hostname() -> None:
     scene = Scene()
     other = scene.agent_id(scene.agent(ALL, "h2"))
-    found = scene.operate(Deactivate(), "h2")
-    assert isinstance(found, AgentStatus)
-    assert found.agent.agent_id == other
+    for name in ("h2", short_id(other), other):
+        found = scene.operate(Deactivate(), name)
+        assert isinstance(found, AgentStatus)
+        assert found.agent.agent_id == other
     third = scene.agent_id(scene.agent(ALL, "h2"))
     error = scene.refused(Drain(), "h2")
     assert isinstance(error, InvalidRequest)

@@ -13,7 +13,7 @@ from croupier.master.services.lists import all_agents, all_frameworks, tasks_of
 from croupier.master.services.paging import KEYS_AT_ONCE, NOT_LISTED, Listed, Pages
 from croupier.master.services.wall_time import STEP_MS, WallTime
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.ids import FrameworkId, TaskId, short_id
 from croupier.model.suggestions import unknown_word
 from croupier.model.task import TaskState
 from croupier.v1 import operator_pb2 as pb
@@ -88,6 +88,7 @@ def test_tasks_are_chosen_by_what_is_known_of_them(scene: Scene) -> None:
 def test_tasks_are_chosen_by_the_id_or_hostname_of_their_agent(scene: Scene) -> None:
     (agent_id,) = scene.world.state.agents
     assert scene.tasks(agent="node-1") == scene.tasks(agent=agent_id) == ALL
+    assert scene.tasks(agent=short_id(agent_id)) == ALL
     assert scene.tasks(agent="node") == []
 
 

@@ -114,6 +114,8 @@ def test_illegal_lists_of_roles(values: list[str], why: str) -> None:
         ("c-1-O7", "1-O7"),
         ("m-F1", "m-F1"),
         ("my-framework", "my-framework"),
+        ("A38fe8e2dcce8905f", "A38fe8e"),
+        ("A38fe8e2dcce8905", "A38fe8e2dcce8905"),
         ("", ""),
     ],
 )

@@ -24,7 +24,7 @@ from croupier.master.core.state import State
 from croupier.master.core.token_commands import forget_tokens
 from croupier.model.access import Action, Permissions, agent_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskState, check_grace
@@ -168,7 +168,7 @@ class OperateAgent(OperatorCommand[AgentStatus]):
         return agent_status(state, agent, now)
 
     def _find(self, state: State, permissions: Permissions) -> Agent:
-        """Return the agent of this id or, if exactly one has it, of this hostname.
+        """Return the agent of this id or, if exactly one has it, of this hostname or short id.
 
         Raises:
             Conflict: if it was declared gone.
@@ -186,7 +186,8 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             if isinstance(self.action, MarkGone):
                 return Agent(AgentId(self.agent), "", Gone())
             raise Conflict(f"agent {self.agent} was declared gone, for good")
-        same = (each for each in state.agents.values() if each.hostname == self.agent)
+        same = [each for each in state.agents.values() if each.hostname == self.agent]
+        same = same or [a for a in state.agents.values() if short_id(a.agent_id) == self.agent]
         alike = [each for each in same if finds(each.agent_id)]
         if not alike or not self.agent:
             raise NotFound(f"no agent has the id or hostname {self.agent!r}")

@@ -16,7 +16,7 @@ from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services.visibility import Visibility
 from croupier.master.services.wall_time import WallTime
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, TaskId, short_id
 from croupier.model.suggestions import unknown_word
 from croupier.model.task import TaskState
 from croupier.v1 import operator_pb2 as pb
@@ -113,7 +113,7 @@ class TaskFilter:
         named: only tasks of this id.
         states: the numbers of the states that a task may have; empty: any.
         role: the role or one above it; empty: any.
-        agent: the id or hostname of its agent; empty: any.
+        agent: the id, short id or hostname of its agent; empty: any.
         text: is in the id or the name.
         min_age_s, max_age_s: since the master got it or found it.
     """
@@ -196,7 +196,11 @@ class TaskFilter:
         named = AgentId(self.agent)
         if named in state.agents:
             return frozenset((named,))
-        found = [each.agent_id for each in state.agents.values() if each.hostname == self.agent]
+        found = [
+            each.agent_id
+            for each in state.agents.values()
+            if self.agent in (each.hostname, short_id(each.agent_id))
+        ]
         # The id of a forgotten agent may still be that of ended tasks.
         return frozenset((named, *filter(visible.has_agent, found)))
 
