@@ -15,7 +15,6 @@ from itertools import count
 from typing import Final, NoReturn, TypeVar, cast
 
 from croupier.master.caller import UNKNOWN_CALLER, Caller
-from croupier.master.core.access_records import TokenId
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
@@ -25,7 +24,6 @@ from croupier.master.link_keys import LinkKeys
 from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
 from croupier.master.session_limits import SessionLimits
-from croupier.model.access import KeyId
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.clock import Clock
 from croupier.model.errors import (
@@ -211,7 +209,7 @@ class Sessions:
         if session is not None:
             session.end(effect.error)
 
-    def end_revoked(self, revoked: Collection[TokenId | KeyId]) -> None:
+    def end_revoked(self, revoked: Collection[str]) -> None:
         """End all sessions that were opened by these tokens and keys. O(sessions)."""
         if not revoked:
             return

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from croupier.master.core.access_records import TokenId
 from croupier.master.core.facts import Fact
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import Record
-from croupier.model.access import KeyId
 from croupier.model.errors import CroupierError
 
 # Number of one stream of a framework or an agent; the shell never uses a number twice.
@@ -69,7 +67,7 @@ class AccessChanged:
         revoked: the sessions and streams of these tokens and keys end with Unauthenticated.
     """
 
-    revoked: tuple[TokenId | KeyId, ...] = ()
+    revoked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
