@@ -214,11 +214,12 @@ def test_the_example_of_an_overlay_renders_to_valid_objects(release: str) -> Non
         for container in pod["containers"]:
             check_references(container.get("env", []))
             assert "/" in container["image"], "the overlay names a registry for each image"
-    env = {each["name"]: each for each in pods["croupier-agents"]["containers"][0]["env"]}
-    assert "CROUPIER_JOIN_TOKEN_FILE" not in env
-    assert {f"CROUPIER_{flag.upper()}" for flag in flag_names(AgentConfig)} >= {
-        name for name in env if name.startswith("CROUPIER_")
-    }
+    for name, config in (("croupier-agents", AgentConfig), ("croupier-masters", MasterConfig)):
+        env = {each["name"] for each in pods[name]["containers"][0]["env"]}
+        known = {f"CROUPIER_{flag.upper()}" for flag in flag_names(config)}
+        assert {each for each in env if each.startswith("CROUPIER_")} <= known
+    agent = pods["croupier-agents"]["containers"][0]
+    assert "CROUPIER_JOIN_TOKEN_FILE" not in {each["name"] for each in agent["env"]}
 
 
 def test_the_renewal_replaces_every_certificate_of_its_secrets(tmp_path: Path) -> None:
