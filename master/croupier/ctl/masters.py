@@ -17,7 +17,8 @@ MASTERS: Final = Table(
     (
         text("MASTER", "address", is_id=True),
         Column("ROLE", lambda view: "leads" if view["leader"] else "follows"),
-        Column("TERM", lambda view: str(view["epoch"] or ""), is_number=True),
+        # That of a follower is over.
+        Column("TERM", lambda view: str(view["epoch"]) if view["leader"] else "", is_number=True),
         age("TERM AGE", "term_age_s", 3),
         age("UP", "age_s", 2),
         Column("VERSION", lambda view: view["version"] or "", rank=1),

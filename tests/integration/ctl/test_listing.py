@@ -66,7 +66,7 @@ async def test_the_running_masters(operator: ScriptedOperator) -> None:
     assert [line.split() for line in done.out.splitlines()] == [
         ["MASTER", "ROLE", "TERM", "TERM", "AGE", "UP", "VERSION", "PAGE"],
         ["m1:5050", "leads", "4", "1m", "2m", "0.9.0", "https://m1:5080"],
-        ["m2:5050", "follows", "3", "-", "0s", "-", "-"],
+        ["m2:5050", "follows", "-", "-", "0s", "-", "-"],
         ["m3:5050", "follows", "-", "-", "-", "-", "-"],
     ]
     done = await croupier("masters", "--json", "--master", operator.address)
@@ -334,4 +334,4 @@ async def test_a_task_that_is_not_one(operator: ScriptedOperator) -> None:
     both.tasks.append(running)
     done = await croupier("task", "show", "t1", "--master", operator.address)
     assert done.out.splitlines()[0] == "task t1: RUNNING, code 0"
-    assert "use so far is unknown: the master gives no link" in done.out
+    assert "use so far is unknown: " in done.out
