@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from croupier.master.journal.lines import KINDS, matching_kinds
 from tests.integration.page.cluster import HOSTILE, Cluster
 from tests.integration.page.fake_api import OUTPUT_BYTES, TOKEN, FakeApi
 from tests.integration.page.visitor import Visitor
@@ -286,11 +285,6 @@ def test_events_are_filtered_by_kind(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("events")
     rows = visitor.one(".events li")
     assert rows.count() == 24
-    script = "async () => { const e = await import('/web/js/parts/events.js');"
-    script += " return [e.KINDS, e.PROBLEMS]; }"
-    known, problems = visitor.page.evaluate(script)
-    assert known == list(KINDS)
-    assert problems == sorted(matching_kinds(["problem"]) or ())
     visitor.page.get_by_label("Kind of events").select_option("problem")
     visitor.page.wait_for_function("document.querySelectorAll('.events li').length === 12")
     api.happen("task-running")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +22,14 @@ from croupier.master.core.step import Event
 from croupier.master.journal import watch
 from croupier.master.journal.entry import Preempting, TermBegan, may_view
 from croupier.master.journal.journal import Journal
-from croupier.master.journal.lines import KINDS, OMITTED, kind_of, line_of, matching_kinds
+from croupier.master.journal.lines import (
+    KINDS,
+    OMITTED,
+    PROBLEM,
+    kind_of,
+    line_of,
+    matching_kinds,
+)
 from croupier.master.journal.watch import EventQuery, Events, Watch
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import InvalidRequest, NotLeader, Unauthenticated, Unavailable
@@ -339,3 +348,10 @@ def test_the_documentation_names_each_kind() -> None:
     rows = page.partition("| Kind | Meaning |")[2].splitlines()
     named = [kind for row in rows[2:] for kind in row.split("|")[1].strip().split(", ")]
     assert sorted(named) == sorted(KINDS)
+
+
+def test_the_page_knows_each_kind() -> None:
+    module = files("croupier.master") / "web/static/js/parts/events.js"
+    lists = re.findall(r"export const ([A-Z]+) = \[(.*?)\];", module.read_text(), re.DOTALL)
+    known = {name: re.findall(r'"([a-z-]+)"', text) for name, text in lists}
+    assert known == {"KINDS": list(KINDS), "PROBLEMS": sorted(matching_kinds([PROBLEM]) or ())}

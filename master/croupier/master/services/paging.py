@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -47,7 +47,7 @@ IDLE_S: Final = 60.0
 MAX_TOKEN_BYTES: Final = 4_096
 
 # Control characters, which no id has: before a number in a key they stand for its digits.
-_NUMBER: Final = re.compile(r"[0-9]+")
+_NUMBER: Final = re.compile(r"([0-9]+)")
 _FIRST_MARK: Final = 14
 _MARKS: Final = dict.fromkeys(range(_FIRST_MARK, 32))
 
@@ -199,11 +199,18 @@ class Pages:
 
 def natural(key: str) -> str:
     """Return a text that sorts `key` with its numbers by value; it adds `_MARKS` only."""
-    return _NUMBER.sub(_marked, key)
+    first, slash, rest = key.partition("/")
+    # Many tasks have the same framework.
+    return f"{_marked_once(first)}/{_marked(rest)}" if slash else _marked(first)
 
 
-def _marked(number: re.Match[str]) -> str:
-    return chr(min(_FIRST_MARK + len(number[0].lstrip("0")), 31)) + number[0]
+def _marked(text: str) -> str:
+    parts = _NUMBER.split(text)
+    parts[1::2] = [chr(min(_FIRST_MARK + len(each.lstrip("0")), 31)) + each for each in parts[1::2]]
+    return "".join(parts)
+
+
+_marked_once = lru_cache(1024)(_marked)
 
 
 class _Search:

@@ -1,25 +1,24 @@
-// The latest events of the cluster, and the latest overview, which views share.
+// The latest overview, which views share, and the ids of the latest events.
 
 const MOST = 500;
-/** @type {import("./types.js").ClusterEvent[]} */
-let events = [];
+/** @type {string[]} */
+let known = [];
 /** @type {any} */
 let overview = null;
 
-/** Events, the oldest first. */
-export const recent = () => events;
+/** Whether events were told since the start, or since the last reset. */
+export const hasEvents = () => known.length > 0;
 export const latest = () => overview;
 
 /** @param {import("./types.js").ClusterEvent} event @returns {boolean} whether it is new */
-export function remember(event) {
-  if (events.some((each) => each.id === event.id)) return false;
-  events = [...events.slice(1 - MOST), event];
+export function remember({ id }) {
+  if (known.includes(id)) return false;
+  known = [...known.slice(1 - MOST), id];
   return true;
 }
 
-/** @param {import("./types.js").ClusterEvent[]} all the oldest first */
-export function setEvents(all) {
-  events = all.slice(-MOST);
+export function forgetEvents() {
+  known = [];
 }
 
 /** @param {any} data */

@@ -2,7 +2,7 @@
 // Rule: a view is loaded again at most every two seconds, however much happens.
 
 import { ApiError, get } from "./api.js";
-import { remember, setEvents, setOverview } from "./feed.js";
+import { forgetEvents, remember, setOverview } from "./feed.js";
 import { Live } from "./live.js";
 import { current } from "./router.js";
 import { setIdentity, token } from "./session.js";
@@ -148,7 +148,7 @@ function onMessage(type, data) {
   } else if (type === "cluster" && remember(data)) {
     if (!view?.changed || view.changed(data)) reload();
   } else if (type === "reset") {
-    setEvents([]);
+    forgetEvents();
     reload();
   }
 }

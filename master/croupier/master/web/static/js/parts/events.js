@@ -6,15 +6,16 @@ import { clock } from "../text.js";
 /** Kinds of events as the master has them, and those that are problems; a test compares them. */
 export const KINDS = [
   "agent-disconnected", "agent-drained", "agent-gone", "agent-healthy", "agent-operated", "agent-refused", "agent-registered",
-  "agent-stopped", "agent-suspected", "agent-unhealthy", "agent-unreachable", "framework-backed-off", "framework-disconnected",
-  "framework-removed", "framework-subscribed", "framework-torn-down", "offers-lapsed", "preemption-begun", "preemption-ended",
-  "role-changed", "task-dropped", "task-error", "task-failed", "task-finished", "task-gone", "task-killed", "task-killing",
-  "task-lost", "task-placed", "task-queued", "task-running", "task-starting", "task-unknown", "task-unreachable", "term-began",
+  "agent-stopped", "agent-suspected", "agent-tasks-unproven", "agent-unhealthy", "agent-unreachable", "framework-backed-off",
+  "framework-disconnected", "framework-removed", "framework-subscribed", "framework-torn-down", "offers-lapsed",
+  "preemption-begun", "preemption-ended", "role-changed", "task-dropped", "task-error", "task-failed", "task-finished",
+  "task-gone", "task-killed", "task-killing", "task-lost", "task-placed", "task-queued", "task-running", "task-starting",
+  "task-unknown", "task-unreachable", "term-began",
 ];
 export const PROBLEMS = [
-  "agent-disconnected", "agent-gone", "agent-refused", "agent-suspected", "agent-unhealthy", "agent-unreachable",
-  "framework-backed-off", "offers-lapsed", "preemption-begun", "task-dropped", "task-error", "task-failed", "task-gone",
-  "task-lost", "task-unknown", "task-unreachable",
+  "agent-disconnected", "agent-gone", "agent-refused", "agent-suspected", "agent-tasks-unproven", "agent-unhealthy",
+  "agent-unreachable", "framework-backed-off", "offers-lapsed", "preemption-begun", "task-dropped", "task-error", "task-failed",
+  "task-gone", "task-lost", "task-unknown", "task-unreachable",
 ];
 
 /** Whether an event is of a kind, a first word of kinds, or `problem`, as the API understands these. */

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { button, h, section } from "../dom.js";
-import { recent } from "../feed.js";
+import { hasEvents } from "../feed.js";
 import { EventList, KINDS, isOf } from "../parts/events.js";
 import { current, setQuery } from "../router.js";
 
@@ -41,8 +41,7 @@ function view({ title, empty, only = "" }) {
   const load = async (/** @type {AbortSignal} */ signal) => {
     if (isPaused) return;
     const asked = kind();
-    // After a reset nothing is recent.
-    if (pastKind !== asked || !recent().length) {
+    if (pastKind !== asked || !hasEvents()) {
       const found = await get(["events"], { limit: MOST, kind: asked }, signal);
       if (asked !== kind()) return;
       past = found.items;

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h, link, replace, section } from "../dom.js";
-import { latest, recent } from "../feed.js";
+import { hasEvents, latest } from "../feed.js";
 import { resourceBar, resourceLegend } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
 import { EventList, isOf } from "../parts/events.js";
@@ -52,7 +52,7 @@ export function overview() {
     title: "Overview", root,
     load: async (signal) => {
       if (latest()) draw(latest());
-      if (!hasPast || !recent().length) {
+      if (!hasPast || !hasEvents()) {
         get(["events"], { limit: 12, kind: NOTABLE }, signal).then((found) => events.replace(found.items), () => {});
         hasPast = true;
       }
