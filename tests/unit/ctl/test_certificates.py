@@ -188,3 +188,17 @@ def test_no_agent_gets_a_name_of_masters(authority: AuthorityDirectory, host: st
     with pytest.raises(InvalidRequest, match="tell masters from others"):
         authority.issue(Leaf("agent", "a1", (host,)), 30, NOW, force=False)
     authority.issue(Leaf("agent", "a1", ("croupier", "*.example.com")), 30, NOW, force=False)
+
+
+def test_the_steps_of_a_rotation_restart_etcd_before_certificates_are_renewed(
+    authority: AuthorityDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cert", "rotate", str(authority.path)]) == 0
+    steps = capsys.readouterr().out
+    words = ("Copy", "Restart the members of etcd one by one", "croupier cert renew", "--finish")
+    places = [steps.index(each) for each in words]
+    assert places == sorted(places)
+    assert main(["cert", "renew", str(authority.path)]) == 0
+    capsys.readouterr()
+    assert main(["cert", "rotate", "--finish", str(authority.path)]) == 0
+    assert "restart the members of etcd one by one" in capsys.readouterr().out
