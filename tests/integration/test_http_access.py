@@ -54,6 +54,7 @@ API_PATHS = (
     "/api/v1/tasks",
     "/api/v1/tasks/{framework_id}/{task_id}",
     "/api/v1/tasks/{framework_id}/{task_id}/files",
+    "/api/v1/tasks/{framework_id}/{task_id}/use",
     "/api/v1/tasks/{framework_id}/{task_id}/files/{path}",
     "/api/v1/tasks/{framework_id}/{task_id}/output/{stream}",
     "/api/v1/watch",

@@ -123,6 +123,7 @@ class Master:
         self._listen(server)
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
+        security.authenticator.find_token = self._ha_backend.find_token
         if self._ha_backend.renewal is not None:
             self._renewals["etcd"] = self._ha_backend.renewal
         self._registry.register(FamilyCollector(RENEWALS, lambda: self._renewals or None))

@@ -39,6 +39,8 @@ class Caller:
         expires_ms: when the credential expires, in milliseconds since the epoch; None if never.
         host: the address that the call comes from, without the port.
         is_redirected: whether the address that masters advertise is one that the caller can use.
+        is_stored: False for an UNCHECKED token that the store of the cluster does not have; it may
+            be the admin's token of another master.
     """
 
     principal: Principal = ANONYMOUS
@@ -47,6 +49,7 @@ class Caller:
     expires_ms: int | None = None
     host: str = ""
     is_redirected: bool = True
+    is_stored: bool = True
 
     @property
     def rate_key(self) -> str:

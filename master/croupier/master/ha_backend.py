@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
 
+from croupier.master.core.access_records import TokenId, TokenRecord
 from croupier.master.election import Election, SoleElection
 from croupier.master.etcd.target import EtcdTarget
 from croupier.master.store import MemoryStore, SqliteStore, Store
@@ -32,6 +33,7 @@ class HaBackend:
         collectors: metrics of the client.
         presence: tells other masters of this one, and knows them; None if there are no others.
         renewal: of the files of the client's credentials; None if it has none.
+        find_token: reads a token from a shared store; None if there are no other masters.
     """
 
     election: Election
@@ -41,6 +43,7 @@ class HaBackend:
     collectors: Sequence[Collector] = ()
     presence: EtcdPresence | None = None
     renewal: EtcdRenewal | None = None
+    find_token: Callable[[TokenId], Awaitable[TokenRecord | None]] | None = None
 
 
 OpenHaBackend = Callable[["MasterConfig", Address], HaBackend]
@@ -70,7 +73,7 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     from croupier.master.etcd.presence import EtcdPresence
     from croupier.master.etcd.probe import EtcdProbe
     from croupier.master.etcd.renewal import EtcdRenewal
-    from croupier.master.store.etcd import EtcdStore
+    from croupier.master.store.etcd import EtcdStore, find_record
 
     files = config.etcd_files()
     client = EtcdClient(target.endpoints, files.read())
@@ -93,4 +96,8 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
 
     collectors = [FamilyCollector(ETCD, lambda: client)]
     watched = renewal if files.paths else None
-    return HaBackend(election, open_store, close, True, collectors, presence, watched)
+
+    async def find_token(token_id: TokenId) -> TokenRecord | None:
+        return await find_record(client, target.prefix, TokenRecord, token_id)
+
+    return HaBackend(election, open_store, close, True, collectors, presence, watched, find_token)

@@ -19,9 +19,9 @@ from croupier.master.core.records import (
 )
 from croupier.master.etcd.client import CALL_S, EtcdClient
 from croupier.master.etcd.methods import RANGE, TXN, A, Method, Q
-from croupier.master.store.etcd import EtcdStore
+from croupier.master.store.etcd import EtcdStore, find_record
 from croupier.master.store.etcd_rows import MAX_RECORDS
-from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
+from croupier.model.errors import Conflict, CroupierError, FailedOver, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.integration.etcd.conftest import Masters
 
@@ -292,3 +292,15 @@ async def test_stores_of_newer_releases_and_other_programs_are_refused(masters: 
     await put(masters, "schema", b"9" * 5000)
     with pytest.raises(InvalidRequest, match="no version"):
         await store.load()
+
+
+async def test_a_follower_reads_one_record(masters: Masters) -> None:
+    _, store = await masters.leading()
+    client = masters.client()
+    await store.commit(agents(2))
+    found = await find_record(client, masters.prefix, AgentRecord, "A1")
+    assert found == agents(2)[1]
+    assert await find_record(client, masters.prefix, AgentRecord, "A9") is None
+    await put(masters, "records/agent/A1", b"x\x9c nonsense")
+    with pytest.raises(CroupierError):
+        await find_record(client, masters.prefix, AgentRecord, "A1")

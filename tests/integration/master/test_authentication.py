@@ -7,14 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.core.access_records import TokenKind
+from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.rate_limits import RateLimiter
 from croupier.master.services import gate
 from croupier.model.access import Action
+from croupier.model.principal import PrincipalName
 from croupier.model.token import BearerToken
 from croupier.net.credentials import ClientSecurity
 from croupier.net.token_file import make_token
@@ -193,6 +195,35 @@ async def test_a_malformed_request_is_refused_after_authentication(tmp_path: Pat
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await method(b"\xff\xff\xff", timeout=5)
                 assert caught.value.code() is status
+
+
+async def test_a_follower_tells_a_false_token_nothing_of_the_masters() -> None:
+    election, leader, good, bad = FakeElection(), "127.0.0.1:7", make_token(), make_token()
+    record = TokenRecord(
+        TokenId(good.token_id), TokenKind.CLIENT, PrincipalName("client/a"), good.hash.hex(), 0
+    )
+
+    async def find_token(token_id: TokenId) -> TokenRecord | None:
+        return record if token_id == record.token_id else None
+
+    async with elected_master(election, auth=True) as master, aiohttp.ClientSession() as http:
+        await election.elect_other(leader)
+        assert master._security is not None
+        master._security.authenticator.find_token = find_token
+        for token, is_told in ((good, True), (bad, False)):
+            headers = {"Authorization": f"Bearer {token.text}"}
+            for path in ("/api/v1/masters", "/api/v1/tasks"):
+                url = f"http://{master.http_address}{path}"
+                async with http.get(url, headers=headers) as answer:
+                    assert (leader in await answer.text()) == is_told, (path, is_told)
+                    assert answer.status == (200 if is_told and "masters" in path else 503)
+            async with make_channel(master.address, ClientSecurity(token=token.text)) as channel:
+                ask = OperatorServiceStub(channel)
+                found = await ask.GetMaster(operator_pb2.GetMasterRequest())
+                assert found.leader_address == (leader if is_told else "")
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await ask.ListAgents(operator_pb2.ListAgentsRequest())
+                assert (leader in str(refused.value.details())) == is_told
 
 
 async def test_a_follower_redirects_credentials_that_it_cannot_check(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from croupier.master.services.authentication import (
     Authenticator,
     Presented,
 )
-from croupier.model.errors import Unauthenticated
+from croupier.model.errors import Unauthenticated, Unavailable
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.token import BearerToken
 from croupier.net.token_file import make_token
@@ -96,6 +97,33 @@ async def test_a_token_makes_its_principal_the_caller() -> None:
         "ipv4:1.2.3.4",
         is_redirected=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_stored"),
+    [(ALICE.text, True), (make_token().text, False), (f"crp_{ALICE.token_id}_{'A' * 43}", False)],
+)
+async def test_a_follower_redirects_only_tokens_of_the_store(text: str, is_stored: bool) -> None:
+    follower = authenticator(leads=False)
+
+    async def find_token(token_id: TokenId) -> TokenRecord | None:
+        return tokens().get(token_id)
+
+    follower.find_token = find_token
+    presented = replace(bearer(text), names=(b"x",))
+    caller = await follower.authenticate(presented)
+    assert caller.kind is CredentialKind.UNCHECKED
+    assert (caller.is_stored, caller.is_redirected) == (is_stored, is_stored)
+
+
+async def test_a_follower_without_its_store_redirects_no_token() -> None:
+    follower = authenticator(leads=False)
+
+    async def find_token(_: TokenId) -> TokenRecord | None:
+        raise Unavailable("no member answers")
+
+    follower.find_token = find_token
+    assert not (await follower.authenticate(bearer(ALICE.text))).is_stored
 
 
 async def test_the_scheme_of_the_metadata_may_be_in_lower_case() -> None:

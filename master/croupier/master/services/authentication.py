@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,7 +18,7 @@ from croupier.master.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.model.access import LOCAL_ADMIN
 from croupier.model.clock import Clock
-from croupier.model.errors import InvalidRequest, Unauthenticated
+from croupier.model.errors import CroupierError, InvalidRequest, Unauthenticated
 from croupier.model.principal import Principal, PrincipalKind, check_principal
 from croupier.model.token import BearerToken
 from croupier.net.certificate import parse_certificates
@@ -28,6 +28,9 @@ from croupier.net.trust_domain import split_uri
 # Certificates whose names and expiry are remembered.
 MOST_CERTIFICATES: Final = 10_000
 _NO_HASH: Final = "0" * 64
+# Tokens that a follower reads from the store at once.
+MOST_FINDING: Final = 8
+FindToken = Callable[[TokenId], Awaitable[TokenRecord | None]]
 
 
 class Tokens(Protocol):
@@ -89,6 +92,7 @@ class Authenticator:
     Attributes:
         verifier: verifies tokens that are not Croupier's; None refuses them.
         admin_token: the token of `LOCAL_ADMIN`; None if there is none.
+        find_token: reads a token from the store of other masters; None if there are none.
     """
 
     def __init__(
@@ -119,6 +123,8 @@ class Authenticator:
         self._clock, self._tokens, self._trust_domain = clock, tokens, trust_domain
         self.admin_token, self._is_mutual, self._revoked = admin_token, is_mutual, revoked
         self._certificates: OrderedDict[bytes, tuple[str, Caller]] = OrderedDict()
+        self.find_token: FindToken | None = None
+        self._finding = 0
 
     async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller.
@@ -147,7 +153,8 @@ class Authenticator:
             found.credential_id,
             found.expires_ms,
             presented.host,
-            has_certificate or not self._is_mutual,
+            (has_certificate or not self._is_mutual) and found.is_stored,
+            found.is_stored,
         )
 
     async def _of_token(self, text: str) -> Caller:
@@ -166,13 +173,31 @@ class Authenticator:
             return Caller(Principal(LOCAL_ADMIN), CredentialKind.TOKEN, token.token_id)
         tokens = self._tokens()
         if tokens is None:
-            return Caller(kind=CredentialKind.UNCHECKED, credential_id=token.token_id)
+            is_stored = await self._is_stored(token)
+            return Caller(
+                kind=CredentialKind.UNCHECKED, credential_id=token.token_id, is_stored=is_stored
+            )
         record = tokens.get(TokenId(token.token_id))
         # Without a record the comparison fails, and takes as long.
         _compare(digest, _NO_HASH if record is None else record.hash)
         assert record is not None
         kind = CredentialKind.JOIN if record.kind is TokenKind.JOIN else CredentialKind.TOKEN
         return Caller(Principal(record.principal), kind, record.token_id, record.expires_ms)
+
+    async def _is_stored(self, token: BearerToken) -> bool:
+        """Return whether the store of the leader has this token, as far as a follower can read."""
+        if self.find_token is None:
+            return True
+        if self._finding >= MOST_FINDING:
+            return False
+        self._finding += 1
+        try:
+            record = await self.find_token(TokenId(token.token_id))
+        except CroupierError:
+            return False
+        finally:
+            self._finding -= 1
+        return record is not None and hmac.compare_digest(record.hash, token.hash.hex())
 
     def _of_certificate(self, presented: Presented) -> Caller:
         known = self._certificates.get(presented.certificate)

@@ -79,6 +79,8 @@ class Checks:
                 self.refusals.unauthenticated[error.reason] += 1
                 await self.limiter.failed(host)
                 raise
+            if not call.caller.is_stored:
+                await self.limiter.failed(host)
 
     async def admit(self, call: Call) -> Usage | None:
         """Count an authenticated call with one request; None: callers are not limited.

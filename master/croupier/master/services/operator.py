@@ -94,8 +94,10 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListMastersRequest, context: Context
     ) -> pb.ListMastersResponse:
         """Return the known masters; to a caller whose token is not checked, as GetMaster does."""
-        is_unchecked = current_caller().kind is CredentialKind.UNCHECKED
-        masters = self._roster.masters(only_leader=is_unchecked)
+        caller = current_caller()
+        if not caller.is_stored:
+            raise self._leadership.refusal()
+        masters = self._roster.masters(only_leader=caller.kind is CredentialKind.UNCHECKED)
         return pb.ListMastersResponse(masters=masters, now_ms=self._clock.wall_ms())
 
     @unary

@@ -22,7 +22,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from itertools import count
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import Record, Registry
@@ -43,15 +43,43 @@ from croupier.master.store.etcd_rows import (
     parts_of,
     rows_of,
 )
-from croupier.master.store.records_json import SCHEMA_VERSION, NewerRecord, Row, decode, encode
+from croupier.master.store.records_json import (
+    SCHEMA_VERSION,
+    NewerRecord,
+    Row,
+    decode,
+    encode,
+    tag_of,
+)
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.process.logging import get_logger
 
 COMMIT_S: Final = 10.0
 NAMED: Final = 3
+RecordT = TypeVar("RecordT", bound=Record)
 
 _log = get_logger("croupier.master.store")
+
+
+async def find_record(
+    client: EtcdClient, prefix: str, kind: type[RecordT], record_id: str
+) -> RecordT | None:
+    """Return one record of the store of a leader, which may change meanwhile; None if it is absent.
+
+    Raises:
+        CroupierError: if it cannot be read.
+    """
+    tag = tag_of(kind)
+    found, _ = await client.get(Keys(prefix).record(tag, record_id))
+    if found is None:
+        return None
+    try:
+        record = decode(tag, body_of(found, 0))
+    except (Damaged, zlib.error) as error:
+        raise Unavailable(f"the record cannot be read: {error}") from None
+    assert isinstance(record, kind)
+    return record
 
 
 class Fence(Protocol):

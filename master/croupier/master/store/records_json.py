@@ -96,6 +96,11 @@ def decode(kind: str, body: str | bytes) -> r.Record:
         raise InvalidRequest(f"not a record of the kind {kind!r}: it is no JSON") from None
 
 
+def tag_of(record: type) -> str:
+    """Return the kind of rows that hold records of a class."""
+    return _KIND_OF[record].tag
+
+
 def _upgraded(kind: str, body: Any) -> Any:
     # Before frameworks had several roles, they had one `role`.
     if kind == "framework" and isinstance(body, dict) and "role" in body:

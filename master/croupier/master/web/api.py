@@ -9,9 +9,10 @@ from typing import Any, Final
 from aiohttp import web
 
 from croupier.master.services.checks import Checks
+from croupier.master.services.redirection import as_redirected
 from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
-from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls
+from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls, find_calls
 from croupier.master.web.errors import error_answer, is_answered, plain_error
 from croupier.master.web.failures import Failures
 from croupier.master.web.parameters import read_query
@@ -103,7 +104,9 @@ class HttpApi:
     async def _refusal(self, request: web.Request, error: CroupierError) -> web.Response:
         if not is_answered(error):
             return self._failures.answer(request, error)
-        leader_http = ""
+        leader_http, found = "", find_calls()
+        if isinstance(error, NotLeader) and found is not None and not found.caller.is_stored:
+            return error_answer(as_redirected(error, found.caller))
         if isinstance(error, NotLeader):
             leader_http = await self._find_leader(request, error.leader)
         return error_answer(error, leader_http)

@@ -132,6 +132,11 @@ def current_calls() -> Calls:
     return _calls.get()
 
 
+def find_calls() -> Calls | None:
+    """Return the calls of the request that this task handles; None if a guard refused it."""
+    return _calls.get(None)
+
+
 class HttpGate:
     """Admits HTTP requests to the API, as the gate admits calls by gRPC."""
 
