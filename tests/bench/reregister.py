@@ -55,7 +55,9 @@ class Filler(Framework):
                 continue
             tasks = [Task(["sleep", "1"], resources=UNIT) for _ in range(self.each)]
             verdicts = await self.accept(offer, tasks, 3600)
-            self.launched[offer.agent_id] = sum(verdict.ok for verdict in verdicts)
+            # On a busy machine the offer may have expired; another one follows.
+            if any(verdict.ok for verdict in verdicts):
+                self.launched[offer.agent_id] = sum(verdict.ok for verdict in verdicts)
 
     async def on_update(self, status: TaskStatus) -> None:
         self.running.add(status.task_id)

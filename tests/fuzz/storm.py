@@ -45,7 +45,7 @@ END_S: Final = 30.0
 AT_ONCE: Final = 20
 STREAMS: Final = 60
 # Storms of one life of the master; then it is stopped in order, and the next one starts.
-STORMS_OF_LIFE: Final = 20
+STORMS_OF_LIFE: Final = 10
 STDERR: Final = ("file", "dead", "full")
 
 
@@ -186,6 +186,17 @@ async def life(folder: Path, stderr: str, seed: int, until: float) -> dict[str, 
     }  # fmt: skip
 
 
+async def lives(folder: Path, sinks: tuple[str, ...], seed: int, seconds: float) -> tuple[int, int]:
+    """Run masters for some time; return their number, and how many did not end as they should."""
+    until, number, ended = time.monotonic() + seconds, 0, 0
+    while time.monotonic() < until:
+        place = folder / f"life-{number}"
+        line = await life(place, sinks[number % len(sinks)], seed + number * STORMS_OF_LIFE, until)
+        number, ended = number + 1, ended + bool(line["ended"] or line["exit"])
+        print(json.dumps({"folder": str(place), **line}), flush=True)
+    return number, ended
+
+
 def main() -> int:
     """Run storms for some time; print a line for each life of the master."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.storm", description=__doc__)
@@ -196,14 +207,8 @@ def main() -> int:
     given = parser.parse_args()
     seed = given.seed or time.time_ns() % 1_000_000
     folder = given.keep or Path(tempfile.mkdtemp(prefix="croupier-storm-"))
-    until, number, ended = time.monotonic() + given.minutes * 60, 0, 0
     sinks = STDERR if given.stderr == "all" else (given.stderr,)
-    while time.monotonic() < until:
-        place = folder / f"life-{number}"
-        stderr = sinks[number % len(sinks)]
-        line = asyncio.run(life(place, stderr, seed + number * STORMS_OF_LIFE, until))
-        number, ended = number + 1, ended + bool(line["ended"] or line["exit"])
-        print(json.dumps({"folder": str(place), **line}), flush=True)
+    number, ended = asyncio.run(lives(folder, sinks, seed, given.minutes * 60))
     print(f"{number} lives of the master, {ended} ended by themselves or with an error")
     return 1 if ended else 0
 
