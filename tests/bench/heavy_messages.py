@@ -35,7 +35,7 @@ from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.transport import make_channel
-from croupier.process.daemon import freeze_imports
+from croupier.process.garbage import freeze_imports
 from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 

@@ -10,6 +10,7 @@ clock, so a busy machine makes no step long.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -44,6 +45,24 @@ def note_steps(path: Path) -> None:
     events.Handle._run = timed  # type: ignore[method-assign, assignment]
 
 
+def note_collections(path: Path) -> None:
+    """Note long collections of garbage in a file; they are a part of some step."""
+    file = path.open("a", buffering=1)
+    began = 0.0
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        nonlocal began
+        now = time.thread_time()
+        if phase == "start":
+            began = now
+        elif now - began > LONG_S:
+            what = f"garbage of generation {info['generation']}"
+            line = {"at": time.time(), "seconds": round(now - began, 4), "what": what}
+            file.write(json.dumps(line) + "\n")
+
+    gc.callbacks.append(note)
+
+
 def note_routes(path: Path) -> None:
     """Make the HTTP server of this process load at once, and note its routes in a file."""
     serve: Any = HttpServer.serve
@@ -74,6 +93,7 @@ def main() -> None:
     """Run a daemon until it ends."""
     steps, name, *flags = sys.argv[1:]
     note_steps(Path(steps))
+    note_collections(Path(steps))
     note_routes(Path(steps).with_suffix(".routes"))
     sys.argv = [f"croupier-{name}", *flags]
     _MAIN[name]()

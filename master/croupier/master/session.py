@@ -6,7 +6,7 @@ and opened here, so nothing behind it holds their values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 from croupier.master.caller import UNKNOWN_CALLER, Caller
@@ -46,7 +46,7 @@ class StreamObserver(Protocol):
         """Note the end of the session, and the error if it was closed for one."""
 
 
-class Session(Generic[MessageT]):
+class Session(ABC, Generic[MessageT]):
     """One stream from a framework or an agent.
 
     Attributes:
@@ -63,7 +63,6 @@ class Session(Generic[MessageT]):
         session_id: SessionId,
         caller: Caller,
         budget: Budget | None,
-        encode: Callable[[MessageT], _Wire],
         wire: type[_Wire],
     ) -> None:
         """Begin with an empty outbox, which counts toward `budget`."""
@@ -72,7 +71,7 @@ class Session(Generic[MessageT]):
         self.observer: StreamObserver | None = None
         self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
         self.error: CroupierError | None = None
-        self._encode, self._wire = encode, wire
+        self._wire = wire
 
     def put(self, message: MessageT) -> bool:
         """Queue a message; False if there is no room."""
@@ -80,6 +79,10 @@ class Session(Generic[MessageT]):
         if self.observer is not None:
             self.observer.sent(cast("ToFramework | ToAgent", message))
         return self.outbox.put(_encoded(self._encode(message)))
+
+    @abstractmethod
+    def _encode(self, message: MessageT) -> _Wire:
+        """Return the message on the wire."""
 
     def beat(self) -> None:
         """Queue a heartbeat."""
@@ -112,23 +115,20 @@ class FrameworkSession(Session[ToFramework]):
         is_private: bool = True,
     ) -> None:
         """Seal secrets in `box`; `is_private`: third parties cannot read the stream."""
-        known: KnownAgents = {}
+        self._known: KnownAgents = {}
         self.framework_id = FrameworkId("")
         self.is_private = is_private
         self._box = box or KeyBox()
-        super().__init__(
-            session_id,
-            caller,
-            budget,
-            lambda message: event_to_wire(message, known),
-            framework_pb2.Event,
-        )
+        super().__init__(session_id, caller, budget, framework_pb2.Event)
 
     def put(self, message: ToFramework) -> bool:
         """Queue a message; False if there is no room."""
         if isinstance(message, Subscribed):
             self.framework_id = message.framework_id
         return super().put(message)
+
+    def _encode(self, message: ToFramework) -> framework_pb2.Event:
+        return event_to_wire(message, self._known)
 
     def seal(self, task: TaskInfo, values: SecretValues) -> TaskInfo:
         """Return a task of the framework with its secrets sealed.
@@ -167,14 +167,14 @@ class AgentSession(Session[ToAgent]):
         self.links: LinkKeys | None = None
         self.proofs: LaunchProofs | None = None
         self._agent_id = AgentId("")
-        super().__init__(session_id, caller, budget, self._to_wire, agent_pb2.Order)
+        super().__init__(session_id, caller, budget, agent_pb2.Order)
 
     def open_exec(self, exec_id: str) -> bool:
         """Order the agent to open a stream for a command; False if there is no room."""
         order = agent_pb2.Order(exec=agent_pb2.OpenExec(exec_id=exec_id))
         return self.outbox.put(_encoded(order))
 
-    def _to_wire(self, message: ToAgent) -> agent_pb2.Order:
+    def _encode(self, message: ToAgent) -> agent_pb2.Order:
         """Encode a message; secrets are in plain text from here to the agent.
 
         Raises:

@@ -17,6 +17,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.net.backoff import Backoff
+from croupier.process.garbage import thaw
 from croupier.process.logging import get_logger
 
 if TYPE_CHECKING:  # cyclopts
@@ -154,6 +155,8 @@ class Terms:
         term, self._term = self._term, None
         if term is not None:
             await term.end(Unavailable("the master is stopping"))
+            # Its state has cycles.
+            thaw()
 
 
 async def resign(election: Election) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from croupier.model.errors import CroupierError
 from croupier.model.printable import printable
+from croupier.process.garbage import LongCollections, freeze_imports
 from croupier.process.grpc_errors import log_grpc_errors
 from croupier.process.loop_errors import LoopErrors
 from croupier.process.reload import ignore_hangups
@@ -38,6 +39,7 @@ def run_daemon(name: str, main: Main) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log_grpc_errors()
     freeze_imports()
+    gc.callbacks.append(LongCollections())
     try:
         asyncio.run(_run(main))
     except CroupierError as error:
@@ -60,12 +62,6 @@ async def _run(main: Main) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     await main(stop)
-
-
-def freeze_imports() -> None:
-    """Exclude imported modules from garbage collection: with them one takes 50 ms of the loop."""
-    gc.collect()
-    gc.freeze()
 
 
 def raise_file_limit() -> None:
