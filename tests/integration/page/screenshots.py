@@ -22,7 +22,7 @@ PICTURES = (
     ("page-framework", 3, ("frameworks", "f-1"), "light", 1100),
     ("page-phone", 3, ("overview",), "dark", 360),
 )
-HEIGHT = 640
+HEIGHT = 860
 
 
 @contextmanager

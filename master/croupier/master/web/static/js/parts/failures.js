@@ -6,6 +6,8 @@ import { ending, FAILURES, taskState } from "./states.js";
 import { smallTable } from "./table.js";
 import { age } from "./task_columns.js";
 
+// So many leave room for the rest of the overview.
+const MOST = 5;
 const COLUMNS = [
   { name: "Task", cell: (task) => taskLink(task.framework_id, task.task_id) },
   { name: "Framework", cell: (task) => frameworkLink(task.framework_id, task.framework_name) },
@@ -19,6 +21,6 @@ const COLUMNS = [
 /** @param {{ failed: number, failures: any[] }} data of the overview */
 export function failures({ failed, failures: latest }) {
   if (!failed) return null;
-  return h("section", { class: "card failures" }, h("h2", null, many(failed, "failed task")), smallTable("The latest failed tasks", COLUMNS, latest),
+  return h("section", { class: "card failures" }, h("h2", null, many(failed, "failed task")), smallTable("The latest failed tasks", COLUMNS, latest.slice(0, MOST)),
     h("p", null, link("All failed tasks", ["tasks"], { state: FAILURES.join(",") })));
 }
