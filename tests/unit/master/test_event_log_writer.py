@@ -13,6 +13,7 @@ import pytest
 from croupier.master.eventlog import files, writer
 from croupier.master.eventlog.writer import Writer
 from croupier.model.errors import Unavailable
+from tests.harness.broken_descriptors import BROKEN
 from tests.harness.eventually import eventually
 
 
@@ -82,6 +83,17 @@ async def test_a_full_disk_ends_only_the_log(
         one.put(b"x\n")
     one.close()
     assert capsys.readouterr().out.count("event_log_given_up") == 1
+
+
+@pytest.mark.parametrize("broken", [name for name in BROKEN if name.startswith("E")])
+async def test_no_error_of_a_file_escapes(tmp_path: Path, broken: str) -> None:
+    with BROKEN[broken]() as fd:
+        one = Writer(tmp_path / "log", 3, open_file=lambda _: os.dup(fd))
+        for _ in range(200):
+            one.put(b"x" * 1000)
+        await eventually(lambda: one.failure is not None)
+        one.put(b"nothing waits any more")
+        one.close()
 
 
 async def test_a_disk_that_fills_up_at_a_new_file_ends_the_log(tmp_path: Path) -> None:

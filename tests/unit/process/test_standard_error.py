@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 
 import pytest
 
 from croupier.process import queue_writer
 from croupier.process.queue_writer import BATCH, MAX_WAITING, LineWriter
+from tests.harness.broken_descriptors import BROKEN
 from tests.harness.eventually import eventually
 
 # Logs 300 KB by all ways to stderr, and tells its loop's longest wait and the lines that it lost.
@@ -44,45 +42,6 @@ configure_logging("json")
 code = run_daemon("tester", main)
 sys.exit(code)
 """
-
-
-@contextmanager
-def _full_device() -> Iterator[int]:
-    fd = os.open("/dev/full", os.O_WRONLY)
-    yield fd
-    os.close(fd)
-
-
-@contextmanager
-def _pipe(*, is_read: bool, blocks: bool = True) -> Iterator[int]:
-    """A pipe with a reader that reads nothing, or without a reader."""
-    reader, writer = os.pipe()
-    if not blocks:
-        fcntl.fcntl(writer, fcntl.F_SETFL, os.O_NONBLOCK)
-    if not is_read:
-        os.close(reader)
-    yield writer
-    os.close(writer)
-    if is_read:
-        os.close(reader)
-
-
-@contextmanager
-def _hung_up_terminal() -> Iterator[int]:
-    """Writes fail with EIO."""
-    master, slave = pty.openpty()
-    os.close(master)
-    yield slave
-    os.close(slave)
-
-
-BROKEN: dict[str, Callable[[], AbstractContextManager[int]]] = {
-    "ENOSPC": _full_device,
-    "EPIPE": lambda: _pipe(is_read=False),
-    "EIO": _hung_up_terminal,
-    "EAGAIN": lambda: _pipe(is_read=True, blocks=False),
-    "no reader reads": lambda: _pipe(is_read=True),
-}
 
 
 @pytest.mark.parametrize("broken", BROKEN)
