@@ -321,6 +321,7 @@ def test_the_keyboard_reaches_everything(visitor: Visitor) -> None:
     visitor.one("canvas").first.focus()
     page.keyboard.press("ArrowRight")
     visitor.one(".map-summary").get_by_text("agent-00001").wait_for()
+    visitor.one(".map-summary").get_by_text("(node1.example.org)").wait_for()
     page.keyboard.press("Enter")
     visitor.sees("What stands in its way")
 

@@ -1,5 +1,6 @@
 // The map of agents: a cell for each agent, coloured by its load. Ten thousand still fit.
 
+import { get } from "../api.js";
 import { h, href, replace } from "../dom.js";
 import { nothing } from "../session.js";
 import { colour, onColours } from "../theme.js";
@@ -9,6 +10,7 @@ import { loadColour } from "./scale.js";
 const MOST_CELL = 30;
 const LEAST_CELL = 4;
 const HEIGHT = 330;
+const NAMING_MS = 150;
 const MOST_LOAD = "most used resource";
 
 /**
@@ -44,6 +46,7 @@ export class Heatmap {
   }
 
   stop() {
+    clearTimeout(this.naming);
     this.watching.disconnect();
     this.forget();
   }
@@ -159,7 +162,11 @@ export class Heatmap {
     const index = this.sorted[place];
     const { agents, state, used } = this.columns;
     const loads = Object.entries(used).map(([name, column]) => `${name} ${percent((column[index] ?? 0) / 1000)}`);
-    replace(this.summary, h("b", null, agents[index]), ` ${visible(state[index])}: ${loads.join(", ")}`);
+    const host = h("span");
+    replace(this.summary, h("b", null, agents[index]), host, ` ${visible(state[index])}: ${loads.join(", ")}`);
+    // The map has no names of hosts: they would double its size.
+    clearTimeout(this.naming);
+    this.naming = setTimeout(() => get(["agents", agents[index]]).then((found) => replace(host, ` (${found.hostname})`), () => {}), NAMING_MS);
   }
 
   #key(event) {
