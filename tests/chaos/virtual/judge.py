@@ -207,6 +207,8 @@ class Judge:
             case calls.Accept() | calls.Submit():
                 for old, new in zip(before.tasks, verdict.tasks, strict=True):
                     same = (old.error is None) == (new.error is None) or self.is_store_old
+                    # A refusal is not durable: if it has not arrived, a successor may take the task.
+                    same = same or (new.error is None and self._is_open(client_id, verdict.seq))
                     must(same, f"{new.task_id} was answered {old.error} and {new.error}")
                 for each in verdict.tasks:
                     history = self.histories[TaskId(each.task_id)]
@@ -216,12 +218,22 @@ class Judge:
                         must(never_ran, f"{each.task_id} ran and is refused")
                         continue
                     must(history.recorded, f"{each.task_id} is accepted and not durable")
-                    history.accepted = True
+                    history.accepted, history.refused = True, False
             case calls.Kill(task_id):
                 history = self.histories[task_id]
                 history.kill_promised = history.kill_promised or verdict.error is None
             case _:
                 pass
+
+    def _is_open(self, client_id: str, seq: int) -> bool:
+        """Return whether a SUBMIT has no verdict that its framework has received."""
+        call = self._calls[client_id, seq]
+        if not isinstance(call, calls.Submit):
+            return False
+        owner = self.histories[call.all_tasks[0].task_id].owner
+        return owner.client_id == client_id and any(
+            each.seq == seq for each in owner.ledger.open_calls()
+        )
 
     def _on_acknowledging(
         self, term: Term, framework_id: FrameworkId, task_id: TaskId, sequence: int

@@ -179,10 +179,10 @@ def _keep_run(connection: sqlite3.Connection, run: Run, kept: int) -> None:
     connection.execute(f"INSERT OR REPLACE INTO run ({_COLUMNS}) VALUES ({marks})", row)  # noqa: S608
     if run.state.has_ended:
         connection.execute(
-            "DELETE FROM run WHERE job = ?1 AND ended IS NOT NULL AND scheduled <= (SELECT"
-            " scheduled FROM run WHERE job = ?1 AND ended IS NOT NULL"
-            " ORDER BY scheduled DESC LIMIT 1 OFFSET ?2)",
-            (run.job, kept),
+            "DELETE FROM run WHERE job = ? AND ended IS NOT NULL AND scheduled <= (SELECT"
+            " scheduled FROM run WHERE job = ? AND ended IS NOT NULL"
+            " ORDER BY scheduled DESC LIMIT 1 OFFSET ?)",
+            (run.job, run.job, kept),
         )
 
 
