@@ -207,7 +207,7 @@ class Judge:
             case calls.Accept() | calls.Submit():
                 for old, new in zip(before.tasks, verdict.tasks, strict=True):
                     same = (old.error is None) == (new.error is None) or self.is_store_old
-                    # A refusal is not durable: if it has not arrived, a successor may take the task.
+                    # A refusal is not durable: if it did not arrive, a successor may accept.
                     same = same or (new.error is None and self._is_open(client_id, verdict.seq))
                     must(same, f"{new.task_id} was answered {old.error} and {new.error}")
                 for each in verdict.tasks:

@@ -1,4 +1,8 @@
-"""Explanations for operators: why a framework is not dealt more."""
+"""Explanations for operators: why a framework is not dealt more.
+
+Rule: an explanation names another framework only if that one exists, and is ahead now or has the
+agent kept for it now.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,14 @@ from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.back_off import PATIENCE_S, Party
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import Eligibility, Rejection
-from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import Cause, PassedOver, passed_over
 from croupier.master.allocator.rejections import AtLimit, Shortage
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.model.resources import Resources
+from croupier.model.roles import format_amounts
 
 
 def of_leaf(
@@ -39,8 +44,11 @@ def of_leaf(
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
     found = [*_making_room(leaf, pool), *_fits_nowhere(leaf, pool)]
     reported = leaf.reasons.report(leaf.role, profiles.cases(leaf))
+    still = [each for each in reported if _is_true_now(each, leaf, tree, pool, now)]
     causes = {each.cause for each in found}
-    found += [each for each in reported if each.cause not in causes]
+    found += [each for each in still if each.cause not in causes]
+    if len(still) < len(reported) and not any(each.cause is Cause.IN_USE for each in still):
+        found.append(_outranked(leaf, tree, len(pool.agents)))
     if leaf.party in last and not leaf.queued:
         found.insert(0, _backing_off(leaf, last[leaf.party] - now))
     return found or [_outranked(leaf, tree, len(pool.agents))]
@@ -112,16 +120,17 @@ def _backing_off(leaf: Leaf, seconds: float, agent_id: str = "") -> PassedOver:
 
 
 def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
-    """Return that only frameworks ahead of the leaf kept agents from it."""
-    before = sum(1 for _ in takewhile(lambda other: other is not leaf, tree.in_order()))
-    mine = f"it is number {before + 1} in order" if before else "it is next"
+    """Return that only frameworks ahead of the leaf kept agents from it, or that all is in use."""
+    ahead = _ahead_of(leaf, tree)
+    mine = f"it is number {len(ahead) + 1} in order" if ahead else "it is next"
     if tree.policy.name == "drf":
         # Under other policies no entitlement decides.
         entitled, has = float(tree.entitlement(leaf)), float(tree.share_of(leaf))
         mine = f"it is entitled to {entitled:.3f} of the cluster and has {has:.3f}; {mine}"
-    others = [taker for taker in tree.takers if taker[0] is not leaf]
+    others = [taker for taker in tree.takers if taker[0] in ahead]
     if not others:
-        return PassedOver(Cause.IN_USE, agents, f"nothing is free; {mine}", leaf.role)
+        own = _only_holder(leaf, tree)
+        return PassedOver(Cause.IN_USE, agents, f"{own or 'nothing is free'}; {mine}", leaf.role)
     taker, needs, _ = others[-1]
     guaranteed = guaranteed_node(taker) if needs else None
     cause = Cause.GUARANTEE if needs else Cause.OUTRANKED
@@ -148,6 +157,45 @@ def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
 def _room(unit: Resources, total: Resources) -> list[Fraction]:
     """Return the parts of the amounts in `unit` that `total` has, the smallest first."""
     return sorted(min(Fraction(total[n], milli), Fraction(1)) for n, milli in unit.scalars.items())
+
+
+def _ahead_of(leaf: Leaf, tree: Tree) -> dict[Leaf, None]:
+    """Return the leaves that are served before the leaf now. O(leaves)."""
+    return dict.fromkeys(takewhile(lambda other: other is not leaf, tree.in_order()))
+
+
+def _is_true_now(passed: PassedOver, leaf: Leaf, tree: Tree, pool: AgentPool, now: float) -> bool:
+    """Return whether a reason names no rival, or one that still comes first for this cause."""
+    if not passed.rival:
+        return True
+    match passed.cause:
+        case Cause.EARMARKED:
+            others = [mark.leaf for _, mark in pool.earmarks()]
+        case Cause.KEPT:
+            others = [
+                other
+                for other in tree.leaves.values()
+                if any(other.reservations.has(agent_id, now) for agent_id in other.reservations)
+            ]
+        case _:
+            others = list(_ahead_of(leaf, tree))
+    return any(other.framework_id == passed.rival for other in others)
+
+
+def _only_holder(leaf: Leaf, tree: Tree) -> str:
+    """Return that the leaf waits for its own tasks; empty if others hold what it wants."""
+    totals, pending = tree.totals.amounts, leaf.pending or ()
+    wanted = {name for each in pending for name in each.demand.unit.scalars} or set(totals)
+    held = {name: milli for name, milli in leaf.held.items() if name in wanted}
+    in_all: Amounts = {}
+    for node in tree.root.below():
+        add_amounts(in_all, node.held, 1)
+    if not held or any(in_all.get(name, 0) != held.get(name, 0) for name in wanted):
+        return ""
+    whole = {name: milli for name, milli in held.items() if milli == totals.get(name)}
+    holds = f"all of {format_amounts(whole)}" if whole else format_amounts(held)
+    rest = "" if whole else ", and no other framework holds any"
+    return f"it holds {holds}{rest}: it waits for its own tasks to end"
 
 
 def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:

@@ -177,23 +177,62 @@ def test_it_is_outranked() -> None:
 
 def test_a_visited_agent_went_to_a_framework_ahead_of_it() -> None:
     fixture = AllocatorFixture()
+    fixture.framework("f", want("cpus:1"))
+    fixture.agent("own", "cpus:5")
+    fixture.fill()
     fixture.framework("g", want("cpus:1"))
-    fixture.framework("f", want("cpus:5"))
-    fixture.agent("m", "cpus:5")
+    fixture.agent("m", "cpus:2")
     assert fixture.takers() == ["g"]
     assert first_reason(fixture).cause is Cause.OUTRANKED
     assert first_reason(fixture).detail == (
-        "agent m: went to g in role g; share of role g 0.000, of role f 0.000"
+        "g in role g was dealt to last; it is entitled to 0.500 of the cluster and has 0.714;"
+        " it is number 2 in order"
+    )
+
+
+def test_a_framework_that_has_left_is_not_named() -> None:
+    fixture = AllocatorFixture()
+    fixture.framework("g", want("cpus:1"))
+    fixture.framework("f", want("cpus:2"))
+    fixture.agent("m", "cpus:6")
+    taken = fixture.fill()
+    assert first_reason(fixture).rival == "g"
+    for grant in taken:
+        if grant.framework_id == "g":
+            for _ in range(grant.units[0][1]):
+                fixture.finish(grant, "cpus:1")
+    fixture.allocator.connect(FrameworkId("g"), False)
+    fixture.allocator.remove_framework(FrameworkId("g"))
+    fixture.fill()
+    case = first_reason(fixture)
+    assert (case.cause, case.rival) == (Cause.IN_USE, "")
+    assert case.detail.startswith("it holds all of cpus:6: it waits for its own tasks to end; ")
+
+
+def test_a_framework_that_is_alone_waits_for_its_own_tasks() -> None:
+    fixture = AllocatorFixture()
+    fixture.framework("f", want("cpus:2"))
+    fixture.framework("g")
+    fixture.allocator.suppress(FrameworkId("g"))
+    fixture.agent("m", "cpus:5;gpus:1")
+    fixture.fill()
+    assert fixture.allocator.queries.explain(F)[0].rival == ""
+    (leaf,) = [leaf for leaf in fixture.tree.leaves.values() if leaf.name == "f"]
+    leaf.reasons.clear(fixture.allocator._profiles.visits)
+    assert first_reason(fixture).detail.startswith(
+        "it holds cpus:4, and no other framework holds any: it waits for its own tasks to end; "
     )
 
 
 def test_a_guarantee_came_first() -> None:
-    fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:4")})
+    fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:6")})
     fixture.framework("f", want("cpus:1"))
     fixture.framework("g", want("cpus:1"))
     fixture.agent("m", "cpus:4")
     fixture.deal()
     assert first_reason(fixture).cause is Cause.GUARANTEE
+    fixture.set_role("g", role_of(guarantee="cpus:4"))
+    assert first_reason(fixture).cause is Cause.IN_USE, "the guarantee is met now"
 
 
 def test_scarce_resources_are_for_others() -> None:
@@ -249,7 +288,10 @@ def test_a_lone_framework_that_uses_everything_finds_nothing_free() -> None:
     fixture.framework("f", want("cpus:1"))
     fixture.agent("m", "cpus:4")
     fixture.fill()
-    assert first_reason(fixture).detail.startswith("nothing is free; it is entitled to 1.000")
+    assert first_reason(fixture).detail == (
+        "it holds all of cpus:4: it waits for its own tasks to end;"
+        " it is entitled to 1.000 of the cluster and has 1.000; it is next"
+    )
 
 
 def test_explaining_changes_nothing() -> None:
@@ -336,7 +378,7 @@ def test_entitlements_are_shown_only_where_they_decide(policy: str) -> None:
     fixture.fill()
     case = first_reason(fixture)
     assert case.cause is Cause.IN_USE
-    assert case.detail == "nothing is free; it is next"
+    assert case.detail == "it holds all of cpus:6: it waits for its own tasks to end; it is next"
 
 
 def test_resources_in_use_are_reported_as_in_use() -> None:
@@ -380,7 +422,7 @@ def test_agents_alike_are_counted_whenever_they_came() -> None:
 
 
 def test_the_guarantee_that_came_first_is_named_with_its_role() -> None:
-    fixture = AllocatorFixture(roles={"top": role_of(guarantee="cpus:4")})
+    fixture = AllocatorFixture(roles={"top": role_of(guarantee="cpus:6")})
     fixture.framework("f", want("cpus:1"))
     fixture.framework("g", want("cpus:1"), roles=["top/below"])
     fixture.agent("m", "cpus:4")
