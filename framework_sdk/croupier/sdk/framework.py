@@ -307,7 +307,7 @@ class Framework:
 
         Returns:
             One verdict per task, in order. Its error is NotFound for an unknown task, and Conflict
-            for a task that was placed already and may run.
+            for a task that was placed already, and may run or has ended.
 
         Raises:
             Unavailable: if there is no answer within 30 s of connected time.

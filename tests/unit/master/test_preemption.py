@@ -201,6 +201,17 @@ def test_why_omits_preemption_when_it_is_off() -> None:
     assert preemption_reasons(world, "late") == []
 
 
+def test_why_says_that_a_guarantee_waits_because_preemption_is_off() -> None:
+    world = World()
+    world.agent("cpus:1;mem:4GB")
+    session = world.framework("early", "cpus:1;mem:1MB", name="early")
+    world.accept(session, make_task("t0", "cpus:1;mem:1MB"))
+    world.state.allocator.set_role(Role("late"), RoleSettings(guarantee={"cpus": 1000}))
+    world.framework("late", "cpus:1;mem:1MB", name="late")
+    (line,) = preemption_reasons(world, "late")
+    assert line == "off (--preemption): its guarantee is met as tasks of others end"
+
+
 def test_guarantee_is_met_when_its_units_take_more_of_another_resource() -> None:
     """Four units of 1 cpu and 2 GB take all of the memory and half of the cpus."""
     rules = PreemptionRules(True, guarantee_timeout_s=3.0, grace_s=10.0)

@@ -285,6 +285,17 @@ def test_queued_tasks_are_withdrawn_and_others_are_not() -> None:
     assert scene.launched() == ["t1", "t2", "t3", "t4", "t5"]
 
 
+def test_a_task_that_ran_to_its_end_is_not_withdrawn() -> None:
+    scene = Submitting()
+    scene.submit(*tasks(2))
+    scene.finish(scene.host, scene.owner, "t1")
+    scene.finish_task("t2")
+    verdict = scene.call(scene.session, calls.Withdraw((TaskId("t1"), TaskId("t2"))))
+    assert errors(verdict) == [
+        f"task {task_id} has ended; there was nothing to withdraw" for task_id in ("t1", "t2")
+    ]
+
+
 def test_a_queued_task_is_killed_at_once() -> None:
     scene = Submitting()
     scene.submit(*tasks(5))

@@ -28,6 +28,8 @@ from croupier.master.allocator.node import (
 from croupier.master.allocator.share import Totals
 
 Q = 1 << 16
+# More than any share over weight.
+_WITHOUT = Fraction(1 << 64)
 # Numerator and denominator, not reduced.
 Ratio = tuple[int, int]
 
@@ -35,13 +37,25 @@ Ratio = tuple[int, int]
 class Entitlements:
     """The entitlement of each node, computed on demand from the root down.
 
-    `imagined` replaces roles by nodes with other settings.
+    `imagined` replaces roles by nodes with other settings. With `totals`, limits count: a role is
+    entitled to its limit at most, and what that leaves is divided among its siblings. It is exact
+    where all below a role need the same resource. Without, limits of others do not count, as
+    preemption needs it: no role may preempt for what only the limit of a sibling leaves.
     """
 
-    def __init__(self, root: RoleNode, imagined: Mapping[Node, RoleNode] | None = None) -> None:
+    def __init__(
+        self,
+        root: RoleNode,
+        imagined: Mapping[Node, RoleNode] | None = None,
+        totals: Totals | None = None,
+    ) -> None:
         """Read the tree below `root`, which must not change while this is used."""
         self._ratios: dict[Node, Ratio] = {root: (1, 1)}
         self._imagined = imagined or {}
+        self._totals = totals
+        # By role with limited roles right below it: the share over weight that children reach.
+        self._keys: dict[Branch, Fraction | None] = {}
+        self._highest: dict[Node, Fraction] = {}
 
     def ratio(self, node: Node) -> Ratio:
         """Return the node's entitlement; 0 if it neither holds nor wants anything. O(depth)."""
@@ -56,12 +70,88 @@ class Entitlements:
                 up, down = lift_of(self._imagined.get(parent, parent))
                 weight = self._imagined.get(node, node).weight
                 known = (entitled * weight * down, whole * up)
+                if self._totals is not None:
+                    known = self._limited(node, parent, weight) or known
             self._ratios[node] = known
         return known
 
     def of(self, node: Node) -> Fraction:
         """Return the node's entitlement as a reduced fraction."""
         return Fraction(*self.ratio(node))
+
+    def _limited(self, node: Node, parent: Branch, weight: int) -> Ratio | None:
+        """Return the node's entitlement under limits; None if no sibling's limit matters."""
+        if parent not in self._keys:
+            self._keys[parent] = self._key_below(parent)
+        key = self._keys[parent]
+        if key is None:
+            return None
+        key = min(key, self._most(node))
+        return weight * key.numerator, key.denominator
+
+    def _key_below(self, parent: Branch) -> Fraction | None:
+        """Return the share over weight that no limited child lowers; None without such a child.
+
+        Children whose limits are below it have their limits, the least first; the others share
+        what the direction of the parent leaves.
+        """
+        limited = [
+            (self._most(node), number, node)
+            for number, node in enumerate(parent.children.values())
+            if node.weighted_direction is not None and self._most(node) != _WITHOUT
+        ]
+        if not limited:
+            return None
+        role = self._imagined.get(parent, parent)
+        weights, entitled = role.settings.resource_weights, Fraction(*self.ratio(parent))
+        parts = dict(role.direction_sum)
+        left = {name: entitled * Q * weights.get(name, 1000) / 1000 for name in parts}
+        highest = Fraction(max(left.values(), default=Fraction(0)))
+        for most, _, node in sorted(limited):
+            key = min((left[name] / part for name, part in parts.items() if part), default=highest)
+            if most >= key:
+                return key
+            for name, part in (self._imagined.get(node, node).weighted_direction or {}).items():
+                if part:
+                    left[name] -= most * part
+                    parts[name] -= part
+        return min((left[name] / part for name, part in parts.items() if part), default=highest)
+
+    def _most(self, node: Node) -> Fraction:
+        """Return the share over weight that limits at or below the node allow it."""
+        known = self._highest.get(node)
+        if known is None:
+            known = self._highest[node] = min(self._own_most(node), self._most_below(node))
+        return known
+
+    def _own_most(self, node: Node) -> Fraction:
+        assert self._totals is not None
+        known = self._imagined.get(node, node)
+        direction = known.weighted_direction or {}
+        found = [
+            self._totals.share({name: milli}) * Q / direction[name]
+            for name, milli in known.settings.limit.items()
+            if direction.get(name)
+        ]
+        return min(found, default=_WITHOUT)
+
+    def _most_below(self, node: Node) -> Fraction:
+        """Return the same for the limits of all children together."""
+        if not isinstance(node, RoleNode):
+            return _WITHOUT
+        known, used = self._imagined.get(node, node), dict[str, Fraction]()
+        for child in node.below():
+            if child.weighted_direction is None:
+                continue
+            most = self._most(child)
+            if most == _WITHOUT:
+                return _WITHOUT
+            direction = self._imagined.get(child, child).weighted_direction or {}
+            for name, part in direction.items():
+                used[name] = used.get(name, Fraction(0)) + most * part
+        weights = known.settings.resource_weights
+        shares = (part * 1000 / (Q * weights.get(name, 1000)) for name, part in used.items())
+        return max(shares, default=Fraction(0)) / known.weight
 
 
 def lift_of(role: Branch) -> Ratio:

@@ -130,7 +130,9 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
     others = [taker for taker in tree.takers if taker[0] in ahead]
     if not others:
         own = _only_holder(leaf, tree)
-        return PassedOver(Cause.IN_USE, agents, f"{own or 'nothing is free'}; {mine}", leaf.role)
+        return PassedOver(
+            Cause.IN_USE, agents, f"{own or 'nothing more is free for it'}; {mine}", leaf.role
+        )
     taker, needs, _ = others[-1]
     guaranteed = guaranteed_node(taker) if needs else None
     cause = Cause.GUARANTEE if needs else Cause.OUTRANKED

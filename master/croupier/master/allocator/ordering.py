@@ -19,12 +19,17 @@ Entry = tuple[Any, ...]
 
 
 class Ordering:
-    """Updates levels, directions and orders when holdings or demand change."""
+    """Updates levels, directions and orders when holdings or demand change.
+
+    Attributes:
+        changes: how often a direction changed, or all did.
+    """
 
     def __init__(self, policy: Policy, totals: Totals) -> None:
         """Order by `policy`; directions are vectors of shares of `totals`."""
         self._policy = policy
         self._totals = totals
+        self.changes = 0
 
     def rekey(self, leaf: Leaf) -> None:
         """Update the path of a leaf."""
@@ -56,6 +61,7 @@ class Ordering:
         if after == before:
             return False
         role.alive += (after is not None) - (before is not None)
+        self.changes += 1
         node.weighted_direction = after
         direction_sum = role.direction_sum
         if before is not None:
@@ -103,6 +109,7 @@ class Ordering:
 
     def rebuild(self, role: Branch) -> None:
         """Key everything below `role` again. O(n log n)."""
+        self.changes += 1
         role.direction_sum, role.alive = {}, 0
         entries = []
         for node in role.below():

@@ -97,7 +97,11 @@ class Preemptor:
     def describe(self, framework_id: FrameworkId, role: Role, now: float) -> str | None:
         """Return in words whether and when the master preempts for a framework; None if never."""
         leaf = self._tree.leaves.get((framework_id, role))
-        if leaf is None or not self.is_possible or not leaf.is_willing:
+        if leaf is None or not leaf.is_willing:
+            return None
+        if not self.is_possible:
+            if leaf.is_needy:
+                return "off (--preemption): its guarantee is met as tasks of others end"
             return None
         if not may_preempt(leaf, self.rules.is_on):
             return f"off for role {leaf.role}: no room is made for it"

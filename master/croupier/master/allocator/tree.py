@@ -66,6 +66,8 @@ class Tree:
         self.deals = 0
         self.has_guarantees = any(each.guarantee for each in self.settings.values())
         self.takers: deque[Taker] = deque(maxlen=8)
+        # Those under limits, and the changes up to then.
+        self._entitlements: tuple[int, Entitlements] | None = None
         self.askers: dict[str, dict[Leaf, None]] = {}
         self.kinds = Kinds()
         self._arrivals = 0
@@ -139,6 +141,7 @@ class Tree:
         else:
             self.settings[role] = settings
         self._note_weight(settings)
+        self._entitlements = None
         self.has_guarantees = any(each.guarantee for each in self.settings.values())
         role_node = self.roles.get(role)
         if role_node is None:
@@ -297,8 +300,15 @@ class Tree:
         return self.totals.share(node.held, node.settings.resource_weights)
 
     def entitlement(self, node: Node) -> Fraction:
-        """Return the node's entitlement; 0 if it neither holds nor wants anything. O(depth)."""
-        return Entitlements(self.root).of(node)
+        """Return the node's entitlement under limits; 0 if it neither holds nor wants anything.
+
+        O(depth); after a change, O(depth x roles right below those above it).
+        """
+        if self._entitlements is None or self._entitlements[0] != self._ordering.changes:
+            is_limited = any(each.limit for each in self.settings.values())
+            found = Entitlements(self.root, totals=self.totals if is_limited else None)
+            self._entitlements = self._ordering.changes, found
+        return self._entitlements[1].of(node)
 
     def entitlements(self) -> dict[Node, Fraction]:
         """Return the entitlement of every node that is alive; the root's is 1. O(n)."""

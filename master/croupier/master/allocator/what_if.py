@@ -24,8 +24,10 @@ class WhatIf:
         tree.refresh()
         self._tree = tree
         self._imagined = _imagine(tree, changes)
-        self._before = Entitlements(tree.root)
-        self._after = Entitlements(tree.root, self._imagined)
+        settings = (*tree.settings.values(), *changes.values())
+        totals = tree.totals if any(each.limit for each in settings) else None
+        self._before = Entitlements(tree.root, totals=totals)
+        self._after = Entitlements(tree.root, self._imagined, totals)
 
     def entitlement(self, role: Role) -> Fraction:
         """Return the role's would-be entitlement; 0 if it holds and wants nothing. O(depth)."""

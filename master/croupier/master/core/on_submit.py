@@ -105,6 +105,8 @@ def withdraw(state: State, framework: Framework, call: calls.Withdraw, now: floa
             yield from end_queued(state, task, TaskState.KILLED, reason, message, now)
         elif task is not None and not task.state.is_terminal:
             error = Conflict(f"task {task_id} was placed already; kill it instead")
+        elif task is None or task.status.reason is not Reason.KILLED_BY_FRAMEWORK:
+            error = Conflict(f"task {task_id} has ended; there was nothing to withdraw")
         verdicts.append(TaskVerdict(task_id, error))
     return tuple(verdicts)
 

@@ -113,13 +113,13 @@ def test_guarantees_come_first_under_every_policy(policy: str) -> None:
 
 
 def test_why_names_the_guarantee_that_took_the_agent() -> None:
-    fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:6")})
+    fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:7")})
     fixture.framework("f", want("cpus:2"))
     fixture.framework("g", want("cpus:1"))
     fixture.agent("m", "cpus:6")
     fixture.deal()
     assert fixture.causes("f") == [Cause.GUARANTEE]
-    assert "guarantee of g (cpus:6)" in fixture.why("f")
+    assert "guarantee of g (cpus:7)" in fixture.why("f")
 
 
 class TestLargeUnits:

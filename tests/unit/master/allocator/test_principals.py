@@ -13,7 +13,7 @@ from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
 
 
 def units_of(fixture: AllocatorFixture) -> Counter[str]:
-    """Deal until nothing is free; return how many units each framework has."""
+    """Deal until nothing more is free for it; return how many units each framework has."""
     units: Counter[str] = Counter()
     for grant in fixture.fill():
         units[grant.framework_id] += sum(number for _, number in grant.units)
@@ -176,7 +176,8 @@ def test_principals_are_compared_by_name() -> None:
     fixture.accept(grant)
     fixture.agent("b", "cpus:1;mem:1GB")
     fixture.deal()
-    reason = fixture.allocator.queries.explain(FrameworkId("p0"))[0]
+    (leaf,) = [leaf for leaf in fixture.tree.leaves.values() if leaf.name == "p0"]
+    reason = leaf.reasons.report(leaf.role, {})[0]
     assert "principal p 0.500" in reason.detail
     assert "principal q 0.000" in reason.detail
     assert reason.rival == "q0"

@@ -165,7 +165,7 @@ class TestUnitsPerOffer:
         fixture.framework("g", want("mem:1GB", 1))
         fixture.agent("m", "cpus:5;mem:1GB")
         assert fixture.dealt() == ["f m cpus:1", "g m mem:1GB"]
-        assert fixture.causes("f") == [Cause.OUTRANKED]
+        assert fixture.causes("f") == [Cause.IN_USE]
 
 
 class TestDemandDeclaredAgain:
