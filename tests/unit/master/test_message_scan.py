@@ -11,7 +11,6 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from croupier.master.wire import message_scan
-from croupier.master.wire.from_agent import split_register
 from croupier.master.wire.message_scan import (
     BOUNDS,
     MOST_ENTRIES,
@@ -19,15 +18,14 @@ from croupier.master.wire.message_scan import (
     PIECE_BYTES,
     PIECE_ENTRIES,
     Piece,
-    delimited,
     scan,
     split,
 )
 from croupier.model.errors import InvalidRequest
 from croupier.net.transport import TO_SERVER_BYTES
-from croupier.v1 import agent_pb2, framework_pb2, task_pb2
+from croupier.v1 import agent_pb2, framework_pb2
 from tests.fuzz.contract import all_messages, all_methods
-from tests.fuzz.floods import CALL_BYTES, Flood, all_floods, heartbeats
+from tests.fuzz.floods import CALL_BYTES, Flood, all_floods, delimited, heartbeats
 from tests.fuzz.test_generators import source
 from tests.fuzz.wire_bytes import damaged
 
@@ -94,22 +92,10 @@ def test_a_flood_of_every_list_is_refused_before_it_is_parsed(flood: Flood) -> N
     def check() -> None:
         nonlocal steps
         pieces = split(flood.data, kind) if carried else [Piece(flood.data, 1)]
-        parts = [part for piece in pieces for part in split_register(piece)]
-        for part in parts:
-            for _ in scan(part.data, kind):
+        for piece in pieces:
+            for _ in scan(piece.data, kind):
                 steps += 1
 
-    if flood.name == "reports.register.tasks":
-        # An agent has many tasks: they come in pages, and are counted as they arrive.
-        pieces = list(split_register(Piece(flood.data, 1)))
-        assert max(len(piece.data) for piece in pieces) < 2 * PIECE_BYTES
-        assert (
-            agent_pb2.AgentServiceConnectRequest.FromString(pieces[-1].data)
-            .reports[0]
-            .register.pages
-            == len(pieces) - 1
-        )
-        return
     with pytest.raises(InvalidRequest, match=r"more than \d+ "):
         check()
     assert steps < MOST_FIELDS / 1000
@@ -165,34 +151,3 @@ def test_malformed_bytes_are_refused(data: bytes) -> None:
         framework_pb2.FrameworkServiceConnectRequest.FromString(data)
     with pytest.raises(InvalidRequest, match="cannot be parsed"):
         split(data, CALLS)
-
-
-def test_tasks_of_a_large_register_come_in_pages() -> None:
-    tasks = [
-        agent_pb2.AgentTask(
-            framework_id="f", task=task_pb2.TaskInfo(task_id=f"t{number}", name="x" * 200)
-        )
-        for number in range(1000)
-    ]
-    register = agent_pb2.Register(agent_id="a", hostname="h", tasks=tasks, pages=2, incomplete=True)
-    report = agent_pb2.Report(register=register)
-    data = agent_pb2.AgentServiceConnectRequest(reports=[report]).SerializeToString()
-    *pages, last = (
-        agent_pb2.AgentServiceConnectRequest.FromString(part.data).reports[0]
-        for piece in split(data, REPORTS)
-        for part in split_register(piece)
-    )
-    assert len(pages) > 2
-    assert [task for page in pages for task in page.register_page.tasks] == tasks
-    register.ClearField("tasks")
-    register.pages += len(pages)
-    assert last.register == register
-
-
-def test_a_small_register_and_other_reports_stay_as_they_are() -> None:
-    small = agent_pb2.Report(register=agent_pb2.Register(agent_id="a"))
-    large = agent_pb2.Report(goodbye=agent_pb2.Goodbye(message="x" * PIECE_BYTES))
-    for report in (small, large):
-        data = agent_pb2.AgentServiceConnectRequest(reports=[report]).SerializeToString()
-        (piece,) = split(data, REPORTS)
-        assert list(split_register(piece)) == [piece]

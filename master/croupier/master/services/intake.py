@@ -7,7 +7,7 @@ one slice at a time. A message with many calls is parsed in pieces.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any, Final
 
@@ -15,11 +15,9 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from croupier.master.rate_limits import RateLimiter, Usage
-from croupier.master.wire.from_agent import split_register
-from croupier.master.wire.message_scan import Piece, scan, split
+from croupier.master.wire.message_scan import scan, split
 from croupier.model.errors import InvalidRequest
 from croupier.process.time_slice import TimeSlice
-from croupier.v1 import agent_pb2, framework_pb2
 
 Parse = Callable[[bytes], Any]
 # Returns the bytes of the next request, or what is no bytes at the end of the stream.
@@ -65,7 +63,7 @@ class Intake:
             if not isinstance(data, bytes):
                 return
             with self._limiter.holding(usage, len(data)):
-                for piece in self._pieces(data):
+                for piece in split(data, self._kind):
                     await self._limiter.counted(usage, piece.entries)
                     async with nullcontext() if usage is None else usage.lane:
                         yield await self._parsed(piece.data)
@@ -83,13 +81,6 @@ class Intake:
             if len(data) > BULK_BYTES:
                 raise InvalidRequest(f"a message has more than {BULK_BYTES} bytes")
             yield await self._parsed(data)
-
-    def _pieces(self, data: bytes) -> Iterable[Piece]:
-        if self._kind is agent_pb2.AgentServiceConnectRequest.DESCRIPTOR:
-            return (part for piece in split(data, self._kind) for part in split_register(piece))
-        if self._kind is framework_pb2.FrameworkServiceConnectRequest.DESCRIPTOR:
-            return split(data, self._kind)
-        return (Piece(data, 1),)
 
     async def _parsed(self, data: bytes) -> Any:
         held = TimeSlice()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
@@ -20,13 +20,6 @@ from croupier.master.core.events import (
 from croupier.master.core.step import Event
 from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.lineage import Lineage
-from croupier.master.wire.message_scan import (
-    MOST_ENTRIES,
-    PIECE_BYTES,
-    Piece,
-    delimited,
-    fields_of,
-)
 from croupier.model.access import AGENT_USER
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
@@ -50,10 +43,6 @@ MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
 # Far more than there are, for agents of later releases.
 MAX_FEATURES = 1_000
-_REPORTS = pb.AgentServiceConnectRequest.REPORTS_FIELD_NUMBER
-_REGISTER, _REGISTER_PAGE = pb.Report.REGISTER_FIELD_NUMBER, pb.Report.REGISTER_PAGE_FIELD_NUMBER
-_TASKS, _PAGES = pb.Register.TASKS_FIELD_NUMBER, pb.Register.PAGES_FIELD_NUMBER
-_PAGE_TASKS = pb.RegisterPage.TASKS_FIELD_NUMBER
 
 
 async def report_from_wire(
@@ -80,52 +69,6 @@ async def report_from_wire(
             return AgentStopped(session, wire.goodbye.message[:1024])
         case _:
             raise ProtocolViolation("the report is empty or unknown to this master")
-
-
-def split_register(piece: Piece) -> Iterator[Piece]:
-    """Yield the pieces of a request; the tasks of a large REGISTER come in pages before it.
-
-    Raises:
-        InvalidRequest: if it is malformed, or has too many fields.
-    """
-    data, pages, stated, size = piece.data, 0, 0, 0
-    begin, end = _large_register(piece)
-    page, rest = list[bytes](), list[bytes]()
-    for number, _, begun, value, ended in fields_of(data, begin, end):
-        if number == _TASKS:
-            page.append(delimited(_PAGE_TASKS, data[value:ended]))
-            size += ended - begun
-        elif number == _PAGES:
-            stated = pb.Register.FromString(data[begun:ended]).pages
-        else:
-            check_count(len(rest), MOST_ENTRIES, "fields in one REGISTER")
-            rest.append(data[begun:ended])
-        if size > PIECE_BYTES:
-            yield Piece(_request(_REGISTER_PAGE, page), 1)
-            page, size, pages = [], 0, pages + 1
-    if not pages:
-        yield piece
-        return
-    if page:
-        yield Piece(_request(_REGISTER_PAGE, page), 1)
-        pages += 1
-    # The last value of a field counts.
-    rest.append(pb.Register(pages=min(stated + pages, 2**32 - 1)).SerializeToString())
-    yield Piece(_request(_REGISTER, rest), 1)
-
-
-def _large_register(piece: Piece) -> tuple[int, int]:
-    """Return where the REGISTER of a request is; nowhere if it is small or another report."""
-    if len(piece.data) > PIECE_BYTES and piece.entries == 1:
-        for number, _, _, value, end in fields_of(piece.data, 0, len(piece.data)):
-            reports = list(islice(fields_of(piece.data, value, end), 2))
-            if number == _REPORTS and len(reports) == 1 and reports[0][0] == _REGISTER:
-                return reports[0][3:]
-    return 0, 0
-
-
-def _request(report: int, fields: Iterable[bytes]) -> bytes:
-    return delimited(_REPORTS, delimited(report, b"".join(fields)))
 
 
 def with_claim(event: Register, wire: pb.Register, lineage: Lineage) -> Register:

@@ -24,7 +24,7 @@ BOUNDS: Final = {
     "croupier.v1.Register.tasks": 100_000,
 }
 # Fields of a piece of a stream, or of the request of a unary call, at all depths together.
-MOST_FIELDS: Final = 262_144
+MOST_FIELDS: Final = 524_288
 # A smaller message is parsed in 4 ms, whatever it has.
 SMALL_BYTES: Final = 128 * 1024
 # A piece ends before it has more than this, unless one entry is larger.
@@ -140,19 +140,6 @@ def scan(data: bytes, kind: Descriptor) -> Iterator[None]:
                     raise InvalidRequest(f"more than {found.most} entries of {found.name}")
             if found.inner is not None and wire == _DELIMITED:
                 waiting.append((found.inner, value, stop))
-
-
-def delimited(number: int, body: bytes) -> bytes:
-    """Return a field with a length."""
-    return _encoded(number << 3 | _DELIMITED) + _encoded(len(body)) + body
-
-
-def _encoded(number: int) -> bytes:
-    made = bytearray()
-    while number > 127:
-        made.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*made, number])
 
 
 def _numbers(packed: bytes) -> int:
