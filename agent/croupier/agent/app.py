@@ -69,11 +69,11 @@ from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.inbox import Inbox
-from croupier.process.logging import get_logger
+from croupier.process.logging import get_logger, set_level
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
-from croupier.process.reload import Reloader, take_log_level
+from croupier.process.reload import Reloader
 from croupier.process.tls.metrics import RENEWALS, TLS
 from croupier.process.tls.renewal import RenewedTls
 
@@ -256,11 +256,12 @@ class Agent:
     def reloader(self, read: Callable[[], AgentConfig]) -> Reloader[AgentConfig]:
         """Return what takes changed settings from the configuration that `read` returns."""
 
-        def introduce(new: AgentConfig) -> None:
-            self._config = replace(self._config, attributes=new.attributes, exec=new.exec)
+        def introduce(config: AgentConfig) -> None:
+            self._config = replace(self._config, attributes=config.attributes, exec=config.exec)
             self.link.introduce(self._identity())
 
-        takes = {"attributes": introduce, "exec": introduce, "log_level": take_log_level}
+        takes = dict.fromkeys(("attributes", "exec"), introduce)
+        takes["log_level"] = lambda config: set_level(config.log_level)
         return Reloader(self._config, read, takes)
 
     async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:

@@ -36,11 +36,11 @@ from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
-from croupier.process.logging import get_logger
+from croupier.process.logging import get_logger, set_level
 from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS
-from croupier.process.reload import Reloader, take_log_level
+from croupier.process.reload import Reloader
 from croupier.process.tls.metrics import RENEWALS, TLS, Renewal
 from croupier.process.tls.renewal import RenewedTls
 from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
@@ -321,7 +321,8 @@ class Master:
             self._secured().limiter.change(config.rate_limits())
 
         takes = dict.fromkeys(("calls_per_second", "stream_calls_per_second"), limit)
-        return Reloader(self._config, read_all, {**takes, "log_level": take_log_level})
+        takes["log_level"] = lambda config: set_level(config.log_level)
+        return Reloader(self._config, read_all, takes)
 
     def _secured(self) -> Security:
         assert self._security is not None

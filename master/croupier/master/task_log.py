@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from croupier.master.core import facts
 from croupier.master.core.state import State
 from croupier.model.clock import Clock
-from croupier.process.logging import get_logger, is_logged, time_text
+from croupier.process.logging import get_logger, time_text
 
 _log: Final = get_logger("croupier.master")
 
@@ -22,9 +21,7 @@ class TaskLog:
 
     def happened(self, fact: facts.Fact) -> None:
         """Log a fact that is the end of a task."""
-        if not isinstance(fact, facts.TaskMoved) or not fact.state.is_terminal:
-            return
-        if not is_logged(logging.INFO):
+        if not (isinstance(fact, facts.TaskMoved) and fact.state.is_terminal):
             return
         framework = self._frameworks.get(fact.framework_id)
         task = None if framework is None else framework.tasks.get(fact.task_id)

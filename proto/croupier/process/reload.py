@@ -10,9 +10,9 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from croupier.process.logging import LogLevel, get_logger, set_level
+from croupier.process.logging import get_logger
 
 ConfigT = TypeVar("ConfigT")
 
@@ -75,16 +75,6 @@ class Reloader(Generic[ConfigT]):
             await self._asked.wait()
             self._asked.clear()
             await self.reload()
-
-
-class _HasLogLevel(Protocol):
-    @property
-    def log_level(self) -> LogLevel: ...
-
-
-def take_log_level(config: _HasLogLevel) -> None:
-    """Take the level of the log."""
-    set_level(config.log_level)
 
 
 def settings(config: Any) -> dict[str, Any]:
