@@ -48,6 +48,7 @@ whole-4 tests/e2e/test_s[!e]* tests/e2e/test_se[!r]* tests/e2e/test_[!a-s]*
 unit tests/unit --ignore=tests/unit/sim
 page tests/integration/page
 property tests/property
+pythons ends
 whole-2 tests/e2e/test_[a-ce-f]*
 parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd --ignore=tests/integration/isolation --ignore=tests/integration/page --ignore=tests/integration/shim
 simulator tests/unit/sim tests/scenarios
@@ -65,8 +66,8 @@ xargs -P 4 -I '{}' sh -c '
     set -- {}
     name=$1; shift
     code=0
-    if [ "$name" = check ]; then
-        sh tests/check.sh >"$logs/$name" 2>&1 || code=1
+    if [ "$name" = check ] || [ "$name" = pythons ]; then
+        sh "tests/$name.sh" "$@" >"$logs/$name" 2>&1 || code=1
         [ "$code" = 0 ] || touch "$logs/.unfit"
         echo "$name: $(tail -n 1 "$logs/$name")"
         exit "$code"
@@ -85,7 +86,7 @@ done
 [ "$result" = 1 ] || exit 0
 
 if [ -e "$logs/.unfit" ]; then
-    echo; echo "test: make check failed"
+    echo; echo "test: make check, or a test on another Python, failed"
     exit 1
 fi
 # Some tests give real processes a deadline, which other programs of the machine can make them miss.
