@@ -281,8 +281,9 @@ class World:
         self.clock.run(self.clock.now() + 2.0)
         task_id = framework.submit_one()
         self.clock.run(self.clock.now() + 2.0)
-        is_started = self.judge.histories[task_id].run is not None
-        must(is_started, f"{task_id} was submitted after a decline, and does not start")
+        history = self.judge.histories[task_id]
+        is_placed = history.placed or history.is_known
+        must(is_placed, f"{task_id} was submitted after a decline, and is not placed")
         framework.settle()
 
     def _ask_all(self) -> None:
