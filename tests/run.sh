@@ -34,8 +34,6 @@ fi
 # shim, and makes Python slower by a fifth.
 PYTHONMALLOC=default
 export PYTHONMALLOC
-# Failures beyond this number are no accident of the machine.
-MOST_AGAIN=5
 
 # Shares: a name, and arguments of pytest; `check` is check.sh. Tests of whole clusters and tests of
 # one part with its peers mostly wait; between them are those that compute. The longest come first.
@@ -68,7 +66,6 @@ xargs -P 4 -I '{}' sh -c '
     code=0
     if [ "$name" = check ] || [ "$name" = pythons ]; then
         sh "tests/$name.sh" "$@" >"$logs/$name" 2>&1 || code=1
-        [ "$code" = 0 ] || touch "$logs/.unfit"
         echo "$name: $(tail -n 1 "$logs/$name")"
         exit "$code"
     fi
@@ -76,7 +73,6 @@ xargs -P 4 -I '{}' sh -c '
     [ "$name" = parts ] || set -- -p no:schemathesis "$@"
     python -X dev -m pytest -o cache_dir="$logs/.cache-$name" "$@" >"$logs/$name" 2>&1 || code=$?
     echo "$name: $(tail -n 1 "$logs/$name")"
-    [ "$code" = 0 ] || echo "$name $*" >"$logs/.failed-$name"
     exit "$code"
 ' <"$logs/.shares" || result=1
 for log in "$logs"/*; do
@@ -85,27 +81,6 @@ for log in "$logs"/*; do
 done
 [ "$result" = 1 ] || exit 0
 
-if [ -e "$logs/.unfit" ]; then
-    echo; echo "test: make check, or a test on another Python, failed"
-    exit 1
-fi
-# Some tests give real processes a deadline, which other programs of the machine can make them miss.
-# A few failures are run once more, one share at a time; they fail for good if they fail again.
-failures="$(cat "$logs"/* | grep -cE '^(FAILED|ERROR) tests/' || true)"
-if [ "$failures" -gt "$MOST_AGAIN" ] || [ "$failures" = 0 ]; then
-    echo; echo "test: $failures failed"
-    exit 1
-fi
-for failed in "$logs"/.failed-*; do
-    # The arguments have neither blanks nor globs left.
-    # shellcheck disable=SC2046
-    set -- $(cat "$failed")
-    name=$1; shift
-    echo; echo "== share $name: the tests that failed, once more"
-    python -X dev -m pytest -o cache_dir="$logs/.cache-$name" --last-failed --last-failed-no-failures none "$@" || {
-        echo; echo "test: failed twice"
-        exit 1
-    }
-done
-echo; echo "test: these failed once, and passed when they ran again, alone:"
+echo; echo "test: $(cat "$logs"/* | grep -cE '^(FAILED|ERROR) tests/' || true) failed"
 cat "$logs"/* | grep -E '^(FAILED|ERROR) tests/' | cut -c1-200
+exit 1
