@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.harness.eventually import eventually
 from tests.harness.prometheus import Prometheus
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 async def fire(

@@ -48,8 +48,7 @@ class EtcdFaults:
         self.prometheus: Prometheus
         self._certificates: Certificates
         self._etcd: Etcd
-        self._leader: Site
-        self._follower: Site
+        self._sites: list[Site]
 
     async def start(self) -> list[dict[str, Any]]:
         """Start everything; return what is to be scraped."""
@@ -57,15 +56,9 @@ class EtcdFaults:
         self._etcd = Etcd(self.folder, MEMBERS, self._certificates, (QUOTA,))
         self.stack.callback(self._etcd.stop)
         await asyncio.to_thread(self._etcd.start)
-        sites = [await self._start_site() for _ in range(2)]
-
-        def leaders() -> list[Site]:
-            return [site for site in sites if site.master.leadership.is_leader]
-
-        await eventually(leaders, what="a leader on etcd")
-        (self._leader,) = leaders()
-        (self._follower,) = (site for site in sites if site is not self._leader)
-        addresses = [site.master.http_address for site in sites]
+        self._sites = [await self._start_site() for _ in range(2)]
+        await eventually(self._leaders, what="a leader on etcd")
+        addresses = [site.master.http_address for site in self._sites]
         return [scrape("croupier-etcd", *addresses, cluster=CLUSTER)]
 
     async def run(self) -> None:
@@ -77,16 +70,26 @@ class EtcdFaults:
         await self._all_frozen()
         await self._quota_exceeded()
 
+    def _leaders(self) -> list[Site]:
+        return [site for site in self._sites if site.master.leadership.is_leader]
+
+    async def _leader(self) -> Site:
+        """Return the master that leads now: on a busy machine it may have changed."""
+        await eventually(self._leaders, 30, "a leader on etcd")
+        return self._leaders()[0]
+
     async def _certificate_ends(self) -> None:
         await self._fire("EtcdCertificateExpiresSoon")
         renew_client(self._certificates, days=30)
         await self._stop("EtcdCertificateExpiresSoon")
 
     async def _follower_cut_off(self) -> None:
-        for link in self._follower.links:
+        leader = await self._leader()
+        links = [link for site in self._sites if site is not leader for link in site.links]
+        for link in links:
             link.cut("")
         await self._fire("FollowerWithoutLeader")
-        for link in self._follower.links:
+        for link in links:
             link.heal("")
         await self._stop("FollowerWithoutLeader")
 
@@ -95,11 +98,12 @@ class EtcdFaults:
         await self._fire("EtcdMemberFailing")
         self._etcd.launch(0)
         await self._stop_of_leader("EtcdMemberFailing")
-        for link in self._leader.links:
+        links = [link for site in self._sites for link in site.links]
+        for link in links:
             link.slow_down("", DELAY_S)
         async with self._changing():
             await self._fire("StoreSlow")
-            for link in self._leader.links:
+            for link in links:
                 link.heal("")
             await self._stop("StoreSlow")
 
@@ -125,7 +129,7 @@ class EtcdFaults:
 
     async def _stop_of_leader(self, alert: str) -> None:
         """Wait until the alert stops for the leader; the follower may be cut off."""
-        instance = str(self._leader.master.http_address)
+        instance = str((await self._leader()).master.http_address)
 
         async def has_stopped() -> bool:
             labels = await self.prometheus.alerts()
@@ -177,7 +181,7 @@ class EtcdFaults:
                         await operator.UpdateRoles(pb.UpdateRolesRequest(changes=[role]), timeout=5)
                     await asyncio.sleep(0.02)
 
-        tasks = [asyncio.create_task(change(site)) for site in (self._leader, self._follower)]
+        tasks = [asyncio.create_task(change(site)) for site in self._sites]
         try:
             yield
         finally:
