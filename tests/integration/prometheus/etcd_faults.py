@@ -98,7 +98,7 @@ class EtcdFaults:
         await self._fire("EtcdMemberFailing")
         self._etcd.launch(0)
         await self._stop_of_leader("EtcdMemberFailing")
-        links = [link for site in self._sites for link in site.links]
+        links = (await self._leader()).links
         for link in links:
             link.slow_down("", DELAY_S)
         async with self._changing():
