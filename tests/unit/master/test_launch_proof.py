@@ -86,6 +86,18 @@ def test_the_ledger_proves_a_task_of_an_older_release() -> None:
     assert scene.state.frameworks[scene.annas].tasks[TaskId("t1")].state is TaskState.RUNNING
 
 
+def test_an_agent_that_never_had_a_task_of_the_ledger_registers() -> None:
+    """It answered a KILL of a task unknown to it by GONE, without the resources."""
+    scene = Scene()
+    scene.restart()
+    place = (scene.annas, TaskId("t1"), AgentId("a1"))
+    status = TaskStatus(*place, TaskState.GONE, sequence=1)
+    report = AgentTask(scene.annas, make_task("t1", ""), status, (status,), is_unproven=True)
+    session = scene.as_principal("agent/a1").agent("cpus:4;mem:4GB", agent_id="a1", tasks=(report,))
+    assert isinstance(scene.sent[session][0], Registered)
+    assert scene.state.frameworks[scene.annas].tasks[TaskId("t1")].state is TaskState.GONE
+
+
 def test_a_queued_task_is_not_ended_by_an_agent_that_claims_it() -> None:
     world = World()
     session = world.framework("ads/prod")

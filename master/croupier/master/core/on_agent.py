@@ -298,7 +298,9 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
     framework = state.frameworks.get(report.framework_id)
     known = framework.tasks.get(report.task.task_id) if framework else None
     # A queued task of an older copy of the store may ask for any ports, and have some here.
-    is_own = known is not None and known.agent_id == agent_id
+    # An agent that never had a task answers KILL by GONE, without resources.
+    is_gone = report.latest.state is TaskState.GONE
+    is_own = known is not None and known.agent_id == agent_id and not is_gone
     if known is not None and is_own and known.info.resources != report.task.resources:
         raise InvalidRequest(f"task {task_id} was launched with {known.info.resources}")
     waiting = report.unacknowledged
