@@ -48,8 +48,10 @@ docs:  ## the documentation as a site in .site, without warnings
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "open .site/index.html"
 
-deb:  ## a Debian package in dist/, for releases with Python 3.11 to 3.13; tests/e2e/test_debian_package.py tests it
+deb:  ## a Debian package in dist/, for releases with Python 3.11 to 3.13, and its test
 	@sh deploy/debian/build.sh
+	@sh deploy/setup.sh dev
+	@.venv/bin/python -m pytest -q tests/e2e/debian_package.py
 
 reference:  ## rewrite the generated pages of docs/reference
 	@sh deploy/setup.sh dev

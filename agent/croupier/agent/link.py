@@ -333,7 +333,10 @@ class Link:
         self._on_accepted(registered)
         self._inbox.put_now(Registered(agent_id, registered.takes_health))
         heartbeat_s = registered.heartbeat_ms / 1000
-        self._session.join(min(max(heartbeat_s, MIN_HEARTBEAT_S), MAX_HEARTBEAT_S))
+        reconnect_s = min(registered.reconnect_ms / 1000, TIMES.backoff_cap_s)
+        self._session.join(
+            min(max(heartbeat_s, MIN_HEARTBEAT_S), MAX_HEARTBEAT_S), reconnect_s or None
+        )
         _log.info(
             "registered",
             agent_id=agent_id,

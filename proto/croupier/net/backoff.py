@@ -22,6 +22,11 @@ class Backoff:
         self._bound_s = min(self._bound_s * 2, self._cap_s)
         return wait
 
+    def limit(self, cap_s: float) -> None:
+        """Wait at most `cap_s` from now on."""
+        self._cap_s = cap_s
+        self._bound_s = min(self._bound_s, cap_s)
+
     def reset(self) -> None:
         """Return to short waits, after a success."""
         self._bound_s = self._first_s

@@ -216,8 +216,13 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         """Queue `message`; False if no stream is open or its outbox is full."""
         return self._outbox.put(message)
 
-    def join(self, heartbeat_s: float) -> None:
-        """Record that the master accepted the client; both send heartbeats at that interval."""
+    def join(self, heartbeat_s: float, reconnect_s: float | None = None) -> None:
+        """Record that the master accepted the client; both send heartbeats at that interval.
+
+        Waits before reconnecting are at most `reconnect_s` from now on, if it is given.
+        """
+        if reconnect_s is not None:
+            self._backoff.limit(reconnect_s)
         now = _now()
         self._heartbeat_s, self._beat_at = heartbeat_s, now + heartbeat_s
         self._joined_at = self._joined_at or now

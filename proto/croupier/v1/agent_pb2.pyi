@@ -673,6 +673,7 @@ class Registered(_message.Message):
     TAKES_HEALTH_FIELD_NUMBER: _builtins.int
     LINK_KEY_FIELD_NUMBER: _builtins.int
     REQUIRES_LINKS_FIELD_NUMBER: _builtins.int
+    RECONNECT_MS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     master_id: _builtins.str
     heartbeat_ms: _builtins.int
@@ -682,6 +683,8 @@ class Registered(_message.Message):
     """Signs links to output on this agent."""
     requires_links: _builtins.bool
     """Output needs a signed link."""
+    reconnect_ms: _builtins.int
+    """Bound of the waits between attempts to reconnect, by the number of agents; 0: the agent's own."""
     def __init__(
         self,
         *,
@@ -691,10 +694,11 @@ class Registered(_message.Message):
         takes_health: _builtins.bool = ...,
         link_key: _builtins.bytes = ...,
         requires_links: _builtins.bool = ...,
+        reconnect_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "heartbeat_ms", b"heartbeat_ms", "link_key", b"link_key", "master_id", b"master_id", "requires_links", b"requires_links", "takes_health", b"takes_health"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "heartbeat_ms", b"heartbeat_ms", "link_key", b"link_key", "master_id", b"master_id", "reconnect_ms", b"reconnect_ms", "requires_links", b"requires_links", "takes_health", b"takes_health"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,7 @@ class Connection:
     """A request and its answer, whose reader is always as fast as the disk."""
 
     transport = property(lambda self: self)
+    remote = "127.0.0.1"
 
     def __init__(self) -> None:
         self.got = 0

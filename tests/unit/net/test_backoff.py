@@ -30,3 +30,12 @@ def test_the_first_wait_obeys_the_cap_too() -> None:
 def test_peers_are_spread() -> None:
     waits = {Backoff(1.0, 1.0, random.Random(seed)).next_s() for seed in range(50)}
     assert len(waits) == 50
+
+
+def test_a_new_cap_holds_from_now_on() -> None:
+    for seed in range(50):
+        backoff = Backoff(0.2, 10.0, random.Random(seed))
+        for _ in range(8):
+            backoff.next_s()
+        backoff.limit(1.0)
+        assert max(backoff.next_s() for _ in range(5)) <= 1.0

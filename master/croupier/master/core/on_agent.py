@@ -46,6 +46,11 @@ from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId, check_hostnam
 from croupier.model.resources import sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
+# Agents that come back after an outage in each second, and the longest that one waits between two
+# attempts.
+AGENTS_PER_S = 2000
+MOST_RECONNECT_S = 10.0
+
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Connect an agent: new, reconnected, or replacing an older session."""
@@ -99,9 +104,10 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     _connect(state, agent, event, now)
     if agent.record() != before:
         yield Save(agent.record())
-    yield Send(
-        event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
-    )
+    # Few agents may all reconnect at once.
+    reconnect_s = min(max(len(state.agents) / AGENTS_PER_S, 1.0), MOST_RECONNECT_S)
+    heartbeat_s = state.settings.heartbeat_s
+    yield Send(event.session, Registered(agent.agent_id, heartbeat_s, state.master_id, reconnect_s))
     yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
     if agent.problems:

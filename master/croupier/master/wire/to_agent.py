@@ -69,7 +69,7 @@ def order_to_wire(
             return pb.Order(kill=kill)
         case ResendUpdates(framework_id):
             return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
-        case Registered(agent_id, heartbeat_s, master_id):
+        case Registered(agent_id, heartbeat_s, master_id, reconnect_s):
             return pb.Order(
                 registered=pb.Registered(
                     agent_id=agent_id,
@@ -78,6 +78,7 @@ def order_to_wire(
                     takes_health=True,
                     link_key=b"" if links is None else links.key_of(agent_id),
                     requires_links=links is not None,
+                    reconnect_ms=round(reconnect_s * 1000),
                 )
             )
         case Heartbeat():

@@ -1,6 +1,6 @@
 """The Debian package, with each supported Python as the python3 of its machine.
 
-`make deb` builds the package in minutes, so the test takes the newest one in `dist/`.
+`make deb` builds the package, which takes minutes, and runs this test on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 def package() -> Path:
     found = sorted((REPO / "dist").glob("croupier_*.deb"), key=lambda path: path.stat().st_mtime)
     if not found or shutil.which("dpkg-deb") is None:
-        pytest.skip("there is no package in dist/: run make deb")
+        pytest.fail("there is no package in dist/: run make deb")
     return found[-1]
 
 
