@@ -55,6 +55,9 @@ class ScriptedOperator(OperatorServiceServicer):
     async def GetMaster(self, request: Any, context: Context) -> pb.GetMasterResponse:
         return await self._answer(request, context, pb.GetMasterResponse)
 
+    async def GetOverview(self, request: Any, context: Context) -> pb.GetOverviewResponse:
+        return await self._answer(request, context, pb.GetOverviewResponse)
+
     async def ListMasters(self, request: Any, context: Context) -> pb.ListMastersResponse:
         return await self._answer(request, context, pb.ListMastersResponse)
 

@@ -149,7 +149,7 @@ async def test_explain_names_the_limit_that_blocks_a_framework() -> None:
             assert [role.role for role in answer.roles] == ["ads", "ads/prod"]
             assert settings_from_wire(answer.roles[0].settings) == limit
             assert answer.framework.share_ppm == 250_000
-            assert answer.framework.entitlement_ppm == 1_000_000
+            assert answer.framework.entitlement_ppm == 250_000  # the limit
         not_found = grpc.StatusCode.NOT_FOUND
         request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id="x")
         assert await refused(operator.Explain(request), not_found) == "no agent 'x'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,8 @@ class Core:
             agent_timeout_s=_SILENCE_S,
             suspect_beats=_SILENCE_S,
             resend_s=behaviour.resend_s,
+            # Another fake master may have assigned the id of a framework.
+            adopt_unproven_s=math.inf,
         )
         self.state = recover_state(
             durable.registry, f"fake-{durable.epoch}", settings, Allocator(), self.now()

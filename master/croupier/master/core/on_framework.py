@@ -57,7 +57,7 @@ def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]
             yield from disconnect(state, peer, str(error), now)
         return
     try:
-        _check(state, event)
+        _check(state, event, now)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
         return
@@ -149,10 +149,11 @@ def own_roles(named: tuple[Role, ...], roles: tuple[Role, ...]) -> tuple[Role, .
     return named
 
 
-def _check(state: State, event: Subscribe) -> None:
+def _check(state: State, event: Subscribe, now: float) -> None:
     if event.framework_id:
         check_id("framework", event.framework_id)
-        if state.has_yet_to_issue(event.framework_id):
+        # In the window, the store that assigned the id may be lost.
+        if state.has_yet_to_issue(event.framework_id) and now >= state.adopts_unproven_until:
             raise NotFound(f"no framework {event.framework_id}")
         _check_owner(state, event)
         known = state.frameworks.get(event.framework_id)
