@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ async def _is_shown(master: str, agent_id: str) -> None:
     assert "unhealthy: work-dir: " in said.out
     assert "was removed or replaced" in said.out
     said = await croupier("why", "relaunching", "--agent", "host0", "--master", master)
-    assert f"agent is unhealthy: agent {agent_id}: " in said.out
+    assert re.search(rf"agent is unhealthy: agent \S+ \({agent_id[:7]}\): ", said.out), said.out
     assert "-> repair what the agent reports" in said.out
     said = await croupier("agents", "--json", "--master", master)
     (shown,) = [each for each in json.loads(said.out) if each["agent_id"] == agent_id]
