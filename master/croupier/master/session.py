@@ -150,6 +150,7 @@ class AgentSession(Session[ToAgent]):
     Attributes:
         links: keys of links to output; None: output needs no links.
         proofs: prove launches; None: launches need no proof.
+        reconnect_s: bound of the agent's waits between attempts to reconnect; 0: its own.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class AgentSession(Session[ToAgent]):
         self._box = box or KeyBox()
         self.links: LinkKeys | None = None
         self.proofs: LaunchProofs | None = None
+        self.reconnect_s = 0.0
         self._agent_id = AgentId("")
         super().__init__(session_id, caller, budget, agent_pb2.Order)
 
@@ -187,7 +189,7 @@ class AgentSession(Session[ToAgent]):
             if self.proofs is not None:
                 message = self.proofs.proven(message, self._agent_id)
             return order_to_wire(message, secrets)
-        return order_to_wire(message, links=self.links)
+        return order_to_wire(message, links=self.links, reconnect_s=self.reconnect_s)
 
 
 def _encoded(message: _Wire) -> Encoded:

@@ -41,6 +41,10 @@ from croupier.process.logging import get_logger
 BEAT_SLICES: Final = 10
 # Interval between checks for credentials that have expired.
 EXPIRY_S: Final = 0.5
+# Agents that come back after an outage in each second, and the longest that one waits between two
+# attempts.
+PEERS_PER_S: Final = 2000
+MOST_RECONNECT_S: Final = 10.0
 
 _log = get_logger("croupier.master")
 SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
@@ -116,6 +120,8 @@ class Sessions:
         """
         session = self._open(AgentSession, caller, is_private)
         session.links, session.proofs = self._links, self.proofs
+        # Few peers may all come back at once.
+        session.reconnect_s = min(max(len(self._sessions) / PEERS_PER_S, 1.0), MOST_RECONNECT_S)
         return session
 
     def _open(self, kind: type[SessionT], caller: Caller, is_private: bool) -> SessionT:

@@ -110,16 +110,11 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Confirms an agent's session.
-
-    Attributes:
-        reconnect_s: bound of its waits between attempts to reconnect; 0: its own.
-    """
+    """Confirms an agent's session."""
 
     agent_id: AgentId
     heartbeat_s: float
     master_id: str
-    reconnect_s: float = 0.0
 
 
 ToFramework = (

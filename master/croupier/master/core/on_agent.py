@@ -46,11 +46,6 @@ from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId, check_hostnam
 from croupier.model.resources import sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
-# Agents that come back after an outage in each second, and the longest that one waits between two
-# attempts.
-AGENTS_PER_S = 2000
-MOST_RECONNECT_S = 10.0
-
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Connect an agent: new, reconnected, or replacing an older session."""
@@ -104,10 +99,9 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     _connect(state, agent, event, now)
     if agent.record() != before:
         yield Save(agent.record())
-    # Few agents may all reconnect at once.
-    reconnect_s = min(max(len(state.agents) / AGENTS_PER_S, 1.0), MOST_RECONNECT_S)
-    heartbeat_s = state.settings.heartbeat_s
-    yield Send(event.session, Registered(agent.agent_id, heartbeat_s, state.master_id, reconnect_s))
+    yield Send(
+        event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
+    )
     yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
     if agent.problems:

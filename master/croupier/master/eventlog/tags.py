@@ -157,7 +157,7 @@ _KINDS: Final = (
     Kind("AgentFailed", messages.AgentFailed, "agent_id hostname message"),
     Kind("PreemptRequested", messages.PreemptRequested, "task_ids agent_id grace_s role reason"),
     Kind("Heartbeat", messages.Heartbeat, ""),
-    Kind("Registered", messages.Registered, "agent_id heartbeat_s master_id reconnect_s"),
+    Kind("Registered", messages.Registered, "agent_id heartbeat_s master_id"),
     Kind("LaunchTask", agent_orders.LaunchTask, "framework_id task role framework_epoch proof"),
     Kind("KillTask", agent_orders.KillTask, "framework_id task_id grace_ms reason framework_epoch"),
     Kind("AcknowledgeUpdate", agent_orders.AcknowledgeUpdate, "framework_id task_id sequence"),

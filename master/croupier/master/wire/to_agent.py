@@ -32,7 +32,10 @@ def response_to_wire(
 
 
 def order_to_wire(
-    message: ToAgent, secrets: SecretValues = NO_SECRETS, links: LinkKeys | None = None
+    message: ToAgent,
+    secrets: SecretValues = NO_SECRETS,
+    links: LinkKeys | None = None,
+    reconnect_s: float = 0.0,
 ) -> pb.Order:
     """Return the order for `message`.
 
@@ -40,6 +43,7 @@ def order_to_wire(
         message: to encode.
         secrets: that a launch delivers.
         links: the keys of links to output; None: output needs no links.
+        reconnect_s: bound of the agent's waits between attempts to reconnect; 0: its own.
     """
     match message:
         case LaunchTask(framework_id, task, role, framework_epoch, proof):
@@ -69,7 +73,7 @@ def order_to_wire(
             return pb.Order(kill=kill)
         case ResendUpdates(framework_id):
             return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
-        case Registered(agent_id, heartbeat_s, master_id, reconnect_s):
+        case Registered(agent_id, heartbeat_s, master_id):
             return pb.Order(
                 registered=pb.Registered(
                     agent_id=agent_id,
