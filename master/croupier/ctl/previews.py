@@ -123,7 +123,8 @@ def _teardown_lines(
         return
     holds = framework["used"]["text"] or "nothing"
     are = "is" if len(tasks) == 1 else "are"
-    yield f"  {many(len(tasks), 'task')} {are} killed; it holds {holds}:"
+    placed = ":" if any(task["agent_id"] for task in tasks) else ""
+    yield f"  {many(len(tasks), 'task')} {are} killed; it holds {holds}{placed}"
     for each in affected_agents(tasks, hosts):
         agent = named(each["hostname"], each["agent_id"])
         yield f"    {many(each['tasks'], 'task')} on agent {agent}"

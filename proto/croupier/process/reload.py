@@ -62,13 +62,14 @@ class Reloader(Generic[ConfigT]):
         now = settings(config)
         changed = [name for name, value in now.items() if value != self._running[name]]
         taken = [name for name in changed if name in self._takes]
-        for take in {self._takes[name] for name in taken}:
-            take(config)
-        self._running |= {name: now[name] for name in taken}
         left = [flag(name) for name in changed if name not in taken]
+        # Before a new log level hides it.
         _log.info("config_reloaded", taken=[flag(name) for name in taken])
         if left:
             _log.warning("restart_needed", settings=left)
+        for take in {self._takes[name] for name in taken}:
+            take(config)
+        self._running |= {name: now[name] for name in taken}
 
     async def _run(self) -> None:
         while True:

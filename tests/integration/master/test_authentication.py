@@ -31,6 +31,7 @@ from tests.harness.elections import FakeElection, elected_master
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded
 from tests.harness.secured import SecuredMaster, bearing, secured_master
+from tests.integration.master.test_frameworks import make_task
 
 _STATUS = grpc.StatusCode
 
@@ -361,6 +362,23 @@ async def test_refused_and_changing_calls_are_audited(tmp_path: Path) -> None:
     text = log.read_text()
     assert token.secret not in text
     assert secured.admin.secret not in text
+
+
+async def test_the_audit_log_names_the_framework_of_a_task_that_is_killed_by_its_id(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "audit.jsonl"
+    async with secured_master(tmp_path, audit_log=log) as secured:
+        admin = bearing(secured.admin)
+        async with RawFramework(secured.master.address, admin) as framework:
+            await framework.subscribe()
+            await framework.call(submit={"tasks": [make_task("t1")]})
+            kill = operator_pb2.KillTaskRequest(task_id="t1")
+            await call(secured, admin, OperatorServiceStub, "KillTask", kill)
+    killed = f"task:{framework.framework_id}/t1"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    method = "OperatorService/KillTask"
+    assert [each["object"] for each in lines if each["method"] == method] == [killed]
 
 
 async def status_without_a_request(secured: SecuredMaster, security: ClientSecurity | None) -> Any:

@@ -7,6 +7,8 @@ import pytest
 from croupier.api.agents import agent_view
 from croupier.api.tasks import task_view
 from croupier.ctl.doctor.agents import isolation_findings
+from croupier.ctl.lists import AGENTS
+from croupier.ctl.table import plain_lines
 from croupier.ctl.views.agent import agent_lines
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.isolation import levels_text
@@ -139,3 +141,11 @@ def test_what_agents_do_not_enforce_is_a_warning(agents: list[View], text: str) 
 def test_an_agent_that_is_not_root_runs_no_task_as_root() -> None:
     (finding,) = isolation_findings([agent("memory", user="(agent)")])
     assert finding.outcome.value == "ok"
+
+
+def test_the_isolation_of_an_agent_that_a_new_leader_waits_for_is_unknown() -> None:
+    view = {**agent(user="", quota=""), "state": "disconnected"}
+    lines = list(agent_lines(view, (), ()))
+    assert "  isolation: unknown until it is connected" in lines
+    assert not any("tasks without a user" in line for line in lines)
+    assert "none" not in "".join(plain_lines(AGENTS.table, [view]))

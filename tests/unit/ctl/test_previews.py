@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -65,6 +66,14 @@ class Lists:
 
 def master() -> Master:
     return cast("Master", Lists())
+
+
+async def test_a_teardown_of_queued_tasks_names_no_agents() -> None:
+    lists = Lists()
+    queued = pb.ListTasksResponse(tasks=[pb.TaskView(framework_id="F1")])
+    lists.service.ListTasks = lambda _: asyncio.sleep(0, queued)
+    preview = await teardown_preview(cast("Master", lists), "train")
+    assert preview.lines[-1] == "  1 task is killed; it holds nothing"
 
 
 async def test_tasks_of_other_agents_are_not_kept() -> None:

@@ -53,7 +53,7 @@ def test_a_small_terminal_names_what_needs_a_look() -> None:
     assert titles[-5:-1] == ["failed", "agents", "roles", "frameworks"]
     well = frame(replace(FOUND, agents=Page(), failures=Page()), Display(), Terminal(60, 24))
     assert "all agents are well" in well
-    assert "no task has failed recently" in well
+    assert "no task has failed recently in this term" in well
 
 
 def test_nothing_is_said_by_colour_alone() -> None:

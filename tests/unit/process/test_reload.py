@@ -83,6 +83,15 @@ async def test_settings_are_taken_or_named() -> None:
         assert daemon.taken == [new]
 
 
+async def test_what_is_taken_is_logged_before_a_new_log_level_hides_it() -> None:
+    old = AgentConfig()
+    new, seen = replace(old, log_level="error"), list[str]()
+    with capture_logs() as logs:
+        takes = {"log_level": lambda _: seen.extend(each["event"] for each in logs)}
+        await Reloader(old, lambda: new, takes).reload()
+    assert seen == ["config_reloaded"]
+
+
 async def test_what_is_not_valid_changes_nothing() -> None:
     daemon = Daemon(AgentConfig())
     async with _running(daemon):

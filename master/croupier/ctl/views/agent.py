@@ -42,11 +42,20 @@ AGENTS = Table(
             lambda view: ";".join(f"{name}:{value}" for name, value in view["attributes"].items()),
             rank=7,
         ),
-        Column("ISOLATION", lambda view: levels_text(view["isolation"]), rank=8),
+        Column(
+            "ISOLATION",
+            lambda view: levels_text(view["isolation"]) if _is_isolation_known(view) else "",
+            rank=8,
+        ),
         age("CONNECTED", "age_s", 5),
     ),
     "no agents are registered",
 )
+
+
+def _is_isolation_known(agent: View) -> bool:
+    # A master that took over learns it from the registration.
+    return bool(agent["isolation"]) or agent["state"] == "connected"
 
 
 def name_of(agent: View) -> str:
@@ -87,10 +96,13 @@ def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) 
         yield f"  {key}: {agent[key]['text'] or 'nothing'}"
     attributes = ", ".join(f"{name}:{value}" for name, value in agent["attributes"].items())
     yield f"  attributes: {attributes or 'none'}"
-    isolation = agent["isolation"]
-    features = f" ({', '.join(isolation)})" if isolation else ""
-    yield f"  isolation: {levels_text(isolation)}{features}"
-    yield f"  tasks without a user run as: {default_user_text(agent['default_user'])}"
+    if _is_isolation_known(agent):
+        isolation = agent["isolation"]
+        features = f" ({', '.join(isolation)})" if isolation else ""
+        yield f"  isolation: {levels_text(isolation)}{features}"
+        yield f"  tasks without a user run as: {default_user_text(agent['default_user'])}"
+    else:
+        yield "  isolation: unknown until it is connected"
     yield f"  address: {agent['http_address'] or 'none'}"
     for each in agent["problems"]:
         yield f"  unhealthy: {each['part']}: {each['message']}"

@@ -120,7 +120,7 @@ FAILURES = Table(
         age("AGO", "age_s", 1),
         text("MESSAGE", "message", 4),
     ),
-    "no task has failed recently",
+    "no task has failed recently in this term",
 )
 TASKS_WITH_COMMANDS = Table(
     (

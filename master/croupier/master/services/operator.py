@@ -163,6 +163,8 @@ class OperatorService(OperatorServiceServicer):
         task = await self._leadership.ask(
             lambda number: OperatorKill(number, task_id, framework_id, grace, caller)
         )
+        # The request may name no framework.
+        current_call().object = f"task:{task.framework_id}/{task_id}"
         await self._note_rule(Action.KILL, task.framework_id, task.role)
         return pb.KillTaskResponse(task=views.view_task(task, self._wall))
 
