@@ -234,7 +234,7 @@ async def test_top_tells_a_restricted_caller_that_it_is_one(capsys: Output) -> N
             "no roles that you may view have frameworks or settings",
             "no frameworks that you may view are registered",
             "no agents that you may view have problems",
-            "no task has failed recently",
+            "no task has failed recently in this term",
         ]
         access.check = pb.CheckAccessResponse(allowed=True)
         assert await command(access, "top", "--once") == 0
