@@ -115,6 +115,11 @@ def test_a_task_without_measures_shows_what_it_may_use() -> None:
     ]
 
 
+def test_findings_name_agents_by_their_hosts() -> None:
+    (finding,) = isolation_findings([{**agent("files", agent_id="A1"), "hostname": "h1"}])
+    assert finding.text.startswith("agent h1 (A1) cannot")
+
+
 def test_a_healthy_cluster_has_one_finding() -> None:
     (finding,) = isolation_findings([agent("files", "memory"), agent("memory", agent_id="a2")])
     assert finding.outcome.value == "ok"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from croupier.ctl.doctor.finding import Finding, ok, warn
-from croupier.ctl.views.amounts import View, many
+from croupier.ctl.views.amounts import View, many, named
 from croupier.model.access import AGENT_USER
 from croupier.model.isolation import Feature
 
@@ -63,7 +63,7 @@ def _runs_as_root(agent: View) -> bool:
 
 
 def _named(agents: Sequence[View]) -> str:
-    names = [each["agent_id"] for each in agents]
+    names = [named(each["hostname"], each["agent_id"]) for each in agents]
     if len(names) > _MOST_NAMED:
         return f"{many(len(names), 'agent')}, such as {', '.join(names[:_MOST_NAMED])},"
     return f"agent {names[0]}" if len(names) == 1 else f"each of {', '.join(names)}"
