@@ -42,16 +42,17 @@ def of_leaf(
         return [cause]
     if not pool.agents:
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
+    active = sum(agent.is_active for agent in pool.agents.values())
     found = [*_making_room(leaf, pool), *_fits_nowhere(leaf, pool)]
     reported = leaf.reasons.report(leaf.role, profiles.cases(leaf))
     still = [each for each in reported if _is_true_now(each, leaf, tree, pool, now)]
     causes = {each.cause for each in found}
     found += [each for each in still if each.cause not in causes]
     if len(still) < len(reported) and not any(each.cause is Cause.IN_USE for each in still):
-        found.append(_outranked(leaf, tree, len(pool.agents)))
+        found.append(_outranked(leaf, tree, active))
     if leaf.party in last and not leaf.queued:
         found.insert(0, _backing_off(leaf, last[leaf.party] - now))
-    return found or [_outranked(leaf, tree, len(pool.agents))]
+    return found or [_outranked(leaf, tree, active)]
 
 
 def of_agent(

@@ -224,6 +224,19 @@ def test_a_framework_that_is_alone_waits_for_its_own_tasks() -> None:
     )
 
 
+def test_withheld_agents_do_not_count_as_in_use() -> None:
+    fixture = AllocatorFixture()
+    fixture.framework("f", want("cpus:2"))
+    for name in ("m", "drained"):
+        fixture.agent(name, "cpus:2")
+    fixture.allocator.activate_agent(AgentId("drained"), False)
+    fixture.fill()
+    (leaf,) = fixture.tree.leaves.values()
+    leaf.reasons.clear(fixture.allocator._profiles.visits)
+    case = first_reason(fixture)
+    assert (case.cause, case.agents) == (Cause.IN_USE, 1)
+
+
 def test_a_guarantee_came_first() -> None:
     fixture = AllocatorFixture(roles={"g": role_of(guarantee="cpus:6")})
     fixture.framework("f", want("cpus:1"))
