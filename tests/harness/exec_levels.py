@@ -17,7 +17,7 @@ from tests.harness.escape_tries import LEVELS, RESOURCES, TOTAL
 from tests.harness.eventually import eventually
 from tests.harness.exec_fixture import Execs
 from tests.harness.oci_image import make_root
-from tests.harness.supervisor_fixture import PATH, TaskRunner, launch_of
+from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
 # What a process sees of itself. Each line is the same in a task and in a command beside it.
 FACTS = """
@@ -69,6 +69,12 @@ class ExecLevel:
         self.execs.task(self.launch(self.task, TASK, user))
         home = self.runner.home(self.task)
         await eventually((home / "told").exists, 30, what="the task tells its facts")
+        # On a busy machine the shim's report of the start comes later.
+        await eventually(self._is_started, 30, what="the start is known")
+
+    def _is_started(self) -> bool:
+        running = self.runner.supervisor.running(key(self.task))
+        return running is not None and bool(running.pid)
 
     async def facts(self) -> tuple[list[str], list[str]]:
         """Return what the task and a command beside it see of themselves."""
