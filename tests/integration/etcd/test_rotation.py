@@ -75,6 +75,8 @@ class Machines:
             listen=ANY_PORT,
             http=ANY_PORT,
             store=StoreChoice.parse(f"etcd://{','.join(map(str, etcd.addresses))}/croupier"),
+            # The restarts follow one another without a pause.
+            lease=30,
             tls=TlsFlags(tls_ca=own.ca, tls_cert=own.cert, tls_key=own.key),
             etcd_ca=client.ca,
             etcd_cert=client.cert,
