@@ -42,7 +42,7 @@ MANY = Plan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, AGENTS, ()
 
 
 class StartingCluster(Cluster):
-    """A cluster of which `most` agents register, one at each look."""
+    """A cluster where `most` agents register, one at each look."""
 
     def __init__(self, work_dir: Path, most: int, wait_s: float | None = None) -> None:
         fakes: Any = FakeChildren()

@@ -14,7 +14,7 @@ import { viewsAll } from "../session.js";
 import { count, percent, scalar } from "../text.js";
 
 const MAP_EVERY_MS = 5000;
-// All but the steps of tasks, of which there are many.
+// All but the steps of tasks: these are many.
 const NOTABLE = ["agent", "framework", "offers", "preemption", "role", "term", "problem"];
 
 /** @returns {import("../types.js").View} */
