@@ -122,7 +122,8 @@ class Judge:
         must(task_id in self.histories, f"{task_id} is recorded, and no framework launched it")
         history = self.histories[task_id]
         if isinstance(record, TaskRecord) and record.queued is None:
-            if not (history.placed or self.is_store_old):
+            # A task that is withdrawn while it is queued has no agent: it is never charged.
+            if record.agent_id and not (history.placed or self.is_store_old):
                 self._check_limits(record)
             history.placed = True
         history.recorded = True
