@@ -87,8 +87,10 @@ class TaskHistory:
             self.ends.append((client, status))
             first_client, first = self.ends[0]
             same = (first.state, first.exit_code) == (status.state, status.exit_code)
-            # An update that an earlier run did not acknowledge is lost once its agent is given up.
-            given_up = first_client != client and status.state is TaskState.GONE_BY_OPERATOR
+            # An update that a run did not acknowledge is lost to the next one once its agent is
+            # given up; a run that was paused may handle it later than the next one.
+            is_gone = TaskState.GONE_BY_OPERATOR in (first.state, status.state)
+            given_up = first_client != client and is_gone
             shown_first = f"{first.state.name} {first.exit_code}"
             must(same or given_up, f"{shown} was sent before as {shown_first}")
 
