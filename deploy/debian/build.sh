@@ -44,7 +44,8 @@ for minor in $PYTHONS; do
     cp -an "$work/$minor/." "$packages/"
     [ "$minor" = "$first" ] || ln -s "python$first" "$home/lib/python$minor"
 done
-$pip install --no-compile --no-deps --target "$work/own" "$work"/wheel/*.whl || fail "cannot install the wheel"
+$pip install --no-compile --no-deps --target "$work/own" "$work"/wheel/*linux*.whl ||
+    fail "cannot install the wheel with compiled programs: is there a C compiler?"
 mv "$work"/own/bin/croupier* "$home/bin/"
 rm -rf "$work/own/bin"
 cp -a "$work/own/." "$packages/"
@@ -74,7 +75,7 @@ Section: admin
 Priority: optional
 Installed-Size: $(du -sk "$root" | cut -f1)
 Depends: python3 (>= $first), python3 (<< $next), libc6 (>= 2.28), init-system-helpers
-Recommends: bubblewrap, gcc | tcc, runc | crun, skopeo, umoci
+Recommends: bubblewrap, runc | crun, skopeo, umoci
 Description: deals a cluster's resources to many frameworks, fairly
  The master, the agent, the command and the Python SDK of Croupier, with systemd units.
 END

@@ -3,13 +3,13 @@
     python -m tests.bench.shim [TASKS]
 
 A supervisor starts TASKS times /bin/true, each in a sandbox of its own, at most 32 at a time: under
-the compiled shim, under the interpreted one, and by a bare Popen with a pidfd, which is as fast as
-Python can be. The compiled shim is measured twice: as it is used, starting one task after the
-other, and with a shim for each task. The bench prints the rate from the first order to the last
-end, the time from an order until the start is known (of Popen: until it returns; of a waiting shim:
-with the end, if that follows at once), and the processor time of the supervisor's process and of
-all processes for each. It also prints the memory of an idle shim, as the mean of 50: its
-proportional share (PSS), and the pages that it does not share.
+the shim, and by a bare Popen with a pidfd, which is as fast as Python can be. The shim is measured
+twice: as it is used, starting one task after the other, and with a shim for each task. The bench
+prints the rate from the first order to the last end, the time from an order until the start is
+known (of Popen: until it returns; of a waiting shim: with the end, if that follows at once), and
+the processor time of the supervisor's process and of all processes for each. It also prints the
+memory of an idle shim, as the mean of 50: its proportional share (PSS), and the pages that it does
+not share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from croupier.agent.core.events import Started
-from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import RunEvent
 from tests.bench.tasks.machine import cpu_s
 from tests.harness.supervisor_fixture import PATH, TaskRunner
@@ -73,7 +73,7 @@ class Room:
 
 
 async def under(shim: Shim, tasks: int, work: Path) -> str:
-    name_of_all = f"{shim.kind} waiting" if shim.waits else f"{shim.kind} once"
+    name_of_all = "shim waiting" if shim.waits else "shim once"
     runner = TaskRunner(work, shim)
     ordered_at: dict[str, float] = {}
     room = Room()
@@ -88,7 +88,7 @@ async def under(shim: Shim, tasks: int, work: Path) -> str:
     measured = Measured()
     for number in range(tasks):
         await room.take()
-        name = f"{shim.kind}{number}{shim.waits}"
+        name = f"t{number}{shim.waits}"
         ordered_at[name] = time.perf_counter()
         runner.spawn(name, "/bin/true")
     await room.emptied()
@@ -123,7 +123,7 @@ async def floor(tasks: int, work: Path) -> str:
 
 async def memory(shim: Shim, work: Path) -> str:
     runner = TaskRunner(work, shim)
-    names = [f"idle-{shim.kind}{number}" for number in range(IDLE)]
+    names = [f"idle-{number}" for number in range(IDLE)]
     for name in names:
         runner.spawn(name, "sleep", "60")
     for name in names:
@@ -132,7 +132,7 @@ async def memory(shim: Shim, work: Path) -> str:
     await runner.supervisor.end(10)
     runner.supervisor.close()
     pss, private = (sum(each) / IDLE for each in zip(*sizes, strict=True))
-    return f"{shim.kind} shim, idle: PSS {pss:.0f} KB, private {private:.0f} KB"
+    return f"shim, idle: PSS {pss:.0f} KB, private {private:.0f} KB"
 
 
 def _sizes(pid: int) -> tuple[int, int]:
@@ -146,11 +146,10 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         print(await floor(tasks, work))
-        shims = [prepare_shim(work), interpreted_shim()]
-        for shim in (replace(shims[0], waits=False), *shims):
-            print(await under(shim, tasks if shim.kind == "c" else tasks // 10, work))
-        for shim in shims:
-            print(await memory(shim, work))
+        shim = prepare_shim(work)
+        for each in (replace(shim, waits=False), shim):
+            print(await under(each, tasks, work))
+        print(await memory(shim, work))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,17 @@ def test_the_wheel_contains_the_wire_contract_and_py_typed(installed: Run) -> No
     assert not [name for name in names if name.startswith(("tests", "proto", "deploy"))]
 
 
+def test_an_agent_of_the_wheel_needs_no_compiler(installed: Run) -> None:
+    program = (
+        "import os, pathlib\n"
+        "from croupier.agent.isolation.container_runtime import build_program\n"
+        "from croupier.agent.shim.build import prepare_shim\n"
+        "os.environ['PATH'] = '/nowhere'\n"
+        "print(prepare_shim(pathlib.Path.cwd()), build_program(pathlib.Path.cwd()))\n"
+    )
+    assert "Shim(argv=" in installed("python", "-W", "error", "-c", program)
+
+
 def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
     """Run it verbatim with only the wheel installed, against a cluster of the wheel."""
     text = (REPO / "README.md").read_text()

@@ -203,4 +203,4 @@ def processes_with(marker: str) -> list[int]:
 
 
 def _is_shim(words: list[bytes]) -> bool:
-    return b"/shim-" in words[0] or any(word.endswith(b"/shim/fallback.py") for word in words)
+    return b"/shim-" in words[0]

@@ -16,11 +16,8 @@ from croupier.agent.shim.build import Shim, prepare_shim
 
 def place_shim(work_dir: Path) -> None:
     """Make the work directory if it does not exist, with the shim that an agent would compile."""
-    shim = _compiled()
-    if shim.kind != "c":
-        return
+    program = Path(_compiled().argv[0])
     work_dir.mkdir(parents=True, exist_ok=True)
-    program = Path(shim.argv[0])
     placed = work_dir / program.name
     if not placed.exists():
         shutil.copy(program, placed)

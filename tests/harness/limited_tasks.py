@@ -42,19 +42,19 @@ NO_BOUNDS, SMALL = Bounds(), Bounds(32 * MIB, 16 * MIB, 500, 50_000, 10)
 SPIN = "while :; do :; done"
 
 
-def group_layers(work: Path, *, quota: bool = False) -> Layers:
+def group_layers(work: Path, shim: Shim, *, quota: bool = False) -> Layers:
     """Return isolation by control groups only."""
     flags = IsolationFlags(
         isolation=("cgroup",), default_limits=Limits(pids=100), cpu_quota="on" if quota else "off"
     )
-    return assemble(flags, TOTAL, work)
+    return assemble(flags, TOTAL, work, shim=shim)
 
 
 class Limited:
     """Runs tasks in control groups, and checks how they end."""
 
     def __init__(self, work: Path, shim: Shim, *, quota: bool = False) -> None:
-        self.layers = group_layers(work, quota=quota)
+        self.layers = group_layers(work, shim, quota=quota)
         self.runner = TaskRunner(work, shim, isolation=self.layers)
         self._check_limits()
 
@@ -177,7 +177,7 @@ async def check_leftovers(limited: Limited, work: Path) -> None:
     limited.layers.prepare(launch_of("never", "/bin/true"))
     limited.start("known", "sleep 60")
     await limited.runner.started("known")
-    following = group_layers(work)
+    following = group_layers(work, limited.runner.shim)
     try:
         assert following.usage("never") is not None
         following.clean({"known"})

@@ -1,6 +1,6 @@
 """An agent's part of a task in a process of its own, to be killed.
 
-    python -m tests.harness.supervisor_process WORK_DIR c|python COUNT SHELL_LINE
+    python -m tests.harness.supervisor_process WORK_DIR COUNT SHELL_LINE
 
 Starts COUNT tasks t0, t1... of the line, prints `ready` once all have started, and waits.
 """
@@ -11,14 +11,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-from croupier.agent.shim.build import interpreted_shim, prepare_shim
+from croupier.agent.shim.build import prepare_shim
 from tests.harness.supervisor_fixture import TaskRunner
 
 
 async def main() -> None:
-    work, kind, count, line = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    shim = prepare_shim(work) if kind == "c" else interpreted_shim()
-    runner = TaskRunner(work, shim)
+    work, count, line = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    runner = TaskRunner(work, prepare_shim(work))
     for number in range(count):
         runner.shell(f"t{number}", line)
     for number in range(count):

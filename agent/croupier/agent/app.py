@@ -330,7 +330,6 @@ class Agent:
         isolation: Layers,
     ) -> Supervisor:
         """Prepare to start processes, and remove what runs of earlier lives have left."""
-        metrics.shim_is(shim.kind)
         try:
             self._supervisor = Supervisor(
                 work_dir.runs,
@@ -366,8 +365,8 @@ class Agent:
             flags,
             total,
             work_dir.path,
-            has_own_uids=has_own_uids,
             shim=shim,
+            has_own_uids=has_own_uids,
             secrets=secrets,
         )
         self._opened.callback(isolation.close)

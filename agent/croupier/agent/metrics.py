@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
@@ -100,8 +100,6 @@ class Metrics:
             name: Histogram(f"croupier_{name}_seconds", text, registry=registry, buckets=_SECONDS)
             for name, text in HISTOGRAMS.items()
         }
-        text = "1 for the kind of shim that tasks run under: c or python."
-        self._shim = Gauge("croupier_agent_shim", text, ["kind"], registry=registry)
         for name, values in _LABEL_VALUES.items():
             for value in values:
                 self._counters[name].labels(value)
@@ -188,10 +186,6 @@ class Metrics:
     def record_lost(self) -> None:
         """Count a damaged record of an earlier life that was left out."""
         self._count("agent_recovery_errors")
-
-    def shim_is(self, kind: str) -> None:
-        """Export the kind of shim that tasks run under."""
-        self._shim.labels(kind).set(1)
 
     def _count(self, name: str, *labels: str, by: int = 1) -> None:
         """Count under these values of the labels, which are few."""

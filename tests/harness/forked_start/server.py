@@ -34,7 +34,7 @@ SYS_CLONE: Final = {"x86_64": 56, "aarch64": 220}
 SPAWNED: Final = {"file_actions", "setpgroup", "setsigdef"}
 LOADED: Final = ("croupier.agent", "croupier.ctl", "croupier.master", "croupier.process")
 # Modules that need an extra, or do something when they are imported.
-LEFT_OUT: Final = (".__main__", ".shim.fallback", ".oidc", ".plots", ".otel")
+LEFT_OUT: Final = (".__main__", ".oidc", ".plots", ".otel")
 
 
 def received(connection: socket.socket, size: int) -> bytes:

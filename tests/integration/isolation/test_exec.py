@@ -18,7 +18,7 @@ from croupier.agent.exec.command import ExecCommand, Stream, Window
 from croupier.agent.exec.inside import find_inside
 from croupier.agent.exec.streams import Streams
 from croupier.agent.exec.task_exec import TaskExec
-from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from tests.harness.eventually import eventually
 from tests.harness.exec_fixture import Execs, collect
@@ -33,13 +33,8 @@ STUBBORN = (
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
     return prepare_shim(tmp_path_factory.mktemp("shim"))
-
-
-@pytest.fixture(params=["c", "python"])
-def shim(request: pytest.FixtureRequest, compiled: Shim) -> Shim:
-    return compiled if request.param == "c" else interpreted_shim()
 
 
 @pytest.fixture

@@ -22,9 +22,7 @@ from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.build import remove_groups
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.layers import Layers
-from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.shim.run_file import read_path
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -41,13 +39,6 @@ from tests.harness.processes import descriptors, running_as
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
 IS_ROOT = os.geteuid() == 0
-
-
-class Joining(Layers):
-    """Says of each task that it has namespaces."""
-
-    def join(self, launch: Launch) -> Launch:
-        return replace(launch, joins=True)
 
 
 Check = Callable[[ExecLevel], Awaitable[None]]
@@ -280,26 +271,21 @@ async def test_a_command_enters_a_box_in_a_user_namespace(tmp_path: Path, shim: 
         await execs.close()
 
 
-async def test_the_interpreted_shim_enters_no_namespaces(tmp_path: Path) -> None:
-    execs = Execs(TaskRunner(tmp_path, interpreted_shim(), isolation=Joining()))
-    execs.task(launch_of("t1", "sleep", "600"))
-    await execs.runner.started("t1")
-    with pytest.raises(Unavailable, match="it has no C compiler, and the interpreted shim would"):
-        await execs.start("t1", "true")
-    await execs.close()
-
-
 async def test_a_command_has_no_more_rights_than_a_task_of_an_earlier_life(
     tmp_path: Path, shim: Shim
 ) -> None:
     strict = IsolationFlags(isolation=("process",), default_limits=Limits(files=100))
-    first = Execs(TaskRunner(tmp_path, shim, isolation=assemble(strict, NOTHING, tmp_path)))
+    first = Execs(
+        TaskRunner(tmp_path, shim, isolation=assemble(strict, NOTHING, tmp_path, shim=shim))
+    )
     first.task(launch_of("t1", "sleep", "600"))
     await first.runner.started("t1")
     first.runner.supervisor.close()
 
     raised = replace(strict, default_limits=Limits(files=1000))
-    same = Execs(TaskRunner(tmp_path, shim, isolation=assemble(raised, NOTHING, tmp_path)))
+    same = Execs(
+        TaskRunner(tmp_path, shim, isolation=assemble(raised, NOTHING, tmp_path, shim=shim))
+    )
     same.launches.of = first.launches.of
     same.runner.adopt("t1")
     assert await same.shell("t1", "ulimit -Hn") == "100\n"

@@ -18,9 +18,9 @@ from croupier.agent.isolation.system_calls import DENIED, NUMBERS
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Limits
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
-from tests.integration.shim.conftest import compiled, runner, shim
+from tests.integration.shim.conftest import runner, shim
 
-__all__ = ["compiled", "runner", "shim"]
+__all__ = ["runner", "shim"]
 
 # A user without account, as tasks with a uid of their own have.
 OWN = UnixUser("task", 1_999_998, 1_999_998, (), is_own=True)

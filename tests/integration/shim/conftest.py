@@ -1,4 +1,4 @@
-"""Both shims, and a supervisor with each."""
+"""The shim, and a supervisor with it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.agent.shim.build import Shim, prepare_shim
 from tests.harness.supervisor_fixture import TaskRunner
 
 KilledSupervisor = Callable[[int, str], None]
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
     return prepare_shim(tmp_path_factory.mktemp("shim"))
-
-
-@pytest.fixture(params=["c", "python"])
-def shim(request: pytest.FixtureRequest, compiled: Shim) -> Shim:
-    if request.param == "python":
-        return interpreted_shim()
-    if compiled.kind != "c":
-        pytest.skip("there is no C compiler")
-    return compiled
 
 
 @pytest.fixture
@@ -39,7 +30,7 @@ async def runner(tmp_path: Path, shim: Shim) -> AsyncIterator[TaskRunner]:
 
 
 @pytest.fixture
-def killed_supervisor(tmp_path: Path, shim: Shim) -> Iterator[KilledSupervisor]:
+def killed_supervisor(tmp_path: Path) -> Iterator[KilledSupervisor]:
     """Return a function that starts tasks from a process, which is killed once they run."""
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -48,7 +39,6 @@ def killed_supervisor(tmp_path: Path, shim: Shim) -> Iterator[KilledSupervisor]:
             "-m",
             "tests.harness.supervisor_process",
             str(tmp_path),
-            shim.kind,
             str(count),
             line,
         ]

@@ -1,4 +1,4 @@
-"""The choice of the shim: compiled or interpreted."""
+"""The program of the shim: of the wheel, or compiled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.shim import build
-from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.agent.shim import build, compiling
+from croupier.agent.shim.build import Shim, prepare_shim
+from croupier.model.errors import Unavailable
 
 Script = Callable[[str], None]
 
@@ -47,12 +48,54 @@ def runs(work: Path) -> int:
 GOOD = "printf '#!/bin/sh\\necho \"croupier-shim 2\"\\n' > $out; chmod 755 $out"
 
 
-def test_a_machine_without_a_compiler_gets_the_interpreted_one(
+def is_refused(work: Path, why: str) -> None:
+    with pytest.raises(Unavailable, match=why) as told:
+        prepare_shim(work)
+    assert "Install a C compiler" in str(told.value)
+
+
+def test_an_agent_without_a_compiler_says_what_to_install(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
-    assert prepare_shim(work) == interpreted_shim()
+    is_refused(work, r"no C compiler was found \(cc, gcc, clang, tcc\)")
     assert not list(work.iterdir())
+
+
+@pytest.fixture
+def of_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the program of an installation from a wheel, which any user may own."""
+    source = tmp_path / "package" / "shim.c"
+    source.parent.mkdir()
+    source.write_text("int main(void) {}")
+    monkeypatch.setattr(build, "_SOURCE", source)
+    program = source.with_suffix("")
+    program.write_text("#!/bin/sh\necho 'croupier-shim 2'\n")
+    program.chmod(0o777)
+    return program
+
+
+def test_the_program_of_a_wheel_is_copied(
+    work: Path, of_wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    shim = prepare_shim(work)
+    (path,) = work.iterdir()
+    assert shim == Shim((str(path),))
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (
+        of_wheel.read_bytes(), 0o755
+    )  # fmt: skip
+    # A running agent has its own one.
+    of_wheel.unlink()
+    assert prepare_shim(work) == shim
+
+
+def test_a_program_of_another_machine_is_not_used(
+    work: Path, of_wheel: Path, only_compiler: Script
+) -> None:
+    of_wheel.write_text("rubbish")
+    only_compiler(GOOD)
+    assert (len(prepare_shim(work).argv), runs(work)) == (1, 1)
 
 
 def test_the_shim_is_compiled_once(work: Path, only_compiler: Script) -> None:
@@ -60,7 +103,7 @@ def test_the_shim_is_compiled_once(work: Path, only_compiler: Script) -> None:
     (work / "shim-0123456789abcdef").touch()
     shim = prepare_shim(work)
     assert [str(path) for path in work.iterdir()] == list(shim.argv)
-    assert (shim, prepare_shim(work).kind, runs(work)) == (prepare_shim(work), "c", 1)
+    assert (shim, runs(work)) == (prepare_shim(work), 1)
 
 
 def test_a_shim_that_others_may_write_is_compiled_again(work: Path, only_compiler: Script) -> None:
@@ -83,7 +126,7 @@ def test_a_compiler_without_a_static_library_links_dynamically(
     work: Path, only_compiler: Script
 ) -> None:
     only_compiler(f"grep -q static /proc/$$/cmdline && exit 1\n{GOOD}")
-    assert (prepare_shim(work).kind, runs(work)) == ("c", 2)
+    assert (len(prepare_shim(work).argv), runs(work)) == (1, 2)
 
 
 @pytest.mark.parametrize("line", ["echo no >&2; exit 1", "true", "echo rubbish > $out", "kill $$"])
@@ -91,17 +134,17 @@ def test_a_shim_that_does_not_work_is_not_used(
     work: Path, only_compiler: Script, line: str
 ) -> None:
     only_compiler(line)
-    assert prepare_shim(work) == interpreted_shim()
+    is_refused(work, "no shim")
     assert not list(work.iterdir())
 
 
 def test_a_compiler_that_hangs_is_killed(
     work: Path, only_compiler: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "COMPILE_S", 0.2)
+    monkeypatch.setattr(compiling, "COMPILE_S", 0.2)
     only_compiler("sleep 60 & sleep 60")
     began = time.monotonic()
-    assert prepare_shim(work) == interpreted_shim()
+    is_refused(work, "takes too long")
     assert (time.monotonic() - began < 5, runs(work)) == (True, 1)
 
 
@@ -132,26 +175,23 @@ def without_writing(work: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(work)], check=True)
 
 
-def test_a_noexec_work_dir_gets_the_interpreted_one(without_exec: Path) -> None:
-    assert prepare_shim(without_exec) == interpreted_shim()
+def test_a_noexec_work_dir_is_refused(without_exec: Path) -> None:
+    is_refused(without_exec, "cannot be run in .*must not be mounted noexec")
     assert not list(without_exec.iterdir())
 
 
-def test_a_read_only_work_dir_gets_the_interpreted_one(
-    without_writing: Path,
-) -> None:
-    assert prepare_shim(without_writing) == interpreted_shim()
+def test_a_read_only_work_dir_is_refused(without_writing: Path) -> None:
+    is_refused(without_writing, str(without_writing))
 
 
-def test_both_print_the_version_of_the_protocol(compiled: Shim) -> None:
-    for shim in (compiled, interpreted_shim()):
-        done = subprocess.run(shim.argv, capture_output=True, check=True)
-        assert done.stdout == b"croupier-shim 2\n"
-        assert subprocess.run([*shim.argv, "x"], capture_output=True, check=False).returncode == 2
+def test_it_prints_the_version_of_the_protocol(shim: Shim) -> None:
+    assert shim.print_version(5) == b"croupier-shim 2\n"
+    done = subprocess.run([*shim.argv, "x"], capture_output=True, check=False)
+    assert done.returncode == 2
 
 
 def test_the_source_has_no_warnings(tmp_path: Path) -> None:
-    compiler = next(filter(None, map(shutil.which, build.COMPILERS)), None)
+    compiler = next(filter(None, map(shutil.which, compiling.COMPILERS)), None)
     if compiler is None:
         pytest.skip("there is no C compiler")
     words = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import AsyncIterator
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP, SIGTERM
 
@@ -13,28 +12,11 @@ import pytest
 
 from croupier.agent.core.events import Exited, LaunchFailed, Started
 from croupier.agent.shim import run_file, waiting
-from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphan_runs import end_orphans
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.supervisor_fixture import TaskRunner, key
 from tests.integration.shim.conftest import KilledSupervisor
-
-
-@pytest.fixture
-def shim(compiled: Shim) -> Shim:
-    if not compiled.waits:
-        pytest.skip("there is no C compiler")
-    return compiled
-
-
-@pytest.fixture
-async def runner(tmp_path: Path, shim: Shim) -> AsyncIterator[TaskRunner]:
-    runner = TaskRunner(tmp_path, shim)
-    yield runner
-    left = await runner.supervisor.end(10)
-    runner.supervisor.close()
-    assert left == 0
 
 
 async def one_after_the_other(runner: TaskRunner, *lines: str) -> list[int]:

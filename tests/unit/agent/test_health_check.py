@@ -24,7 +24,7 @@ from croupier.agent.shim.run_file import SIZE
 from croupier.agent.work_dir import WorkDir
 from croupier.process.clock import SystemClock
 
-GOOD = Shim("c", ("/bin/true",))
+GOOD = Shim(("/bin/true",))
 THOROUGH = CheckHealth(0.0, is_thorough=True)
 
 
@@ -137,7 +137,7 @@ async def test_a_disk_without_room_for_a_run_file_is_a_problem(
 async def test_a_shim_that_does_not_start_is_a_problem(
     tmp_path: Path, argv: tuple[str, ...]
 ) -> None:
-    made = Checking(tmp_path / "work", Shim("c", argv))
+    made = Checking(tmp_path / "work", Shim(argv))
     await made.start()
     assert await made.parts() == set(), "processes are started in thorough checks only"
     assert await made.parts(THOROUGH) == {"launch"}

@@ -14,6 +14,7 @@ from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.setting import Setting
+from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import FrameworkId, TaskId
@@ -21,6 +22,7 @@ from croupier.model.isolation import Feature, Features, Limits, Usage
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo
 
+SHIM = Shim(("/w/shim",))
 TOTAL = Resources.parse("cpus:2;mem:1GB")
 INFO = TaskInfo(TaskId("t1"), Command(("true",)), NOTHING)
 LAUNCH = Launch("r-1", (FrameworkId("F1"), TaskId("t1")), INFO, "/s", ("true",), {})
@@ -85,7 +87,7 @@ def test_auto_takes_what_the_machine_has_and_warns_once_of_the_rest() -> None:
         "namespaces": lacking("there is no bwrap"),
     }
     with capture_logs() as logs:
-        layers = assemble(flags("auto"), TOTAL, Path("/w"), builders)
+        layers = assemble(flags("auto"), TOTAL, Path("/w"), builders, shim=SHIM)
     assert layers.features == {Feature.FILES}
     assert [(line["log_level"], line["event"], line["missing"]) for line in logs] == [
         ("warning", "isolation_reduced", {"cgroup": "the hierarchy is read-only"}),
@@ -96,18 +98,20 @@ def test_auto_takes_what_the_machine_has_and_warns_once_of_the_rest() -> None:
 def test_a_named_level_that_is_missing_is_an_error_with_the_reason() -> None:
     builders = {"cgroup": lacking("the hierarchy is read-only")}
     with pytest.raises(InvalidRequest, match="--isolation cgroup: the hierarchy is read-only"):
-        assemble(flags("process", "cgroup"), TOTAL, Path("/w"), builders)
+        assemble(flags("process", "cgroup"), TOTAL, Path("/w"), builders, shim=SHIM)
 
 
 def test_levels_prepare_in_their_own_order_whatever_the_order_of_their_names() -> None:
     builders = {"cgroup": giving(Feature.MEMORY), "process": giving(Feature.FILES)}
-    layers = assemble(flags("cgroup", "process"), TOTAL, Path("/w"), builders)
+    layers = assemble(flags("cgroup", "process"), TOTAL, Path("/w"), builders, shim=SHIM)
     assert layers.prepare(LAUNCH).options == ("files", "memory")
-    assert assemble(flags("cgroup"), TOTAL, Path("/w"), builders).names == ("memory",)
+    assert assemble(flags("cgroup"), TOTAL, Path("/w"), builders, shim=SHIM).names == ("memory",)
 
 
 def test_none_isolates_nothing() -> None:
-    layers = assemble(flags("none"), TOTAL, Path("/w"), {"cgroup": giving(Feature.MEMORY)})
+    layers = assemble(
+        flags("none"), TOTAL, Path("/w"), {"cgroup": giving(Feature.MEMORY)}, shim=SHIM
+    )
     assert not layers.names
     assert not layers.features
 
@@ -120,12 +124,14 @@ def test_builders_learn_whether_their_level_was_named() -> None:
         yield from ()
 
     for levels in ("auto", "cgroup"):
-        assemble(flags(levels), TOTAL, Path("/w"), {"cgroup": build})
+        assemble(flags(levels), TOTAL, Path("/w"), {"cgroup": build}, shim=SHIM)
     assert [each.is_asked_for for each in seen] == [False, True]
 
 
 def test_a_launch_that_needs_more_is_refused_before_anything_is_made() -> None:
-    layers = assemble(flags("cgroup"), TOTAL, Path("/w"), {"cgroup": giving(Feature.MEMORY)})
+    layers = assemble(
+        flags("cgroup"), TOTAL, Path("/w"), {"cgroup": giving(Feature.MEMORY)}, shim=SHIM
+    )
     wanting = replace(LAUNCH, info=replace(INFO, limits=Limits(mem=64_000, pids=10)))
     with pytest.raises(InvalidRequest, match="cannot enforce what it asks for: pids"):
         layers.prepare(wanting)

@@ -10,14 +10,14 @@ import pytest
 from croupier.agent.isolation.box_view import View
 from croupier.agent.isolation.bubblewrap import Bubblewrap
 from croupier.agent.isolation.namespaces import LEAST_PIDS, Namespaces
-from croupier.agent.shim.build import interpreted_shim
+from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Feature, Isolation, Limits
 from tests.harness.supervisor_fixture import launch_of
 
 
 def test_a_box_is_not_blamed_on_the_agent_if_its_task_leaves_no_room_for_it(tmp_path: Path) -> None:
-    tool = Bubblewrap("/usr/bin/bwrap", by_root=True, shim=interpreted_shim())
+    tool = Bubblewrap("/usr/bin/bwrap", by_root=True, shim=Shim(("/shim",)))
     features = frozenset({Feature.NAMESPACES})
     boxes = Namespaces(tool, View((), tmp_path), Limits(pids=100), features, are_all=False)
     launch = replace(launch_of("t1", "/bin/true"), sandbox=str(tmp_path))

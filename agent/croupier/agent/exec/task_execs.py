@@ -176,12 +176,6 @@ class TaskExecs:
             Unavailable: if they cannot be entered.
             OSError: if the machine refuses.
         """
-        if self._shim.kind != "c":
-            raise Unavailable(
-                "this agent starts no commands beside tasks with namespaces or an image: it has no"
-                " C compiler, and the interpreted shim would load files of the task with the"
-                " agent's rights"
-            )
         if self._sealed < 0:
             self._sealed = move_up(sealed_copy(Path(self._shim.argv[0])))
         return find_inside(running)
@@ -193,7 +187,7 @@ class TaskExecs:
         joined = () if inside is None else inside.options
         options = (*launch.options, *user, *joined, "attached", *terminal)
         words = [launch.sandbox, f"{OPTION}{path}", *options, "--", *launch.argv]
-        shim = self._shim if inside is None else Shim("c", (f"/proc/self/fd/{self._sealed}",))
+        shim = self._shim if inside is None else Shim((f"/proc/self/fd/{self._sealed}",))
         # It ends with the task, even if no agent is left to see to that.
         mark = {VARIABLE: str(self._supervisor.path_of(launch.run))}
         reading, writing = os.pipe()

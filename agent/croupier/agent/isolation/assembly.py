@@ -14,7 +14,7 @@ from croupier.agent.isolation.levels import AUTO, LEVELS, NONE
 from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import build_process
 from croupier.agent.isolation.setting import Setting
-from croupier.agent.shim.build import Shim, interpreted_shim
+from croupier.agent.shim.build import Shim
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.resources import Resources
 from croupier.process.logging import get_logger
@@ -47,8 +47,8 @@ def assemble(
     work_dir: Path,
     builders: Mapping[str, Builder] = BUILDERS,
     *,
+    shim: Shim,
     has_own_uids: bool = False,
-    shim: Shim | None = None,
     secrets: tuple[Path, ...] = (),
 ) -> Layers:
     """Return the isolators of an agent. Blocks; not for the loop.
@@ -58,8 +58,8 @@ def assemble(
         total: its resources.
         work_dir: different for each agent of a machine.
         builders: by level.
+        shim: starts tasks.
         has_own_uids: whether a task without a user gets a uid of its own.
-        shim: starts tasks; default: the interpreted one.
         secrets: files of the agent's credentials, for no task to see.
 
     Raises:
@@ -73,9 +73,9 @@ def assemble(
         flags,
         total,
         work_dir.absolute(),
+        shim,
         is_asked_for=not is_auto,
         has_own_uids=has_own_uids,
-        shim=shim or interpreted_shim(),
         secrets=secrets,
     )
     built: list[Isolator] = []

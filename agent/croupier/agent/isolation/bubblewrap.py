@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -72,24 +71,10 @@ class Bubblewrap:
             *(_FILTER if has_filter else ()),
             *view,
             "--",
-            *self._inner(),
+            _SELF,
             "--inside",
             *inside,
         )
-
-    def needs(self) -> tuple[str, ...]:
-        """Return the directories that the shim inside needs: those of its interpreter."""
-        if self.shim.kind == "c":
-            return ()
-        package = Path(self.shim.argv[-1]).resolve().parents[3]
-        found = {os.path.realpath(sys.base_prefix), str(package)}
-        return tuple(sorted(path for path in found if not Path(path).is_relative_to("/usr")))
-
-    def _inner(self) -> tuple[str, ...]:
-        if self.shim.kind == "c":
-            return (_SELF,)
-        # The link of a virtual environment is not in the box.
-        return (os.path.realpath(self.shim.argv[0]), *self.shim.argv[1:])
 
     def try_out(self, view: Sequence[str], directory: Path, *, has_network: bool = True) -> None:
         """Run a trivial program in a box whose sandbox is `directory`. Blocks for 5 s at most.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 import signal
 import subprocess
 import tempfile
@@ -15,15 +13,14 @@ from typing import Final
 
 from croupier.agent.isolation.container_bundle import INIT, Contents, command, configuration
 from croupier.agent.isolation.image_tools import find_tool
-from croupier.agent.shim.build import compile_program, works
+from croupier.agent.shim.build import provide
+from croupier.agent.shim.compiling import STATIC
 from croupier.model.errors import Unavailable
 
 NAMES: Final = ("runc", "crun")
 PROBE_S: Final = 10.0
 _SOURCE: Final = Path(__file__).with_name("container.c")
 _VERSION: Final = b"croupier-container 1\n"
-# It also runs inside images, which have no libraries of this machine.
-_FLAGS: Final = (("-O2", "-s", "-static"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +42,13 @@ def build_program(directory: Path) -> Path:
     Raises:
         Unavailable: if it cannot be compiled.
     """
-    source = _SOURCE.read_bytes() + platform.machine().encode()
-    path = directory / f"container-{hashlib.sha256(source).hexdigest()[:16]}"
-    if not works(path, _VERSION):
-        why = compile_program(path, _SOURCE, _VERSION, _FLAGS)
-        if why:
-            raise Unavailable(f"no container can be started without a static C program: {why}")
-    # Containers of tasks use older ones until they end.
-    return path
+    # Containers of tasks use older ones until they end. It also runs inside images, which have no
+    # libraries of this machine.
+    try:
+        return provide(directory / "container", _SOURCE, _VERSION, (STATIC,))
+    except Unavailable as error:
+        text = f"no container can be started without a static C program: {error}"
+        raise Unavailable(text) from error
 
 
 def find_runtime(directory: Path, given: str = "") -> Runtime:

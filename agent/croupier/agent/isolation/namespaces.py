@@ -85,7 +85,7 @@ class Namespaces:
             launch.sandbox,
             self._tmp_bytes(launch),
             is_own_account=launch.user is None or launch.user.uid == own,
-            further=(*self._tool.needs(), *self._secrets_of(launch)),
+            further=self._secrets_of(launch),
         )
         return replace(
             launch,
@@ -184,7 +184,7 @@ def build_namespaces(setting: Setting) -> Iterator[Namespaces]:
         tool = _working(setting, view, trial)
         features = {Feature.NAMESPACES}
         try:
-            tool.try_out(_trial_view(tool, view, trial), trial, has_network=False)
+            tool.try_out(_trial_view(view, trial), trial, has_network=False)
             features.add(Feature.NO_NETWORK)
         except Unavailable:
             # Tasks in namespaces have the machine's network then.
@@ -204,7 +204,7 @@ def _working(setting: Setting, view: View, trial: Path) -> Bubblewrap:
     for by_root in (True, False) if os.geteuid() == 0 else (False,):
         tool = Bubblewrap(path, by_root, setting.shim)
         try:
-            tool.try_out(_trial_view(tool, view, trial), trial)
+            tool.try_out(_trial_view(view, trial), trial)
         except Unavailable as error:
             first = first or error
         else:
@@ -213,5 +213,5 @@ def _working(setting: Setting, view: View, trial: Path) -> Bubblewrap:
     raise first
 
 
-def _trial_view(tool: Bubblewrap, view: View, trial: Path) -> tuple[str, ...]:
-    return view.words(str(trial), _LEAST_TMP_BYTES, is_own_account=True, further=tool.needs())
+def _trial_view(view: View, trial: Path) -> tuple[str, ...]:
+    return view.words(str(trial), _LEAST_TMP_BYTES, is_own_account=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from croupier.agent.shim.build import Shim, interpreted_shim
+from croupier.agent.shim.build import Shim
 from croupier.model.resources import Resources
 
 if TYPE_CHECKING:  # cyclopts
@@ -21,9 +21,9 @@ class Setting:
     Attributes:
         total: the agent's resources.
         work_dir: absolute; different for each agent of a machine.
+        shim: starts tasks.
         is_asked_for: whether the operator named the level, rather than `auto`.
         has_own_uids: whether a task without a user has a uid that no other live task has.
-        shim: starts tasks.
         secrets: files of the agent's credentials, for no task to see.
         closing: releases what isolators hold for the agent, when it stops; tasks may still run.
     """
@@ -31,8 +31,8 @@ class Setting:
     flags: IsolationFlags
     total: Resources
     work_dir: Path
+    shim: Shim
     is_asked_for: bool = False
     has_own_uids: bool = False
-    shim: Shim = field(default_factory=interpreted_shim)
     secrets: tuple[Path, ...] = ()
     closing: ExitStack = field(default_factory=ExitStack)
