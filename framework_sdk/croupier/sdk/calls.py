@@ -25,8 +25,9 @@ from croupier.v1 import framework_pb2 as pb
 
 # Ids may be long: a thousand acknowledgements stay well under the size of one call.
 ACKNOWLEDGED_AT_ONCE = 1000
-# Acknowledgements wait so long for another call, to share its message.
-ACKNOWLEDGE_WITHIN_S = 0.02
+# Acknowledgements wait so long for others and for another call: each message costs the master a
+# commit, a verdict, and a message to each agent. Until then, an update may be shown again.
+ACKNOWLEDGE_WITHIN_S = 0.1
 # The most bytes that its number adds to a call.
 _SEQ_BYTES = 11
 
@@ -140,7 +141,7 @@ class Calls:
             self._pump()
 
     def acknowledge(self, status: TaskStatus) -> None:
-        """Acknowledge an update, with the next call or within 20 ms.
+        """Acknowledge an update, with the next call or within 100 ms.
 
         All acknowledgements that wait are one call, and a task's latest covers its earlier ones.
         """

@@ -9,7 +9,6 @@ Rule: a claim without a proof deposes no master; the agent that makes it is refu
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -72,6 +71,7 @@ class Lineage:
         """Start with the record of the present term; `commits` returns the number of commits."""
         self._record, self._commits = record, commits
         self._key = record.secret.encode()
+        self._mac = hmac.new(self._key, digestmod="sha256")
         self._terms = {term.name: (term, end) for term, end in _with_ends(record.terms)}
         self._position: StorePosition | None = None
         self.overtaken_by: StorePosition | None = None
@@ -154,8 +154,9 @@ class Lineage:
 
     def _proof(self, position: StorePosition) -> str:
         numbers = f"{position.generation}/{position.epoch}/{position.term}/{position.commit}"
-        statement = f"{self.cluster}/{numbers}".encode()
-        return hmac.digest(self._key, statement, hashlib.sha256)[:PROOF_BYTES].hex()
+        mac = self._mac.copy()
+        mac.update(f"{self.cluster}/{numbers}".encode())
+        return mac.digest()[:PROOF_BYTES].hex()
 
     def _is_proven(self, position: StorePosition) -> bool:
         # Stores of older releases have no secret, so nothing is proven.
