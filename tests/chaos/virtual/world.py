@@ -256,9 +256,11 @@ class World:
         reconciles, and knows that a task has ended, withdraws it itself.
         """
         aware = {id_ for each in self.frameworks if each.habits.reconciles_s for id_ in each.ended}
+        # Not the run of the history, which is the newest: an older store may start a task again.
+        live = {run.key[1] for machine in self.machines for run in machine.live}
         for task_id, history in self.judge.histories.items():
             is_queued = history.run is None and history.submitted and task_id not in aware
-            if is_queued or (history.run is not None and history.run.lives):
+            if is_queued or task_id in live:
                 kill = partial(OperatorKill, task_id=task_id, framework_id=history.framework_id)
                 self.ask(lambda request, kill=kill: kill(request, grace_ms=None), _ignore)  # type: ignore[misc]
 
