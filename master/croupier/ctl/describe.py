@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final
 
-from croupier.api.events import ClusterEvent, event_view
+from croupier.api.events import ClusterEvent
 from croupier.api.explanation import explanation_view
+from croupier.api.objects import as_object
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import (
@@ -117,7 +118,7 @@ async def recent_events(
         answers = master.watch(master.service.WatchEvents, request)
         async with aclosing(answers):
             async for answer in answers:
-                found += [event_view(each) for each in answer.events if is_about(each)]
+                found += [as_object(ClusterEvent, each) for each in answer.events if is_about(each)]
                 found = found[-MOST_EVENTS:]
     except CroupierError:
         return []

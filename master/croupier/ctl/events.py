@@ -15,7 +15,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.api.events import EventsReset, event_view
+from croupier.api.events import ClusterEvent, EventsReset
+from croupier.api.objects import as_object
 from croupier.ctl.connection import Refused, connected
 from croupier.ctl.flags import Target
 from croupier.ctl.terminal import print_lines
@@ -109,13 +110,14 @@ class EventReader:
             if answer.reset:
                 print_json(EventsReset(reset=answer.reset, last_id=answer.last_id))
             for event in answer.events:
-                print_json(event_view(event))
+                print_json(as_object(ClusterEvent, event))
             sys.stdout.flush()
             return
         if answer.reset:
             _note(f"events may be missing here: {answer.reset}")
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        lines = [each for event in answer.events for each in event_lines(event_view(event), width)]
+        events = [as_object(ClusterEvent, each) for each in answer.events]
+        lines = [each for event in events for each in event_lines(event, width)]
         if lines:
             print_lines(*lines)
 

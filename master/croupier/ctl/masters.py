@@ -6,7 +6,8 @@ import json
 import sys
 from typing import Final
 
-from croupier.api.masters import known_master_view
+from croupier.api.masters import KnownMaster
+from croupier.api.objects import as_object
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.table import Column, Table, age, print_table, text
@@ -39,7 +40,7 @@ def print_masters(target: Target, *, as_json: bool, wide: bool) -> None:
         return await master.ask(master.service.ListMasters, pb.ListMastersRequest())
 
     answer = run(target, ask)
-    views = [dict(known_master_view(each)) for each in answer.masters]
+    views = [dict(as_object(KnownMaster, each)) for each in answer.masters]
     if as_json:
         print(json.dumps(views, indent=2))
     else:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from croupier.api.policy import RevokedKey, caller_view, policy_view
+from croupier.api.objects import as_object
+from croupier.api.policy import Caller, RevokedKey, policy_view
 from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.operation import print_result
@@ -52,7 +53,7 @@ def show_caller(target: Target, *, as_json: bool) -> None:
 
     async def asked(master: Master) -> View:
         answer = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
-        return {**caller_view(answer), "master": str(master.address)}
+        return {**as_object(Caller, answer), "master": str(master.address)}
 
     view = run(target, asked)
     print_result(view, *caller_lines(view, target), as_json=as_json)

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from croupier.api.roles import role_view, roles_change_view
+from croupier.api.objects import as_object
+from croupier.api.roles import RolesChange, role_view
 from croupier.ctl.connection import run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import ROLES, all_of
@@ -119,7 +120,7 @@ def change_role(target: Target, change: pb.RoleChange, options: ChangeOptions) -
     """
     request = pb.UpdateRolesRequest(changes=[change], dry_run=options.dry_run, force=options.force)
     answer = ask(target, "UpdateRoles", request)
-    view = roles_change_view(answer)
+    view = as_object(RolesChange, answer)
     if options.as_json:
         print(json.dumps(view, indent=2))
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.api.amounts import Amount, amount_view
-from croupier.api.times import milliseconds, seconds
+from croupier.api.amounts import Amount
+from croupier.api.objects import as_object, makes
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import attribute_text
 from croupier.v1 import operator_pb2 as pb
@@ -78,39 +78,15 @@ class Agent(TypedDict):
     connected_since_ms: int | None
 
 
+@makes(Agent)
 def agent_view(agent: pb.AgentView) -> Agent:
     """Return one agent."""
-    described = agent.agent
-    attributes = attributes_from_wire(described.attributes)
-    return {
-        "agent_id": described.agent_id,
-        "hostname": described.hostname,
-        "state": agent.state,
-        "http_address": described.http_address,
-        "attributes": {name: attribute_text(value) for name, value in attributes.items()},
-        "total": amount_view(agent.total),
-        "used": amount_view(agent.used),
-        "offered": amount_view(agent.offered),
-        "tasks": agent.tasks,
-        "deactivated": agent.deactivated,
-        "drain": _drain_view(agent.drain) if agent.HasField("drain") else None,
-        "isolation": list(described.isolation),
+    attributes = attributes_from_wire(agent.agent.attributes)
+    return as_object(
+        Agent,
+        agent,
+        agent.agent,
+        attributes={name: attribute_text(value) for name, value in attributes.items()},
         # Masters and agents of older releases name none.
-        "default_user": agent.default_user or AGENT_USER,
-        "problems": [{"part": each.part, "message": each.message} for each in agent.problems],
-        "decided_in_s": seconds(agent, "decided_in_ms"),
-        "connected_since_ms": milliseconds(agent, "connected_since_ms"),
-    }
-
-
-def _drain_view(drain: pb.Drain) -> Drain:
-    return {
-        "done": drain.done,
-        "grace_s": seconds(drain, "grace_ms"),
-        "tasks_left": drain.tasks_left,
-        "estimate_s": seconds(drain, "estimate_ms"),
-        "blockers": [
-            {"framework_id": each.framework_id, "task_id": each.task_id, "reason": each.reason}
-            for each in drain.blockers
-        ],
-    }
+        default_user=agent.default_user or AGENT_USER,
+    )

@@ -1,19 +1,18 @@
-"""Parts that several objects share: amounts, shares, labels, demands.
+"""Parts that several objects share: amounts, labels, demands.
 
 An amount is given as text and in whole thousandths (of a MiB for mem and disk).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from typing import TypedDict
 
+from croupier.api.objects import as_object, makes
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
-from croupier.v1 import framework_pb2, resources_pb2, task_pb2
+from croupier.v1 import framework_pb2, resources_pb2
 from croupier.wire.resources import constraint_from_wire, resources_from_wire
-
-_PPM = 1_000_000
 
 
 class ScalarAmounts(TypedDict):
@@ -42,22 +41,6 @@ class Amount(ScalarAmounts):
     sets: dict[str, list[str]]
 
 
-class Shares(TypedDict):
-    """What a framework or role holds, and what it is due.
-
-    Attributes:
-        share: dominant share of the cluster, from 0 to 1.
-        share_ppm: the same in millionths.
-        entitlement: the share that it is due under unlimited demand.
-        entitlement_ppm: the same in millionths.
-    """
-
-    share: float
-    share_ppm: int
-    entitlement: float
-    entitlement_ppm: int
-
-
 class Label(TypedDict):
     """A label of a framework or task."""
 
@@ -82,6 +65,7 @@ class Demand(TypedDict):
     role: str | None
 
 
+@makes(Amount)
 def amount_view(wire: resources_pb2.Resources) -> Amount:
     """Return an amount of resources."""
     amount: Resources = resources_from_wire(wire)
@@ -98,28 +82,12 @@ def scalars_view(amounts: Mapping[str, int]) -> ScalarAmounts:
     return {"text": format_amounts(amounts), "milli": dict(amounts)}
 
 
-def shares_view(wire: Any) -> Shares:
-    """Return the dominant share and the entitlement of a framework or role."""
-    return {
-        "share": wire.share_ppm / _PPM,
-        "share_ppm": wire.share_ppm,
-        "entitlement": wire.entitlement_ppm / _PPM,
-        "entitlement_ppm": wire.entitlement_ppm,
-    }
-
-
-def labels_view(labels: Iterable[task_pb2.Label]) -> list[Label]:
-    """Return labels in their order."""
-    return [{"key": label.key, "value": label.value} for label in labels]
-
-
+@makes(Demand)
 def demand_view(demand: framework_pb2.Demand) -> Demand:
     """Return a demand."""
-    return {
-        "unit": amount_view(demand.unit),
-        "count": demand.count if demand.HasField("count") else None,
-        "constraints": [str(constraint_from_wire(wire)) for wire in demand.constraints],
-        "min_per_offer": demand.min_per_offer if demand.HasField("min_per_offer") else 1,
-        "max_per_offer": demand.max_per_offer if demand.HasField("max_per_offer") else None,
-        "role": demand.role or None,
-    }
+    return as_object(
+        Demand,
+        demand,
+        constraints=[str(constraint_from_wire(wire)) for wire in demand.constraints],
+        min_per_offer=demand.min_per_offer if demand.HasField("min_per_offer") else 1,
+    )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.v1 import operator_pb2 as pb
-
 
 class ClusterEvent(TypedDict):
     """Something that happened in the cluster.
@@ -55,17 +53,3 @@ class EventPage(TypedDict):
     items: list[ClusterEvent]
     next: str
     reset: str | None
-
-
-def event_view(event: pb.ClusterEvent) -> ClusterEvent:
-    """Return an event as JSON."""
-    return ClusterEvent(
-        id=event.id,
-        time_ms=event.time_ms,
-        kind=event.kind,
-        text=event.text,
-        agent_id=event.agent_id,
-        framework_id=event.framework_id,
-        task_id=event.task_id,
-        role=event.role,
-    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.api.frameworks import Framework, framework_view
-from croupier.api.roles import Role, role_view
+from croupier.api.frameworks import Framework
+from croupier.api.objects import as_object
+from croupier.api.roles import Role
 from croupier.v1 import operator_pb2 as pb
 
 
@@ -43,22 +44,5 @@ class Explanation(TypedDict):
 
 def explanation_view(answer: pb.ExplainResponse) -> Explanation:
     """Return why a framework gets no more offers."""
-    return {
-        "framework": framework_view(answer.framework),
-        "roles": [role_view(role) for role in answer.roles],
-        "reasons": [reason_view(reason) for reason in answer.reasons],
-        # Masters of older releases do not name it; drf is the default.
-        "policy": answer.policy or "drf",
-    }
-
-
-def reason_view(reason: pb.PassedOver) -> Reason:
-    """Return one cause for which a framework was passed over."""
-    return {
-        "cause": reason.cause,
-        "role": reason.role,
-        "agents": reason.agents,
-        "about_agent_id": reason.about_agent_id or None,
-        "about_role": reason.about_role or None,
-        "detail": reason.detail,
-    }
+    # Masters of older releases do not name it; drf is the default.
+    return as_object(Explanation, answer, policy=answer.policy or "drf")

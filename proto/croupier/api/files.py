@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from croupier.api.objects import as_object
 from croupier.v1 import operator_pb2 as pb
 
 
@@ -38,16 +39,4 @@ class FileList(TypedDict):
 
 def file_list_view(answer: pb.ListTaskFilesResponse) -> FileList:
     """Return a directory as JSON."""
-    return FileList(
-        items=[
-            File(
-                name=each.name,
-                kind=each.kind,
-                size=each.size,
-                modified_ms=each.modified_ms,
-                mode=each.mode,
-            )
-            for each in answer.files
-        ],
-        cut=answer.cut,
-    )
+    return FileList(items=[as_object(File, each) for each in answer.files], cut=answer.cut)

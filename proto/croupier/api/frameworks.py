@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from croupier.api.amounts import (
-    Amount,
-    Demand,
-    Label,
-    Shares,
-    amount_view,
-    demand_view,
-    labels_view,
-    shares_view,
-)
-from croupier.api.times import milliseconds, seconds
+from typing import TypedDict
+
+from croupier.api.amounts import Amount, Demand, Label
+from croupier.api.objects import as_object, makes
 from croupier.v1 import operator_pb2 as pb
 
 
-class Framework(Shares):
+class Framework(TypedDict):
     """A framework.
 
     Attributes:
@@ -50,6 +43,10 @@ class Framework(Shares):
     demands: list[Demand]
     used: Amount
     offered: Amount
+    share: float
+    share_ppm: int
+    entitlement: float
+    entitlement_ppm: int
     suppressed_roles: list[str]
     tasks: int
     running: int
@@ -61,30 +58,7 @@ class Framework(Shares):
     connected_since_ms: int | None
 
 
+@makes(Framework)
 def framework_view(framework: pb.FrameworkView) -> Framework:
     """Return one framework."""
-    info = framework.framework
-    return {
-        "framework_id": info.framework_id,
-        "name": info.name,
-        "roles": list(info.roles),
-        "state": framework.state,
-        "suppressed": framework.suppressed,
-        "hostname": info.hostname,
-        "webui_url": info.webui_url,
-        "failover_timeout_s": info.failover_timeout_ms / 1000,
-        "labels": labels_view(info.labels),
-        "demands": [demand_view(demand) for demand in framework.demands],
-        "used": amount_view(framework.used),
-        "offered": amount_view(framework.offered),
-        **shares_view(framework),
-        "suppressed_roles": list(framework.suppressed_roles),
-        "tasks": framework.tasks,
-        "running": framework.running,
-        "queued": framework.queued,
-        "done": framework.done,
-        "failed": framework.failed,
-        "offers": framework.offers,
-        "removed_in_s": seconds(framework, "removed_in_ms"),
-        "connected_since_ms": milliseconds(framework, "connected_since_ms"),
-    }
+    return as_object(Framework, framework, framework.framework)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.api.amounts import Amount, amount_view
+from croupier.api.amounts import Amount
+from croupier.api.objects import as_object
 from croupier.v1 import operator_pb2 as pb
 
 
@@ -64,34 +65,5 @@ class MasterState(TypedDict):
 
 def master_view(answer: pb.GetMasterResponse, leader_http: str = "") -> MasterState:
     """Return a master; `leader_http` is the URL of another that leads."""
-    own = answer.http_address
-    return {
-        "master_id": answer.master_id,
-        "version": answer.version,
-        "is_leader": answer.leader,
-        "leader_address": answer.leader_address or None,
-        "http_address": own or None,
-        "leader_http": (own if answer.leader else leader_http) or None,
-        "epoch": answer.epoch,
-        "total": amount_view(answer.total),
-        "used": amount_view(answer.used),
-        "offered": amount_view(answer.offered),
-        "allocation_passes": answer.allocation_passes,
-        "agents_missing": answer.agents_missing,
-        "decided_in_s": answer.decided_in_ms / 1000,
-    }
-
-
-def known_master_view(wire: pb.MasterView) -> KnownMaster:
-    """Return a running master."""
-    return {
-        "master_id": wire.master_id or None,
-        "address": wire.address,
-        "leader": wire.leader,
-        "http_address": wire.http_address or None,
-        "version": wire.version or None,
-        "since_ms": wire.since_ms or None,
-        "epoch": wire.epoch or None,
-        "term_since_ms": wire.term_since_ms or None,
-        "problem": wire.problem or None,
-    }
+    leader = answer.http_address if answer.leader else leader_http
+    return as_object(MasterState, answer, is_leader=answer.leader, leader_http=leader or None)

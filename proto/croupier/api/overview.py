@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TypedDict
 
 from croupier.api.amounts import Amount, amount_view
-from croupier.api.masters import KnownMaster, known_master_view
-from croupier.api.tasks import Task, task_view
+from croupier.api.masters import KnownMaster
+from croupier.api.objects import as_object
+from croupier.api.tasks import Task
 from croupier.v1 import operator_pb2 as pb
 
 
@@ -76,45 +77,27 @@ class History(TypedDict):
 
 def overview_view(answer: pb.GetOverviewResponse) -> Overview:
     """Return the totals of the cluster."""
-    total, used = amount_view(answer.total), amount_view(answer.used)
-    offered = amount_view(answer.offered)
-    return {
-        "master_id": answer.master_id,
-        "epoch": answer.epoch,
-        "total": total,
-        "used": used,
-        "offered": offered,
-        "free": {
-            name: max(0, milli - used["milli"].get(name, 0) - offered["milli"].get(name, 0))
-            for name, milli in total["milli"].items()
-        },
-        "agents": dict(sorted(answer.agents.items())),
-        "frameworks": dict(sorted(answer.frameworks.items())),
-        "tasks": dict(sorted(answer.tasks.items())),
-        "offers": answer.offers,
-        "agents_missing": answer.agents_missing,
-        "masters": [known_master_view(each) for each in answer.masters],
-        "failed": answer.failed,
-        "failures": [task_view(each) for each in answer.failures],
+    total, used = amount_view(answer.total)["milli"], amount_view(answer.used)["milli"]
+    offered = amount_view(answer.offered)["milli"]
+    free = {
+        name: max(0, milli - used.get(name, 0) - offered.get(name, 0))
+        for name, milli in total.items()
     }
+    return as_object(Overview, answer, free=free)
 
 
 def heatmap_view(answer: pb.GetHeatmapResponse) -> Heatmap:
     """Return the map of agents."""
-    return {
-        "prefix": answer.prefix,
-        "agents": list(answer.agents),
-        "states": list(answer.states),
-        "state": list(answer.state),
-        "used": {each.resource: list(each.per_mille) for each in answer.used},
-    }
+    used = {each.resource: list(each.per_mille) for each in answer.used}
+    return as_object(Heatmap, answer, used=used)
 
 
 def history_view(answer: pb.GetHistoryResponse) -> History:
     """Return the last hour."""
-    return {
-        "times_ms": list(answer.times_ms),
-        "used": {each.name: list(each.per_mille) for each in answer.used},
-        "shares": {each.name: list(each.per_mille) for each in answer.shares},
-        "others": list(answer.others.per_mille) if answer.HasField("others") else None,
-    }
+    return as_object(
+        History,
+        answer,
+        used={each.name: list(each.per_mille) for each in answer.used},
+        shares={each.name: list(each.per_mille) for each in answer.shares},
+        others=list(answer.others.per_mille) if answer.HasField("others") else None,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.api.times import time_text
+from croupier.api.objects import as_object, makes
 from croupier.model.access import BUILTIN_GROUPS, BUILTIN_RULES
 from croupier.v1 import access_pb2 as pb
 
@@ -73,35 +73,20 @@ class Policy(TypedDict):
     revoked_keys: list[RevokedKey]
 
 
-def caller_view(answer: pb.WhoAmIResponse) -> Caller:
-    """Return the caller."""
-    return {
-        "principal": answer.principal,
-        "groups": list(answer.groups),
-        "credential": answer.credential,
-        "expires": time_text(answer.expires_ms) if answer.HasField("expires_ms") else None,
-        "is_auth_on": answer.is_auth_on,
-    }
-
-
+@makes(Group)
 def group_view(group: pb.Group) -> Group:
     """Return one group."""
-    return {
-        "name": group.name,
-        "members": sorted(group.members),
-        "is_builtin": group.is_builtin or group.name in BUILTIN_GROUPS,
-    }
+    return as_object(
+        Group,
+        group,
+        members=sorted(group.members),
+        is_builtin=group.is_builtin or group.name in BUILTIN_GROUPS,
+    )
 
 
 def rule_view(rule: pb.Rule) -> Rule:
     """Return one rule."""
-    return {
-        "name": rule.name,
-        "subject": rule.subject,
-        "actions": list(rule.actions),
-        "object": rule.object,
-        "is_builtin": rule.name in BUILTIN_NAMES,
-    }
+    return as_object(Rule, rule, is_builtin=rule.name in BUILTIN_NAMES)
 
 
 def policy_view(policy: pb.GetPolicyResponse) -> Policy:
@@ -118,10 +103,4 @@ def policy_view(policy: pb.GetPolicyResponse) -> Policy:
         for rule in BUILTIN_RULES
     ]
     own = [rule_view(rule) for rule in policy.rules if rule.name not in BUILTIN_NAMES]
-    return {
-        "groups": [group_view(group) for group in policy.groups],
-        "rules": [*builtin, *sorted(own, key=lambda view: view["name"])],
-        "revoked_keys": [
-            {"key_id": each.key_id, "description": each.description} for each in policy.revoked_keys
-        ],
-    }
+    return as_object(Policy, policy, rules=[*builtin, *sorted(own, key=lambda view: view["name"])])

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.api.amounts import (
-    Amount,
-    ScalarAmounts,
-    Shares,
-    amount_view,
-    scalars_view,
-    shares_view,
-)
+from croupier.api.amounts import Amount, ScalarAmounts, scalars_view
+from croupier.api.objects import as_object, makes
 from croupier.model.scalar import format_milli
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.roles import settings_from_wire
 
 
-class Role(Shares):
+class Role(TypedDict):
     """A role with its subtree: `ads` includes the resources of `ads/prod`.
 
     Attributes:
@@ -42,6 +36,10 @@ class Role(Shares):
     guarantee: ScalarAmounts
     limit: ScalarAmounts
     preemption: bool | None
+    share: float
+    share_ppm: int
+    entitlement: float
+    entitlement_ppm: int
     used: Amount
     offered: Amount
     frameworks: int
@@ -71,42 +69,26 @@ class RolesChange(TypedDict):
     others: int
 
 
+@makes(Role)
 def role_view(role: pb.RoleView) -> Role:
     """Return one role with its subtree."""
     settings = settings_from_wire(role.settings)
-    return {
-        "role": role.role,
-        "weight": _weight(settings.weight),
-        "weight_milli": settings.weight,
-        "resource_weights": {n: _weight(w) for n, w in settings.resource_weights.items()},
-        "guarantee": scalars_view(settings.guarantee),
-        "limit": scalars_view(settings.limit),
-        "preemption": settings.preemption,
-        **shares_view(role),
-        "used": amount_view(role.used),
-        "offered": amount_view(role.offered),
-        "frameworks": role.frameworks,
-        "tasks": role.tasks,
-        "queued": role.queued,
-    }
+    return as_object(
+        Role,
+        role,
+        weight=_weight(settings.weight),
+        weight_milli=settings.weight,
+        resource_weights={n: _weight(w) for n, w in settings.resource_weights.items()},
+        guarantee=scalars_view(settings.guarantee),
+        limit=scalars_view(settings.limit),
+        preemption=settings.preemption,
+    )
 
 
+@makes(RoleMoved)
 def role_moved_view(moved: pb.RoleMoved) -> RoleMoved:
     """Return a role before and after a change of its settings or of another role's."""
-    return {
-        "role": moved.after.role,
-        "before": role_view(moved.before),
-        "after": role_view(moved.after),
-    }
-
-
-def roles_change_view(answer: pb.UpdateRolesResponse) -> RolesChange:
-    """Return the effect of a change of roles."""
-    return {
-        "dry_run": answer.dry_run,
-        "roles": [role_moved_view(each) for each in answer.roles],
-        "others": answer.others,
-    }
+    return as_object(RoleMoved, moved, role=moved.after.role)
 
 
 def _weight(milli: int) -> float:

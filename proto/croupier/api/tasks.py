@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from croupier.api.amounts import Amount, Label, amount_view, labels_view
-from croupier.api.isolation import (
-    Isolation,
-    Limits,
-    Usage,
-    isolation_view,
-    limits_view,
-    usage_view,
-)
-from croupier.api.times import milliseconds, seconds
+from croupier.api.amounts import Amount, Label
+from croupier.api.isolation import Isolation, Limits, Usage
+from croupier.api.objects import as_object, makes
 from croupier.model.task import Reason, Source, TaskState
 from croupier.v1 import operator_pb2 as pb
 
@@ -90,55 +83,32 @@ class Offer(TypedDict):
     age_s: float | None
 
 
+@makes(Task)
 def task_view(task: pb.TaskView) -> Task:
     """Return one task; `isolation` to `labels` are None if they were not requested."""
-    status, command = task.status, task.task.command
-    return {
-        "task_id": task.task.task_id,
-        "name": task.task.name,
-        "framework_id": task.framework_id,
-        "framework_name": task.framework_name,
-        "agent_id": task.agent_id,
-        "hostname": task.hostname,
-        "role": task.role,
-        "state": _name(TaskState, status.state),
-        "reason": _name(Reason, status.reason),
-        "source": _name(Source, status.source),
-        "message": status.message,
-        "exit_code": status.exit_code if status.HasField("exit_code") else None,
-        "signal": status.signal if status.HasField("signal") else None,
-        "pid": status.pid,
-        "time_ms": status.time_ms,
-        "since_ms": task.since_ms or None,
-        "submitted_ms": milliseconds(task, "submitted_ms"),
-        "placed_ms": milliseconds(task, "placed_ms"),
-        "started_ms": milliseconds(task, "started_ms"),
-        "ended_ms": milliseconds(task, "ended_ms"),
-        "resources": amount_view(task.task.resources),
-        "limits": limits_view(task.task),
-        "usage": usage_view(status.usage) if status.HasField("usage") else None,
-        "isolation": isolation_view(task.task) if task.task.HasField("command") else None,
-        "command": list(command.argv) or None,
-        "shell": command.shell or None,
+    info, status, command = task.task, task.status, task.task.command
+    is_whole = info.HasField("command")
+    return as_object(
+        Task,
+        task,
+        info,
+        status,
+        state=_name(TaskState, status.state),
+        reason=_name(Reason, status.reason),
+        source=_name(Source, status.source),
+        limits=as_object(Limits, info.limits, info),
+        isolation=as_object(Isolation, info.isolation) if is_whole else None,
+        command=list(command.argv) or None,
+        shell=command.shell or None,
         # Names only: masters leave out the values.
-        "secrets": sorted(command.secrets) or None,
-        "labels": labels_view(task.task.labels) if task.task.HasField("command") else None,
-    }
+        secrets=sorted(command.secrets) or None,
+        labels=[as_object(Label, each) for each in info.labels] if is_whole else None,
+    )
 
 
 def offer_view(offer: pb.OfferView) -> Offer:
     """Return one outstanding offer."""
-    return {
-        "offer_id": offer.offer.offer_id,
-        "framework_id": offer.framework_id,
-        "framework_name": offer.framework_name,
-        "agent_id": offer.offer.agent_id,
-        "hostname": offer.hostname,
-        "role": offer.offer.role,
-        "resources": amount_view(offer.offer.resources),
-        "lease_s": offer.offer.lease_ms / 1000,
-        "age_s": seconds(offer, "age_ms"),
-    }
+    return as_object(Offer, offer, offer.offer)
 
 
 def _name(kind: type[TaskState | Reason | Source], number: int) -> str:

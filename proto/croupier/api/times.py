@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 _NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 # A span of time in a request; a bare number is seconds. The second part is of its JSON schema.
@@ -15,16 +15,6 @@ Duration = Annotated[
         "examples": ["30s", "10m", "1h30m"],
     },
 ]
-
-
-def seconds(wire: Any, field: str) -> float | None:
-    """Return an optional field of milliseconds in seconds; None if it is absent."""
-    return getattr(wire, field) / 1000 if wire.HasField(field) else None
-
-
-def milliseconds(wire: Any, field: str) -> int | None:
-    """Return an optional field of milliseconds; None if it is absent."""
-    return int(getattr(wire, field)) if wire.HasField(field) else None
 
 
 def time_text(time_ms: int) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.api.explanation import reason_view
+from croupier.api.explanation import Reason
 from croupier.api.frameworks import framework_view
+from croupier.api.objects import as_object
 from croupier.api.roles import role_view
 from croupier.ctl.views.framework import state_text
 from croupier.ctl.views.why import framework_lines, why_lines
@@ -54,7 +55,7 @@ def explained(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> 
     view = {
         "framework": framework_view(FRAMEWORK),
         "roles": [role_view(ADS), role_view(PROD)],
-        "reasons": [reason_view(reason) for reason in reasons],
+        "reasons": [as_object(Reason, reason) for reason in reasons],
         "policy": policy,
     }
     return list(why_lines(view, agent))

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from croupier.api.agents import Agent, agent_view
-from croupier.api.masters import KnownMaster, known_master_view
+from croupier.api.masters import KnownMaster
+from croupier.api.objects import as_object
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.doctor.agents import health_findings, isolation_findings
 from croupier.ctl.doctor.credentials import DAY_S, SOON_S
@@ -45,7 +46,7 @@ async def _master_findings(master: Master) -> AsyncIterator[Finding]:
     except Unavailable:
         # It is of an older release.
         return
-    masters = [known_master_view(each) for each in answer.masters]
+    masters = [as_object(KnownMaster, each) for each in answer.masters]
     for finding in (*release_findings(masters), *problem_findings(masters)):
         yield finding
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.api.masters import MasterState, known_master_view, master_view
+from croupier.api.masters import KnownMaster, MasterState, master_view
+from croupier.api.objects import as_object
 from croupier.api.pages import MasterPage
-from croupier.api.policy import CallerAndActions, caller_view
+from croupier.api.policy import CallerAndActions
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.access import Action
 from croupier.v1 import access_pb2, operator_pb2
@@ -17,7 +18,7 @@ async def _who_am_i(asked: Asked) -> CallerAndActions:
     known = asked.calls.permissions
     may = [each.value for each in Action if known is not None and known.allows_somewhere(each)]
     every = () if known is None else known.views_all
-    return {**caller_view(answer), "may": may, "views_all": [each.value for each in every]}
+    return as_object(CallerAndActions, answer, may=may, views_all=[each.value for each in every])
 
 
 async def _master(asked: Asked) -> MasterState:
@@ -28,7 +29,7 @@ async def _master(asked: Asked) -> MasterState:
 
 async def _masters(asked: Asked) -> MasterPage:
     answer = await asked.ask("ListMasters", operator_pb2.ListMastersRequest())
-    return {"items": [known_master_view(each) for each in answer.masters], "next": None}
+    return {"items": [as_object(KnownMaster, each) for each in answer.masters], "next": None}
 
 
 ROUTES: Final = (

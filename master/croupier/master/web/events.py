@@ -10,11 +10,13 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from croupier.api.events import EventPage, EventsReset, event_view
+from croupier.api.events import ClusterEvent, EventPage, EventsReset
+from croupier.api.objects import as_object
 from croupier.api.overview import overview_view
 from croupier.master.journal.lines import KINDS, PROBLEM
 from croupier.master.services.stream import WRITE_TIMEOUT_S
@@ -60,7 +62,7 @@ class EncodedViews:
         return found
 
 
-_encoded: Final = EncodedViews(event_view, MOST_ENCODED)
+_encoded: Final = EncodedViews(partial(as_object, ClusterEvent), MOST_ENCODED)
 _overviews: Final = EncodedViews(overview_view, 16)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from croupier.api.actions import RolesRequest
-from croupier.api.roles import RolesChange, roles_change_view
+from croupier.api.objects import as_object
+from croupier.api.roles import RolesChange
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.errors import InvalidRequest
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
@@ -60,7 +61,7 @@ async def _change(asked: Asked) -> RolesChange:
         dry_run=body.get("dry_run", False),
         force=body.get("force", False),
     )
-    return roles_change_view(await asked.ask("UpdateRoles", request))
+    return as_object(RolesChange, await asked.ask("UpdateRoles", request))
 
 
 ROUTES: Final = (
