@@ -17,7 +17,7 @@ from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
 from croupier.master.core.messages import Offered, Placed, Rescinded, Subscribed, Updated
 from croupier.master.core.settings import Settings
-from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
+from croupier.model.errors import CroupierError, FailedOver, NotFound, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.placement import Placement
 from croupier.model.resources import Resources
@@ -263,7 +263,8 @@ class FrameworkProcess(Process):
             self.later(1.0, self._submit)
 
     def _on_ended(self, error: CroupierError) -> None:
-        if isinstance(error, Removed):
+        if isinstance(error, Removed | NotFound):
+            # Both end the program. An older store may not know the id.
             self._begin_anew()
         elif isinstance(error, FailedOver):
             self.clock.trace(f"{self.name} gives way to a newer run")
