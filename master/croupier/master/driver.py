@@ -1,7 +1,9 @@
 """The one task that owns the state: decide a batch, make it durable, then perform it.
 
 When no event waits, the master allocates at once, else after at most `COALESCE_S`. So a burst of
-changes costs one pass, and a single change is not delayed.
+changes costs one pass, and a single change is not delayed. While agents register one after the
+other, passes are at least `REGISTER_S` apart: thousands that return cost a few passes each second,
+and offers for many of them reach a framework as one message.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from croupier.master.core.effects import (
     Save,
     Send,
 )
-from croupier.master.core.events import Question, Read
+from croupier.master.core.events import Question, Read, Register
 from croupier.master.core.facts import Fact
 from croupier.master.core.records import ForgetTask, Record, TaskRecord
 from croupier.master.core.state import State
@@ -38,6 +40,7 @@ from croupier.process.inbox import Inbox
 from croupier.process.time_slice import TimeSlice
 
 COALESCE_S = 0.020
+REGISTER_S = 0.050
 # About 10 ms of work, in units of `event_cost`.
 BATCH = 500
 # The longest time that a batch holds the loop before other tasks get a turn.
@@ -117,6 +120,7 @@ class Driver:
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
         self._dirty_at: float | None = None
+        self._passed_at = self._pass_not_before = -REGISTER_S
         self._stall_guard = StallGuard()
         self._read_at = clock.now()
 
@@ -186,7 +190,7 @@ class Driver:
         self._stall_guard.add_gap(started - self._read_at, started)
         until = self._stall_guard.grace_until
         if self.state.allocator.has_dirty_agents:
-            until = started
+            until = max(started, self._pass_not_before)
         elif until is None:
             until = self.state.next_deadline()
         await self.inbox.wait(None if until is None else until - started)
@@ -204,6 +208,8 @@ class Driver:
         events = self.inbox.take(BATCH)
         self._stall_guard.take(len(events))
         await self._run(batch.decide(events, started, may_expire=may_expire))
+        if any(isinstance(event, Register) for event in events):
+            self._pass_not_before = self._passed_at + REGISTER_S
         if events:
             self._observer.stepped(self._clock.now() - started, len(events))
 
@@ -219,6 +225,8 @@ class Driver:
         now = self._clock.now()
         if self._dirty_at is None:
             self._dirty_at = now
+        if now < self._pass_not_before:
+            return False
         return not len(self.inbox) or now - self._dirty_at >= COALESCE_S
 
     async def _allocate(self, batch: Batch) -> None:
@@ -228,6 +236,7 @@ class Driver:
         ended = self._clock.now()
         self._observer.allocated(ended - started, started - self._dirty_at)
         self._dirty_at = ended if self.state.allocator.has_dirty_agents else None
+        self._passed_at = ended
 
     async def _commit(self, records: list[Record]) -> None:
         if records:

@@ -86,7 +86,7 @@ class Session(ABC, Generic[MessageT]):
 
     def beat(self) -> None:
         """Queue a heartbeat."""
-        self.outbox.put(_encoded(self._wire(heartbeat=framework_pb2.Heartbeat())))
+        self.outbox.put(_HEARTBEATS[self._wire])
 
     def end(self, error: CroupierError | None) -> None:
         """Write what is queued, then the error, and end; only the first end counts."""
@@ -194,3 +194,9 @@ class AgentSession(Session[ToAgent]):
 
 def _encoded(message: _Wire) -> Encoded:
     return Encoded(message.SerializeToString())
+
+
+_HEARTBEATS: Final[dict[type[_Wire], Encoded]] = {
+    wire: _encoded(wire(heartbeat=framework_pb2.Heartbeat()))
+    for wire in (framework_pb2.Event, agent_pb2.Order)
+}

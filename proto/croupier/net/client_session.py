@@ -37,7 +37,7 @@ from croupier.net.masters import Masters
 from croupier.net.outbox import Outbox, Sized
 from croupier.net.task_scope import until_one_ends
 from croupier.net.tls_errors import tls_problem
-from croupier.net.transport import make_channel
+from croupier.net.transport import CONNECT_S, make_channel
 
 MessageT = TypeVar("MessageT", bound=Sized)
 RequestT = TypeVar("RequestT")
@@ -74,7 +74,7 @@ class SessionTimes:
         settled_s: a stream that was joined for longer resets the waits.
     """
 
-    connect_s: float = 2.0
+    connect_s: float = CONNECT_S
     join_s: float = 10.0
     is_join_extended: bool = False
     silence_beats: int = 5
@@ -306,7 +306,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             self._security = self._find_security()
         except InvalidRequest as error:
             raise Unavailable(str(error)) from error  # a file may be half written
-        channel = make_channel(address, self._security)
+        channel = make_channel(address, self._security, self._times.connect_s)
         self._outbox = self.make_outbox()
         self._heard_at, self._is_reading = _now(), True
         try:

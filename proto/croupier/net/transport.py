@@ -32,6 +32,11 @@ from croupier.net.token_channel import TokenChannel
 MAX_MESSAGE_BYTES = 1024 * 1024
 TO_SERVER_BYTES = 2 * 1024 * 1024
 TO_CLIENT_BYTES = 32 * 1024 * 1024
+# Of a connection attempt: less fails for far and busy peers, more waits for frozen ones.
+CONNECT_S = 2.0
+# Time for which calls wait for a busy loop. gRPC cancels them after 30 s, so that thousands of
+# agents that come back to a slow machine would all begin again.
+PENDING_S = 60
 
 _BOTH: list[tuple[str, int]] = [
     ("grpc.http2.bdp_probe", 0),
@@ -62,42 +67,46 @@ _CHANNEL = [
     ("grpc.max_send_message_length", TO_SERVER_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
-    # Also the timeout of a connection attempt, from its first packet to the peer's SETTINGS: less
-    # fails for far and busy peers, more waits for frozen ones.
-    ("grpc.min_reconnect_backoff_ms", 2_000),
     # Our own backoff decides when to reconnect; gRPC must not add its own on top.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 
 
-def make_channel(address: Address, security: ClientSecurity | None = None) -> grpc.aio.Channel:
+def make_channel(
+    address: Address, security: ClientSecurity | None = None, connect_s: float = CONNECT_S
+) -> grpc.aio.Channel:
     """Return a channel to one master; the caller closes it.
 
-    The files of `security` are read now. Its default is plain text without a token.
+    The files of `security` are read now. Its default is plain text without a token. `connect_s`
+    bounds a connection attempt, from its first packet to the peer's SETTINGS.
 
     Raises:
         Unavailable: if a file of `security` cannot be used now.
     """
+    options = [*_CHANNEL, ("grpc.min_reconnect_backoff_ms", round(connect_s * 1000))]
     if security is None:
-        return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
+        return grpc.aio.insecure_channel(str(address), options=options)
     try:
         credentials, metadata = security.channel_credentials(), security.metadata(address)
         name = security.target_name()
     except InvalidRequest as error:
         # Files may be half renewed. Clients check them when they start.
         raise Unavailable(str(error)) from error
-    channel = _secure_channel(address, credentials, name)
+    channel = _secure_channel(address, credentials, name, options)
     return TokenChannel(channel, metadata) if metadata else channel
 
 
 def _secure_channel(
-    address: Address, credentials: grpc.ChannelCredentials | None, name: str
+    address: Address,
+    credentials: grpc.ChannelCredentials | None,
+    name: str,
+    options: list[tuple[str, int]],
 ) -> grpc.aio.Channel:
     if credentials is None:
-        return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
+        return grpc.aio.insecure_channel(str(address), options=options)
     verified = [("grpc.ssl_target_name_override", name)] if name else []
-    return grpc.aio.secure_channel(str(address), credentials, options=[*_CHANNEL, *verified])
+    return grpc.aio.secure_channel(str(address), credentials, options=[*options, *verified])
 
 
 def make_server(
@@ -118,6 +127,7 @@ def make_server(
             # beyond 3,000: many agents that register with a busy master saw CANCELLED.
             ("grpc.server.max_pending_requests", most),
             ("grpc.server.max_pending_requests_hard_limit", most),
+            ("grpc.server_max_unrequested_time_in_server", PENDING_S),
         ],
     )
 

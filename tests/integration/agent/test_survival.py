@@ -361,12 +361,13 @@ class TestEpochs:
         assert not serving.agent.link.is_registered
         await serving.end()
         # The next agent has the epoch in its records.
-        await start()
+        restarted = await start()
         last = await master.agent(len(master.sessions) + 1)
         assert last.register is not None
         assert last.register.master_epoch == 7
         master.epoch = 8
-        await eventually(lambda: master.session.heartbeats > 0, what="a newer master is obeyed")
+        link = restarted.agent.link
+        await eventually(lambda: link.is_registered, what="a newer master is obeyed")
         assert not (tmp_path / "ran").exists()
 
     async def test_orders_of_an_older_epoch_of_a_framework_are_refused(

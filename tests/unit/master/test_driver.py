@@ -16,12 +16,13 @@ from croupier.master.core.records import AgentRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
-from croupier.master.driver import Driver
+from croupier.master.driver import REGISTER_S, Driver
 from croupier.model.errors import FailedOver, NotFound, NotLeader, Unavailable
 from croupier.process.clock import SystemClock
 from croupier.process.inbox import LIMIT, Inbox
 from tests.harness.driven import RecordedPeers, Recorder, ended, make_driver, register, subscribe
 from tests.harness.eventually import eventually
+from tests.harness.still_clock import StillClock
 
 
 async def test_no_effect_is_performed_before_the_commit() -> None:
@@ -62,6 +63,29 @@ async def test_single_change_is_allocated_at_once_and_a_burst_in_one_pass() -> N
     assert driver.state.allocator.passes == 1
     assert sum(isinstance(each, Registered) for each in recorder.performed) == 50
     assert sum(isinstance(each, Subscribed) for each in recorder.performed) == 1
+    await ended(running)
+
+
+async def test_passes_are_apart_while_agents_register_one_after_the_other() -> None:
+    recorder, clock = Recorder(), StillClock()
+    state = State("m", Settings(), Allocator())
+    driver = Driver(state, recorder, RecordedPeers(recorder), recorder, clock)
+
+    def offers() -> int:
+        return sum(isinstance(each, Offered) for each in recorder.performed)
+
+    running = asyncio.create_task(driver.run())
+    await driver.inbox.put(subscribe(100))
+    await driver.inbox.put(register(1))
+    await eventually(lambda: offers() == 1, what="the first is offered at once")
+    for session in range(2, 6):
+        await driver.inbox.put(register(session))
+        await eventually(lambda: len(driver.inbox) == 0)
+    await driver.read(lambda _: None)
+    assert offers() == 1
+    clock.at += REGISTER_S
+    await eventually(lambda: offers() == 5)
+    assert state.allocator.passes == 2
     await ended(running)
 
 

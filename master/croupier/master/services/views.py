@@ -34,10 +34,11 @@ def view_master(state: State, now: float, caller: Principal = ANONYMOUS) -> pb.G
     if not Visibility(state, caller).has_cluster:
         return pb.GetMasterResponse(master_id=state.master_id, epoch=state.epoch)
     pooled = [agent for agent in state.agents.values() if agent.in_pool]
+    tasks = (task for agent in pooled for task in agent.tasks.values() if task.is_counted)
     return pb.GetMasterResponse(
         master_id=state.master_id,
         total=resources_to_wire(total_of(agent.total for agent in pooled)),
-        used=resources_to_wire(total_of(state.used(agent) for agent in pooled)),
+        used=resources_to_wire(total_of(task.info.resources for task in tasks)),
         offered=resources_to_wire(total_of(offer.resources for offer in state.offers.values())),
         allocation_passes=state.allocator.passes,
         epoch=state.epoch,
