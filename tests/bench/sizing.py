@@ -16,27 +16,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from croupier.sdk import Offer
-from tests.bench.reregister import Bench, Filler, _cpu_s, _rss_mb
+from tests.bench.reregister import Bench, _cpu_s, _rss_mb
 
 IDLE_S = 20.0
 
 
-class AtOnce(Filler):
-    """A filler that answers all offers at once: none of many waits for the others."""
-
-    async def on_offers(self, offers: list[Offer]) -> None:
-        for offer in offers:
-            if not self.launched.get(offer.agent_id, 1):
-                del self.launched[offer.agent_id]  # that offer had ended; here is another
-        answers = (super(AtOnce, self).on_offers([offer]) for offer in offers)
-        await asyncio.gather(*answers)
-
-
 class Sizing(Bench):
     """A cluster that is filled, and then idle."""
-
-    filler_type = AtOnce
 
     def __init__(self, folder: Path, agents: int, tasks: int) -> None:
         super().__init__(folder, agents, tasks)
