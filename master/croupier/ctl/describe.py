@@ -111,7 +111,7 @@ def is_within(role: str, above: str) -> bool:
 async def recent_events(
     master: Master, is_about: Callable[[pb.ClusterEvent], bool]
 ) -> list[ClusterEvent]:
-    """Return the latest events that pass; none if the master is of an older release."""
+    """Return the latest events that pass; none if the caller may not view events."""
     found: list[ClusterEvent] = []
     request = pb.WatchEventsRequest(limit=EVENTS_SEARCHED)
     try:

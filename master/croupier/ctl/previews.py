@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from croupier.api.affected import affected_agents, is_live
-from croupier.api.tasks import task_view
 from croupier.ctl.connection import Master
 from croupier.ctl.lists import (
     AGENTS,
@@ -48,13 +47,7 @@ async def agent_use(master: Master, named: str) -> AgentUse:
         Conflict: if several have that hostname.
     """
     agent = await find_agent(master, named)
-    # Masters of older releases return those of all agents.
-    tasks = [
-        task_view(each)
-        async for page in messages(master, TASKS, agent=agent["agent_id"])
-        for each in page
-        if each.agent_id == agent["agent_id"]
-    ]
+    tasks = await all_of(master, TASKS, agent=agent["agent_id"])
     live = [each for each in tasks if is_live(each)]
     return AgentUse(agent, live, await all_of(master, FRAMEWORKS))
 

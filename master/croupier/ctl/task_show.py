@@ -54,11 +54,9 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
 
 
 async def _find_task(master: Master, task_id: str, framework_id: str) -> View:
-    known = await all_of(
+    found = await all_of(
         master, TASKS, framework_id=framework_id, task_id=task_id, with_commands=True
     )
-    # Masters of older releases return all tasks.
-    found = [each for each in known if each["task_id"] == task_id]
     if not found:
         within = f" of framework {framework_id}" if framework_id else ""
         raise NotFound(

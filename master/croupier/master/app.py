@@ -158,9 +158,7 @@ class Master:
         for collector in (*read, *self._ha_backend.collectors):
             self._registry.register(collector)
         make_http = partial(self._make_http, security, roster, (operator, access))
-        self._http = LateHttpServer(
-            make_http, "croupier.master.web.api", "croupier.master.web.leader"
-        )
+        self._http = LateHttpServer(make_http, "croupier.master.web.api")
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
         if presence is not None:
@@ -218,13 +216,11 @@ class Master:
         """Return the HTTP server, which does not listen yet."""
         from croupier.master.web.api import HttpApi
         from croupier.master.web.calls import handlers_of
-        from croupier.master.web.leader import LeaderPage
         from croupier.process.http.server import HttpServer
 
         addresses = (self._config.listen, self._config.http, self.leadership.address)
         names = (*(address.host for address in addresses), *self._config.http_names)
-        leader = LeaderPage(self._config.tls.client(), self._clock, roster.page_of)
-        api = HttpApi(security.checks, handlers_of(*services), leader.find, roster.other_pages)
+        api = HttpApi(security.checks, handlers_of(*services), roster.page_of, roster.other_pages)
         return HttpServer(
             self._registry,
             self._clock,

@@ -35,7 +35,7 @@ class Roster:
         leader, own = self._leadership.leader, self._own()
         known = {each.address: each for each in (*self._known_others(), own)}
         if leader and leader not in known:
-            # It is of an older release, which tells nothing of itself.
+            # It may not write its key.
             known[leader] = Candidate(leader)
         views = [
             _view(each, is_leader=each.address == leader)

@@ -6,7 +6,6 @@ from typing import TypedDict
 
 from croupier.api.amounts import Amount
 from croupier.api.objects import as_object, makes
-from croupier.model.access import AGENT_USER
 from croupier.model.attributes import attribute_text
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.resources import attributes_from_wire
@@ -82,11 +81,5 @@ class Agent(TypedDict):
 def agent_view(agent: pb.AgentView) -> Agent:
     """Return one agent."""
     attributes = attributes_from_wire(agent.agent.attributes)
-    return as_object(
-        Agent,
-        agent,
-        agent.agent,
-        attributes={name: attribute_text(value) for name, value in attributes.items()},
-        # Masters and agents of older releases name none.
-        default_user=agent.default_user or AGENT_USER,
-    )
+    words = {name: attribute_text(value) for name, value in attributes.items()}
+    return as_object(Agent, agent, agent.agent, attributes=words)

@@ -44,5 +44,4 @@ class Explanation(TypedDict):
 
 def explanation_view(answer: pb.ExplainResponse) -> Explanation:
     """Return why a framework gets no more offers."""
-    # Masters of older releases do not name it; drf is the default.
-    return as_object(Explanation, answer, policy=answer.policy or "drf")
+    return as_object(Explanation, answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,19 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 
 from croupier.master.app import Master
 from croupier.master.core.access_records import TokenKind
 from croupier.master.web.errors import error_answer
-from croupier.master.web.leader import MOST_ASKED, LeaderPage
 from croupier.master.web.lists import Kind
 from croupier.model.errors import NotLeader
-from croupier.net.credentials import ClientSecurity
-from croupier.process.clock import SystemClock
-from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.harness.secured import bearing, secured_master
 
@@ -316,49 +309,14 @@ async def test_the_page_comes_with_its_policy(api: Api) -> None:
         assert (await api.get(path))[0] == 404
 
 
-async def test_a_follower_asks_the_leader_seldom(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower cannot check tokens: a false one must cost little, and hide nothing."""
-    asked: list[str] = []
-    answers = asyncio.Event()
-
-    async def ask(_self: LeaderPage, request: web.Request, leader: str) -> str:
-        asked.append(leader)
-        await answers.wait()
-        return "http://leader" if "Authorization" in request.headers else ""
-
-    monkeypatch.setattr(LeaderPage, "_ask", ask)
-    page = LeaderPage(ClientSecurity(), SystemClock())
-
-    def request(host: str, **headers: str) -> web.Request:
-        return make_mocked_request("GET", "/", headers=headers).clone(remote=host)
-
-    finding = [asyncio.create_task(page.find(request("10.0.0.1"), "m:1")) for _ in range(100)]
-    await eventually(lambda: len(asked) == MOST_ASKED)
-    answers.set()
-    assert set(await asyncio.gather(*finding)) == {""}
-    assert await page.find(request("10.0.0.1"), "m:1") == ""
-    assert len(asked) == MOST_ASKED
-    # The refusal of one address does not count for another.
-    good = request("10.0.0.2", Authorization="Bearer x")
-    assert await page.find(good, "m:1") == "http://leader"
-    assert await page.find(request("10.0.0.1"), "m:1") == "http://leader"
-
-
-async def test_a_follower_names_the_page_of_the_leader(api: Api) -> None:
-    page = LeaderPage(ClientSecurity(), SystemClock())
-    request = make_mocked_request("GET", "/")
-    assert await page.find(request, "") == ""
-    assert await page.find(request, "127.0.0.1:1") == ""
-    leader = str(api.master.address)
-    url = await page.find(request, leader)
-    assert url == f"http://{api.master.http_address}"
-    refused = error_answer(NotLeader("not the leader", leader), url)
+async def test_a_follower_names_the_page_of_the_leader() -> None:
+    refused = error_answer(NotLeader("not the leader", "m1:5050"), "http://m1:5051")
     assert (refused.status, json.loads(refused.text or "")["error"]) == (
         503,
         {
             "code": "not-leader",
             "message": "not the leader",
-            "leader": leader,
-            "leader_http": url,
+            "leader": "m1:5050",
+            "leader_http": "http://m1:5051",
         },
     )

@@ -77,7 +77,7 @@ def test_an_agent_shows_its_features_and_the_user_of_tasks() -> None:
     lines = list(agent_lines(agent("files", "memory", quota=""), (), ()))
     assert "  isolation: process,cgroup (files, memory)" in lines
     assert "  tasks without a user run as: a uid of their own" in lines
-    lines = list(agent_lines(agent(user="", quota=""), (), ()))
+    lines = list(agent_lines(agent(user="(agent)", quota=""), (), ()))
     assert "  isolation: none" in lines
     assert "  tasks without a user run as: the agent's own account" in lines
 
@@ -149,7 +149,7 @@ def test_an_agent_that_is_not_root_runs_no_task_as_root() -> None:
 
 
 def test_the_isolation_of_an_agent_that_a_new_leader_waits_for_is_unknown() -> None:
-    view = {**agent(user="", quota=""), "state": "disconnected"}
+    view = {**agent(user="(agent)", quota=""), "state": "disconnected"}
     lines = list(agent_lines(view, (), ()))
     assert "  isolation: unknown until it is connected" in lines
     assert not any("tasks without a user" in line for line in lines)

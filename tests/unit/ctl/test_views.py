@@ -44,6 +44,7 @@ AGENT = pb.AgentView(
         isolation=["files", "memory", "pids"],
     ),
     state="connected",
+    default_user="(agent)",
     total=wire("cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}"),
     used=wire("cpus:1.5"),
     tasks=3,

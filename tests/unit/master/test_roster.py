@@ -74,7 +74,7 @@ def test_the_leader_comes_first_and_each_master_once() -> None:
             assert listed[1].version == "0.9.0+g1a"
 
 
-def test_a_leader_of_an_older_release_is_listed_by_its_address() -> None:
+def test_a_leader_that_writes_no_key_is_listed_by_its_address() -> None:
     known = roster(M2, (M3,), "m1:5050")
     assert [(each.address, each.leader, each.version) for each in known.masters()] == [
         ("m1:5050", True, ""),

@@ -41,11 +41,7 @@ async def cluster_findings(target: Target) -> AsyncIterator[Finding]:
 
 
 async def _master_findings(master: Master) -> AsyncIterator[Finding]:
-    try:
-        answer = await master.ask(master.service.ListMasters, operator_pb2.ListMastersRequest())
-    except Unavailable:
-        # It is of an older release.
-        return
+    answer = await master.ask(master.service.ListMasters, operator_pb2.ListMastersRequest())
     masters = [as_object(KnownMaster, each) for each in answer.masters]
     for finding in (*release_findings(masters), *problem_findings(masters)):
         yield finding

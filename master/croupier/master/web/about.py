@@ -23,7 +23,7 @@ async def _who_am_i(asked: Asked) -> CallerAndActions:
 
 async def _master(asked: Asked) -> MasterState:
     answer = await asked.ask("GetMaster", operator_pb2.GetMasterRequest())
-    leader_http = "" if answer.leader else await asked.find_page(answer.leader_address)
+    leader_http = "" if answer.leader else asked.page_of(answer.leader_address)
     return master_view(answer, leader_http)
 
 

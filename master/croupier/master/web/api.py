@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -24,12 +23,6 @@ from croupier.process.http.routes import Guard, Handler, Requirement, Route
 
 # Paths of every version of the API, also of those to come.
 _API: Final = "/api/"
-# Returns the URL of the page of the master at HOST:PORT, for the sender of a request.
-FindLeader = Callable[[web.Request, str], Awaitable[str]]
-
-
-async def _unknown(_: web.Request, __: str) -> str:
-    return ""
 
 
 class _RefusedError(Exception):
@@ -47,15 +40,16 @@ class HttpApi:
         self,
         checks: Checks,
         handlers: Handlers,
-        find_leader: FindLeader = _unknown,
+        page_of: Callable[[str], str] = lambda _: "",
         other_pages: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
         """Answer by `handlers`, calls of gRPC, after `checks`.
 
-        The page may look whether the masters at the URLs of `other_pages` are up.
+        `page_of` returns the URL of the page of the master at HOST:PORT; empty if unknown. The page
+        may look whether the masters at the URLs of `other_pages` are up.
         """
         self._gate = HttpGate(checks, handlers)
-        self._find_leader = find_leader
+        self._page_of = page_of
         self._shared = SharedAnswers()
         self._files, self._failures = StaticFiles(other_pages=other_pages), Failures()
 
@@ -79,9 +73,9 @@ class HttpApi:
         try:
             found = await handler(request)
         except _RefusedError as error:
-            found = await self._refusal(request, error.error)
+            found = self._refusal(request, error.error)
         except CroupierError as error:
-            found = await self._refusal(request, error)
+            found = self._refusal(request, error)
         except web.HTTPException as error:
             if not is_api:
                 error.headers.update(PAGE_HEADERS)
@@ -101,14 +95,14 @@ class HttpApi:
             found.headers.setdefault("Cache-Control", "no-store")
         return found
 
-    async def _refusal(self, request: web.Request, error: CroupierError) -> web.Response:
+    def _refusal(self, request: web.Request, error: CroupierError) -> web.Response:
         if not is_answered(error):
             return self._failures.answer(request, error)
         leader_http, found = "", find_calls()
         if isinstance(error, NotLeader) and found is not None and not found.caller.is_stored:
             return error_answer(as_redirected(error, found.caller))
         if isinstance(error, NotLeader):
-            leader_http = await self._find_leader(request, error.leader)
+            leader_http = self._page_of(error.leader)
         return error_answer(error, leader_http)
 
     async def _guard(self, request: web.Request) -> None:
@@ -128,14 +122,7 @@ class HttpApi:
             check_sender(request)
         query = read_query(route.query, request.query)
         body = {} if route.body is None else await read_body(request, route.body)
-        return Asked(
-            request,
-            calls,
-            dict(request.match_info),
-            query,
-            body,
-            partial(self._find_leader, request),
-        )
+        return Asked(request, calls, dict(request.match_info), query, body, self._page_of)
 
     def _served(self, route: ApiRoute) -> Handler:
         async def serve(request: web.Request) -> web.StreamResponse:

@@ -28,7 +28,7 @@ class Asked:
         path: the variable parts of the path.
         query: the values of all parameters of the route.
         body: the JSON object of a POST.
-        find_page: returns the URL of the page of the master at HOST:PORT; empty if unknown.
+        page_of: returns the URL of the page of the master at HOST:PORT; empty if unknown.
     """
 
     http: web.Request
@@ -36,7 +36,7 @@ class Asked:
     path: Mapping[str, str]
     query: Mapping[str, Any]
     body: Mapping[str, Any]
-    find_page: Callable[[str], Awaitable[str]]
+    page_of: Callable[[str], str]
 
     async def ask(self, method: str, request: Any) -> Any:
         """Call a method of gRPC's services, such as `ListTasks`; raises as `Calls.ask`."""
