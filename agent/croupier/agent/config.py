@@ -13,11 +13,11 @@ from cyclopts import Parameter
 
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.user_flags import TaskUserFlags
-from croupier.agent.output_flags import OutputFlags
 from croupier.agent.probe import GivenResources
 from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_hostname
+from croupier.model.output_bound import OutputBound, format_output_size, parse_output_size
 from croupier.model.resources import NOTHING
 from croupier.net.address import (
     AGENT_HTTP_PORT,
@@ -31,6 +31,39 @@ from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
 from croupier.process.tls.exposure import check_exposed
 from croupier.process.tls.flags import TlsFlags
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFlags:
+    """The bound of the output of tasks that name none.
+
+    Raises:
+        InvalidRequest: if a value is out of range.
+    """
+
+    output_size: Annotated[int, read_by(parse_output_size, show_default=format_output_size)] = (
+        128 * 1024**2
+    )
+    """Size of one output file. The oldest --output-size bytes of stdout or stderr of a task are
+    removed once it has written --output-files times as much; 0 keeps everything."""
+
+    output_files: int = 8
+    """The number of output files that are kept of stdout, and of stderr, of a task."""
+
+    @property
+    def bound(self) -> OutputBound:
+        """The bound of both streams."""
+        return OutputBound(self.output_size, self.output_files)
+
+    def __post_init__(self) -> None:
+        if self.output_files <= 0:
+            raise InvalidRequest("--output-files must be at least 2")
+        try:
+            self.bound.check()
+        except InvalidRequest as error:
+            raise InvalidRequest(f"--output-size, --output-files: {error}") from None
+
 
 Recovery = Literal["strict", "best-effort", "forget-master", "cleanup"]
 OnStop = Literal["leave", "end"]
@@ -106,7 +139,7 @@ class AgentConfig:
 
     isolate: IsolationFlags = IsolationFlags()  # noqa: RUF009 - frozen
     users: TaskUserFlags = TaskUserFlags()  # noqa: RUF009 - frozen
-    output: OutputFlags = OutputFlags()  # noqa: RUF009 - frozen
+    output: OutputFlags = OutputFlags()
 
     exec: Permission = "allow"
     """Whether `croupier exec` may run commands beside the tasks of this agent: with their rights,

@@ -15,7 +15,7 @@ from croupier.agent.isolation.container_bundle import (
     configuration,
     merged_environment,
 )
-from croupier.agent.isolation.image_flags import format_size, parse_roots, parse_size
+from croupier.agent.isolation.flags import format_size, parse_roots, parse_size
 from croupier.agent.isolation.image_name import parse_image
 from croupier.agent.isolation.image_tools import ImageTools, architecture
 from croupier.model.errors import InvalidRequest, Unavailable

@@ -15,7 +15,7 @@ from croupier.ctl.job_file import (
     read_task,
     section_of_text,
 )
-from croupier.ctl.job_file.constraint_text import parse_constraint
+from croupier.ctl.job_file.task_spec import parse_constraint
 from croupier.model.errors import InvalidRequest
 from croupier.sdk import Resources, enforces, equals, exists, matches, not_exists
 

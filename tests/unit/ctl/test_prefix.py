@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.ctl.run.prefix import MAX_LINE, LinePrefixer, prefix_of
+from croupier.ctl.run.printer import MAX_LINE, LinePrefixer, prefix_of
 
 
 def test_only_whole_lines_are_printed() -> None:

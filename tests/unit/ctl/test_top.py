@@ -14,9 +14,8 @@ import pytest
 
 from croupier.ctl.drawing import text_width
 from croupier.ctl.flags import Target
-from croupier.ctl.top.command import Top, print_once, run_top
+from croupier.ctl.top.command import MAX_FILTER, Top, pressed, print_once, run_top
 from croupier.ctl.top.frame import Display, Order, Terminal, frame
-from croupier.ctl.top.keys import MAX_FILTER, pressed
 from croupier.ctl.top.snapshot import Page
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.address import Address

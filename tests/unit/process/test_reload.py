@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.agent.config import AgentConfig
-from croupier.agent.output_flags import OutputFlags
+from croupier.agent.config import AgentConfig, OutputFlags
 from croupier.master.config import MasterConfig
 from croupier.model.errors import InvalidRequest
 from croupier.process.cli import config_reader

@@ -2,23 +2,61 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from croupier.agent.isolation.image_flags import (
-    format_roots,
-    format_size,
-    parse_roots,
-    parse_size,
-)
 from croupier.agent.isolation.levels import AUTO, format_levels, parse_levels
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits
+from croupier.model.resources import Resources
+from croupier.model.scalar import format_scalar
 from croupier.model.task_limits import format_limits, parse_limits
 from croupier.process.cli import read_by
+
+_MIB = 1 << 20
+
+
+def parse_roots(text: str) -> tuple[Path, ...]:
+    """Read absolute directories separated by commas.
+
+    Raises:
+        InvalidRequest: if one is not absolute, or is the root directory.
+    """
+    roots = tuple(Path(word) for word in text.split(",") if word)
+    for root in roots:
+        if not root.is_absolute() or os.path.normpath(root) == "/":
+            raise InvalidRequest(f"{root}: give an absolute directory other than /")
+    return roots
+
+
+def format_roots(roots: tuple[Path, ...]) -> str:
+    """Return the text that `parse_roots` reads."""
+    return ",".join(map(str, roots))
+
+
+def parse_size(text: str) -> int:
+    """Read an amount of disk space, such as `10GB`; return bytes.
+
+    Raises:
+        InvalidRequest: if it is not an amount above 0.
+    """
+    try:
+        given = Resources.parse(f"disk:{text}")
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{text!r} is not an amount such as 10GB") from error
+    size = given["disk"] * _MIB // 1000
+    if not size or set(given.scalars) != {"disk"} or given.ranges or given.sets:
+        raise InvalidRequest(f"{text!r} is not an amount such as 10GB")
+    return size
+
+
+def format_size(size: int) -> str:
+    """Return the text that `parse_size` reads."""
+    return format_scalar("disk", size * 1000 // _MIB)
 
 
 @Parameter(name="*")

@@ -6,12 +6,42 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from croupier.ctl.job_file.constraint_text import parse_constraint
 from croupier.ctl.job_file.section import Section
+from croupier.model.attributes import ISOLATION, Operator
+from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import check_units, parse_pairs
 from croupier.model.task import MAX_GRACE_MS
 from croupier.model.task_limits import parse_limits
 from croupier.sdk import Constraint, Limits, Resources, Task, enforces
+
+EXAMPLES: Final = "examples: 'rack equals r1', 'hostname matches node-.*', 'gpu exists'"
+_WITHOUT_VALUE: Final = (Operator.EXISTS, Operator.NOT_EXISTS)
+# The longer names first: `not equals` before `equals`.
+_OPERATORS: Final = sorted(Operator, key=lambda operator: -len(operator.value))
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Read `ATTRIBUTE OPERATOR VALUE`, or `isolation has FEATURE, ...`.
+
+    Raises:
+        InvalidRequest: if it has another form.
+    """
+    attribute, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if attribute == ISOLATION and rest.startswith("has "):
+        return enforces(*(name.strip() for name in rest.removeprefix("has ").split(",")))
+    for operator in _OPERATORS:
+        value = rest.removeprefix(operator.value)
+        if not rest.startswith(operator.value) or value[:1] not in ("", " "):
+            continue
+        if bool(value.strip()) == (operator in _WITHOUT_VALUE):
+            break
+        return Constraint(attribute, operator, value.strip())
+    raise InvalidRequest(
+        f"{text[:80]!r} is not ATTRIBUTE OPERATOR VALUE ({EXAMPLES}); operators are"
+        f" {', '.join(operator.value for operator in Operator)}"
+    )
+
 
 MAX_RETRIES: Final = 1_000
 DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from croupier.ctl.local.children import Children
 from croupier.ctl.local.cluster import Cluster, report
-from croupier.ctl.local.follow import follow
-from croupier.ctl.local.machine import port_to_use, this_machine
-from croupier.ctl.local.plan import HOST, LocalSpec, Plan, make_plan
+from croupier.ctl.local.plan import HOST, LocalSpec, Machine, Plan, make_plan
 from croupier.ctl.local.programs import KeptPrograms
 from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.signals import EndSignals
-from croupier.model.errors import InvalidRequest
+from croupier.ctl.terminal import print_lines
+from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.limits import MIB
 from croupier.model.resources import Resources
 from croupier.net.address import MASTER_PORT, Address
 
@@ -208,3 +210,65 @@ def _clear(made: WorkDir) -> None:
         elif each.suffix != ".log":
             each.unlink(missing_ok=True)
     report(f"the logs are kept in {made.path}")
+
+
+def this_machine(work_dir: Path) -> Machine:
+    """Return the resources to divide among agents."""
+    return Machine(
+        cpus=len(os.sched_getaffinity(0)),
+        mem_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB,
+        disk_mib=shutil.disk_usage(work_dir).free // MIB,
+    )
+
+
+def port_to_use(flag: str, port: int) -> int:
+    """Return `port`, or any free one if it is 0.
+
+    Raises:
+        InvalidRequest: if it is not a port.
+        Unavailable: if it is taken; the message names `flag`.
+    """
+    if not 0 <= port <= 65535:
+        raise InvalidRequest(f"{flag}: {port} is not a port (0-65535)")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {HOST}:{port}: {error.strerror} (choose another with {flag})"
+            ) from None
+        return int(probe.getsockname()[1])
+
+
+POLL_S = 0.1
+CHUNK_BYTES = 1024 * 1024
+
+
+class LogTail:
+    """A reader of the new lines of one log file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset, self._rest = path, 0, b""
+
+    def new_lines(self) -> list[str]:
+        """Return the lines completed since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                fresh = file.read(CHUNK_BYTES)
+        except FileNotFoundError:
+            return []
+        self._offset += len(fresh)
+        *lines, self._rest = (self._rest + fresh).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+
+async def follow(logs: Callable[[], Iterable[Path]]) -> None:
+    """Copy new lines of all `logs` to stderr, until cancelled."""
+    tails: dict[Path, LogTail] = {}
+    while True:
+        for path in logs():
+            for line in tails.setdefault(path, LogTail(path)).new_lines():
+                print_lines(f"[{path.stem}] {line}", file=sys.stderr)
+        await asyncio.sleep(POLL_S)

@@ -11,18 +11,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from croupier.ctl.connection import Refused, with_advice
+from croupier.ctl.connection import Refused, connected, with_advice
 from croupier.ctl.flags import Target
 from croupier.ctl.framework_credentials import framework_credentials
 from croupier.ctl.job_file import Section
+from croupier.ctl.lists import FRAMEWORKS, all_of
 from croupier.ctl.missing_credential import missing_credential
 from croupier.ctl.service.control import Answer, ControlServer
-from croupier.ctl.service.controller import Controller
+from croupier.ctl.service.controller import Controller, framework_name
 from croupier.ctl.service.core.rules import Version
 from croupier.ctl.service.core.state import Service
 from croupier.ctl.service.file import ServiceFile, read_service
 from croupier.ctl.service.journal import Journal
-from croupier.ctl.service.lookup import Found, other_copies
 from croupier.ctl.service.state_dir import Saved, StateDir
 from croupier.ctl.service.status import service_view
 from croupier.ctl.signals import EndSignals
@@ -38,6 +38,45 @@ from croupier.model.errors import (
 )
 from croupier.net.task_scope import end
 from croupier.process.daemon import raise_file_limit
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A framework of the service."""
+
+    framework_id: str
+    is_connected: bool
+    hostname: str
+    tasks: int
+
+    @property
+    def text(self) -> str:
+        """What runs there, for people."""
+        if self.is_connected:
+            return f"a controller on {self.hostname} (framework {self.framework_id})"
+        return f"{self.tasks} instances without a controller (framework {self.framework_id})"
+
+
+async def other_copies(target: Target, service: str) -> list[Found]:
+    """Return the frameworks of `service` that have a controller or tasks.
+
+    Raises:
+        CroupierError: if the master cannot be asked.
+    """
+    async with connected(target) as master:
+        listed = await all_of(master, FRAMEWORKS)
+    return [
+        Found(
+            each["framework_id"],
+            each["state"] != "disconnected",
+            each["hostname"],
+            each["tasks"],
+        )
+        for each in listed
+        if each["name"] == framework_name(service)
+        and (each["state"] != "disconnected" or each["tasks"])
+    ]
+
 
 # A controller that was killed is still connected for a moment.
 GONE_S: Final = 15.0

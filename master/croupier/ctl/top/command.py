@@ -15,7 +15,6 @@ from typing import Any, Final
 from croupier.ctl.connection import connected, run
 from croupier.ctl.flags import Target
 from croupier.ctl.top.frame import Display, frame
-from croupier.ctl.top.keys import pressed
 from croupier.ctl.top.screen import Screen, terminal_now
 from croupier.ctl.top.snapshot import Snapshot, take_snapshot
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -126,3 +125,40 @@ def _json(found: Snapshot) -> dict[str, Any]:
         "agents_with_problems": plain(found.agents.views),
         "failures": plain(found.failures.views),
     }
+
+
+MAX_FILTER = 60
+_ENTER = "\r\n"
+_ESCAPE = "\x1b"
+_RUBOUT = "\x7f\b"
+
+
+def pressed(display: Display, text: str) -> Display | None:
+    """Return the display after the keys of `text`; None: quit. Other keys are ignored."""
+    if text.startswith(_ESCAPE) and len(text) > 1:
+        # A key such as an arrow.
+        return display
+    for key in text:
+        if display.is_typing:
+            display = _typed(display, key)
+        elif key in "qQ\x03\x04":
+            return None
+        elif key in "sS":
+            display = replace(display, order=display.order.next)
+        elif key == "/":
+            display = replace(display, is_typing=True)
+        elif key == _ESCAPE:
+            display = replace(display, filter="")
+    return display
+
+
+def _typed(display: Display, key: str) -> Display:
+    if key in _ENTER:
+        return replace(display, is_typing=False)
+    if key == _ESCAPE:
+        return replace(display, is_typing=False, filter="")
+    if key in _RUBOUT:
+        return replace(display, filter=display.filter[:-1])
+    if key.isprintable() and len(display.filter) < MAX_FILTER:
+        return replace(display, filter=display.filter + key)
+    return display
