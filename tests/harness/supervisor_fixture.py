@@ -139,7 +139,8 @@ class TaskRunner:
 
     def printed(self, name: str) -> str:
         """Return the task's stdout."""
-        return (self.home(name) / "stdout").read_text()
+        path = self.home(name) / "stdout"
+        return path.read_text() if path.exists() else ""
 
     def shim_of(self, name: str) -> int:
         """Return the pid of the task's shim from the run file."""

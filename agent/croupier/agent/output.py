@@ -9,7 +9,7 @@ from aiohttp import web
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.output_range import PartRequest
-from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
+from croupier.agent.sandbox import STREAMS, NothingWritten, Sandboxes, Stream
 from croupier.agent.served_files import POLL_S, ServedFiles, is_connected
 from croupier.model.errors import NotFound
 from croupier.process.http.routes import Requirement, Route
@@ -42,7 +42,9 @@ class OutputRoutes:
             waits = follow and self._served.is_live(key) and is_connected(request)
             try:
                 return self._sandboxes.open_output(key, stream)
-            except NotFound:
+            except NotFound as error:
+                if not waits and isinstance(error, NothingWritten):
+                    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
                 if not waits:
                     raise
             await asyncio.sleep(POLL_S)

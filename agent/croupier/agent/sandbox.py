@@ -32,11 +32,33 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | o
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """An open sandbox, with descriptors for the task's process."""
+    """An open sandbox, a new directory, of which `home` is a descriptor."""
 
     path: str
-    stdout: int
-    stderr: int
+    home: int
+    owner: UnixUser | None
+
+    @contextmanager
+    def streams(self) -> Iterator[tuple[int, int]]:
+        """Create the output files, open within the context.
+
+        Raises:
+            OSError: if that fails.
+        """
+        opened: list[int] = []
+        try:
+            for stream in STREAMS:
+                opened.append(fd := os.open(stream, _CREATE, 0o600, dir_fd=self.home))
+                if self.owner is not None:
+                    os.fchown(fd, self.owner.uid, self.owner.gid)
+            yield opened[0], opened[1]
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+
+class NothingWritten(NotFound):
+    """The sandbox has no such output file: the task has written nothing to it."""
 
 
 class Sandboxes:
@@ -46,6 +68,8 @@ class Sandboxes:
         """Keep sandboxes in `root`, and those to be removed in a directory beside it."""
         self.root = root
         self.trash = root.with_name("removed")
+        # Output files that no task has yet; see shim/output.h.
+        self.spare = root.with_name("spare")
         self._occupied: set[Key] = set()
         self._replaced: list[Path] = []
 
@@ -84,7 +108,7 @@ class Sandboxes:
     def create(
         self, key: Key, owner: UnixUser | None = None, *, again: bool = False
     ) -> Iterator[Sandbox]:
-        """Create a task's sandbox with empty output files, open within the context.
+        """Create a task's sandbox, open within the context.
 
         The task occupies it from now on. With `again`, an existing one is moved away.
 
@@ -93,28 +117,28 @@ class Sandboxes:
         """
         path = self.path_of(key)
         self.occupy(key)
-        opened: list[int] = []
+        home = self._make(key, again=again)
         try:
-            opened.append(home := self._make(key, again=again))
-            opened.extend(os.open(stream, _CREATE, 0o644, dir_fd=home) for stream in STREAMS)
             if owner is not None:
-                for fd in opened:
-                    os.fchown(fd, owner.uid, owner.gid)
-            yield Sandbox(path, *opened[1:])
+                os.fchown(home, owner.uid, owner.gid)
+            yield Sandbox(path, home, owner)
         finally:
-            for fd in opened:
-                os.close(fd)
+            os.close(home)
 
     def open_output(self, key: Key, stream: Stream, flags: int = os.O_RDONLY) -> int:
         """Open a task's output, by default for reading; return a descriptor.
 
         Raises:
             InvalidRequest: if an id is illegal.
+            NothingWritten: if the sandbox has no such file.
             NotFound: if there is no such sandbox, or no regular file in it.
         """
         try:
             with self.opened(key) as (home, owners):
-                fd = open_regular(stream, flags, home)
+                try:
+                    fd = open_regular(stream, flags, home)
+                except FileNotFoundError:
+                    raise NothingWritten(f"task {key[1]} has written no {stream}") from None
         except OSError as error:
             raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None
         opened = os.fstat(fd)

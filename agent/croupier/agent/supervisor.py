@@ -103,7 +103,7 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pipe, self._on_pipe)
         self._waiting = WaitingShims(
-            shim, self._runs, self._null, self._pipe_end, self._on_waiting_ended
+            shim, self._runs, sandboxes.spare, self._null, self._pipe_end, self._on_waiting_ended
         )
         self._sweeper = ThreadPoolExecutor(1, "sweeper")
         # Shims that have ended and whose tasks' ends are not reported yet.
@@ -129,13 +129,14 @@ class Supervisor:
         path = self.path_of(launch.run)
         user = () if launch.user is None else (f"user={launch.user}",)
         words = [sandbox.path, f"{OPTION}{path}", *launch.options, *user, "--", *launch.argv]
-        channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._pipe_end)
         message = message_of(words, launch.environment, path) if self._shim.waits else None
         if message is None:
-            pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
+            with sandbox.streams() as streams:
+                channels = Channels(self._null, *streams, self._pipe_end)
+                pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
             running = ShimProcess(launch.run, pid, pidfd, launch.program)
         else:
-            waiting = self._waiting.launch(path, message, channels)
+            waiting = self._waiting.launch(path, message, sandbox.home)
             pid, pidfd = waiting.process.pid, waiting.pidfd
             running = ShimProcess(launch.run, pid, pidfd, launch.program, waiting=waiting)
         running.is_own_user = launch.user is not None and launch.user.is_own

@@ -52,6 +52,18 @@ async def test_output_of_a_finished_task_from_any_offset(
     assert await get(client, serving, f"/output/{F}/t1/stderr?follow=1") == (200, "oops")
 
 
+async def test_a_task_that_wrote_nothing_has_empty_output(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.launch(program("t1", "true"), program("t2", "sleep", "60"))
+    await master.state("t1", FINISHED)
+    for query in ("", "?follow=1", "?tail=5", "?offset=7"):
+        assert await get(client, serving, f"/output/{F}/t1/stdout{query}") == (200, "")
+    await master.state("t2", RUNNING)
+    assert await get(client, serving, f"/output/{F}/t2/stderr") == (200, "")
+    assert (await get(client, serving, f"/output/{F}/t3/stdout"))[0] == 404
+
+
 async def test_ranges_of_output(
     serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
 ) -> None:
@@ -225,12 +237,14 @@ async def test_missing_and_forbidden_paths_are_refused(
 async def test_links_in_place_of_output_are_not_served(
     serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    (tmp_path / "secret").write_text("secret")
+    (secret := tmp_path / "secret").write_text("secret")
+    wait = "until [ -e stdout ] && [ -e stderr ]; do sleep 0.01; done"
     master.launch(
         shell(
-            "t1", f"rm stdout stderr; ln -s {tmp_path}/secret stdout; ln {tmp_path}/secret stderr"
+            "t1",
+            f"{wait}; rm stdout stderr; ln -s {secret} stdout; ln {secret} stderr",
         ),
-        shell("t2", "rm stdout; mkfifo stdout"),
+        shell("t2", f"{wait}; rm stdout; mkfifo stdout"),
     )
     await master.state("t1", FINISHED)
     await master.state("t2", FINISHED)

@@ -38,8 +38,8 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def sandboxes(tmp_path: Path) -> Sandboxes:
     (tmp_path / "work" / "sandboxes").mkdir(parents=True)
     sandboxes = Sandboxes(tmp_path / "work" / "sandboxes")
-    with sandboxes.create(KEY) as sandbox:
-        os.write(sandbox.stdout, b"fine")
+    with sandboxes.create(KEY) as sandbox, sandbox.streams() as (stdout, _):
+        os.write(stdout, b"fine")
     return sandboxes
 
 

@@ -51,7 +51,7 @@ class Watch:
         return self.sandboxes.open_to_list(key)
 
     def run(self, limit: int, name: str = "t") -> Path:
-        with self.sandboxes.create(key(name)) as sandbox:
+        with self.sandboxes.create(key(name)) as sandbox, sandbox.streams():
             self.watch.add(f"r-{name}", key(name), limit)
             return Path(sandbox.path)
 

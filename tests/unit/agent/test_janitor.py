@@ -45,7 +45,7 @@ def sandboxes(tmp_path: Path) -> Sandboxes:
 
 
 def sandbox(sandboxes: Sandboxes, name: str) -> Path:
-    with sandboxes.create(key(name), again=True) as made:
+    with sandboxes.create(key(name), again=True) as made, made.streams():
         return Path(made.path)
 
 

@@ -35,10 +35,10 @@ async def test_the_oldest_output_is_freed_and_the_rest_keeps_its_offsets(
     now, live = [0.0], [True]
     trim = OutputTrim(sandboxes, BOUND, lambda _: live[0], lambda: now[0])
     lines = b"".join(b"%015d\n" % number for number in range(40_000))
-    with sandboxes.create(KEY) as sandbox:
+    with sandboxes.create(KEY) as sandbox, sandbox.streams() as (stdout, stderr):
         trim.add(KEY, INFO)
         for begin in range(0, len(lines), 50_000):
-            os.write(sandbox.stdout, lines[begin : begin + 50_000])
+            os.write(stdout, lines[begin : begin + 50_000])
             now[0] += 10
             await trim.check()
             fd = sandboxes.open_output(KEY, "stdout")
@@ -48,7 +48,7 @@ async def test_the_oldest_output_is_freed_and_the_rest_keeps_its_offsets(
             assert os.fstat(fd).st_blocks * 512 <= 128 * KB + 8192
             os.close(fd)
         assert first > 0
-        os.write(sandbox.stderr, b"few")
+        os.write(stderr, b"few")
     live[0] = False
     await trim.check()
     assert len(trim) == 0
@@ -63,7 +63,7 @@ async def test_a_task_may_ask_for_its_own_bound_and_files_that_are_not_its_own_a
     trim = OutputTrim(sandboxes, OutputBound(0, 8), lambda _: False)
     trim.add(KEY, INFO)
     assert len(trim) == 0
-    with sandboxes.create(KEY) as sandbox:
+    with sandboxes.create(KEY) as sandbox, sandbox.streams():
         trim.add(KEY, replace(INFO, output=BOUND))
         for name in ("stdout", "stderr"):
             (Path(sandbox.path) / name).unlink()

@@ -24,7 +24,7 @@ def sandboxes(tmp_path: Path) -> Sandboxes:
 
 
 def made(sandboxes: Sandboxes) -> Path:
-    with sandboxes.create(KEY, again=True) as sandbox:
+    with sandboxes.create(KEY, again=True) as sandbox, sandbox.streams():
         return Path(sandbox.path)
 
 
@@ -35,8 +35,8 @@ def test_a_pipe_in_place_of_output_blocks_nothing(sandboxes: Sandboxes) -> None:
     # An open of the pipe for writing would never return, since there is no reader.
     reader = os.open(left, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with sandboxes.create(KEY, again=True) as sandbox:
-            assert stat.S_ISREG(os.fstat(sandbox.stdout).st_mode)
+        with sandboxes.create(KEY, again=True) as sandbox, sandbox.streams() as (stdout, _):
+            assert stat.S_ISREG(os.fstat(stdout).st_mode)
     finally:
         os.close(reader)
 

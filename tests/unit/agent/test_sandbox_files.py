@@ -37,7 +37,7 @@ def sandboxes(
 @pytest.fixture
 def home(sandboxes: Sandboxes, tmp_path: Path) -> Path:
     (tmp_path / "secret").write_text("secret")
-    with sandboxes.create(KEY) as sandbox:
+    with sandboxes.create(KEY) as sandbox, sandbox.streams():
         return Path(sandbox.path)
 
 

@@ -159,8 +159,8 @@ def test_an_ended_sandbox_is_closed_for_its_uid_and_its_output_stays_readable(
 ) -> None:
     users = machine.users()
     user = own(users, "r1")
-    with machine.sandboxes.create(KEY, user) as sandbox:
-        os.write(sandbox.stdout, b"result")
+    with machine.sandboxes.create(KEY, user) as sandbox, sandbox.streams() as (stdout, _):
+        os.write(stdout, b"result")
         home = Path(sandbox.path)
     home.chmod(0o777)
     users.release("r1")

@@ -82,6 +82,7 @@ extern char **environ;
 
 #include "restrictions.h"
 #include "run_file.h"
+#include "output.h"
 #include "task.h"
 #include "ending.h"
 
@@ -184,6 +185,8 @@ static pid_t begin(pid_t self, const char *directory, char **words, char *text) 
         sweep(task);
     }
     if (failed_step != NULL) {
+        close_output();
+        settle_output();
         snprintf(text, LINE, "error %s %d\n", failed_step, failed_errno);
         write_line(TASK_LINE, text);
         report(text);
@@ -202,6 +205,7 @@ static int finish(pid_t task, char *text) {
     if (restrictions.is_boxed || restrictions.join) {
         find_signal(&end);
     }
+    settle_output();
     write_end(&end, text);
     /* A live agent makes the end durable itself. */
     if (is_agent_gone()) {

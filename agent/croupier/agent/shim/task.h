@@ -4,11 +4,6 @@
 static const char *volatile failed_step;
 static volatile int failed_errno;
 
-/* The task's output; -1: it is in place already. */
-static struct {
-    int out, err;
-} output = {-1, -1};
-
 #include "box.h"
 
 static void fail(const char *step) {
@@ -83,8 +78,10 @@ static void become(pid_t shim, const char *directory, char **argv) {
         }
         fail(failed != NULL ? failed : BOX_FAILED);
     }
-    if (output.out >= 0 && (dup2(output.out, 1) < 0 || dup2(output.err, 2) < 0)) {
-        fail("exec");
+    for (int stream = 0; stream < STREAMS && output.home >= 0; stream++) {
+        if (dup2(output.streams[stream].fd, stream + 1) < 0) {
+            fail("exec");
+        }
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -97,6 +94,9 @@ static pid_t start(pid_t self, const char *directory, char **words) {
     raise_oom_score();
     pid_t task = -1;
     const char *failed = prepare_restrictions();
+    if (failed == NULL && output.home >= 0 && open_output() != 0) {
+        failed = "sandbox";
+    }
     if (failed == NULL && restrictions.is_boxed && open_channel() != 0) {
         failed = BOX_FAILED;
     }

@@ -6,14 +6,14 @@
      0, 1, 2  /dev/null; the first one is the input of each task,
      3        a socket of messages, each a task,
      4        as without --wait,
+     5        the directory of spare files for output, see output.h,
    and starts the shim in a session of its own, with all signals blocked and at their defaults.
 
-   A message has the descriptors of the task's stdout, its stderr and the locked run file, and texts
-   that end with a zero byte: the number of words, the words of the other command line (DIRECTORY
-   [OPTION...] -- PROGRAM [ARGUMENT...]), and the variables of the task. The options `boxed`,
-   `attached`, `terminal` and `join` are not
-   allowed. While the task runs, MARK is the value of the option run=, for those who look for the
-   shim of a run file; it must be long enough for it.
+   A message has the descriptors of the task's sandbox and of the locked run file, and texts that end
+   with a zero byte: the number of words, the words of the other command line (DIRECTORY [OPTION...]
+   -- PROGRAM [ARGUMENT...]), and the variables of the task. The options `boxed`, `attached`,
+   `terminal` and `join` are not allowed. While the task runs, MARK is the value of the option run=,
+   for those who look for the shim of a run file; it must be long enough for it.
 
    The start is reported with the end if that follows within 5 ms. The end is the line that the run
    file has of it, with the usage. The run file is closed before, so its lock is free. Then, or after
@@ -25,7 +25,7 @@
 #define MOST_WORDS 8192
 #define SOON_NS 5000000L
 
-enum { SOCKET = 3, FIRST_FREE = 6 };
+enum { SOCKET = 3, SPARE = 5, GIVEN = 2, FIRST_FREE = 7 };
 
 static struct {
     char text[MOST_BYTES];
@@ -36,7 +36,7 @@ static struct {
 static size_t receive(int from) {
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(3 * sizeof(int))];
+        char space[CMSG_SPACE(GIVEN * sizeof(int))];
     } control;
     struct iovec text = {message.text, sizeof message.text};
     struct msghdr received = {0};
@@ -49,14 +49,13 @@ static size_t receive(int from) {
     }
     struct cmsghdr *passed = CMSG_FIRSTHDR(&received);
     if (length <= 0 || received.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || passed == NULL ||
-        passed->cmsg_len != CMSG_LEN(3 * sizeof(int))) {
+        passed->cmsg_len != CMSG_LEN(GIVEN * sizeof(int))) {
         return 0;
     }
-    int given[3];
+    int given[GIVEN];
     memcpy(given, CMSG_DATA(passed), sizeof given);
-    output.out = given[0];
-    output.err = given[1];
-    run_file = given[2];
+    output.home = given[0];
+    run_file = given[1];
     return (size_t)length;
 }
 
@@ -144,10 +143,10 @@ static int run(const struct process *self, char *mark, size_t size, char **words
     show(mark, size, words);
     write_process(SHIM_LINE, "shim", self, started);
     pid_t task = begin(self->pid, words[0], program, started);
-    close(output.out);
-    close(output.err);
+    close_output();
     int is_quick = task > 0 && ends_soon(task);
     if (task > 0 && !is_quick) {
+        move_all_output();
         report(started);
     }
     int may_continue = task == 0 || finish(task, ended);
@@ -164,8 +163,10 @@ static int run(const struct process *self, char *mark, size_t size, char **words
 static int wait_for_tasks(char *mark) {
     size_t size = strlen(mark) + 1, length;
     block_signals();
-    close_from(FIRST_UNKNOWN);
+    close_from(SPARE + 1);
     int from = fcntl(SOCKET, F_DUPFD_CLOEXEC, FIRST_FREE);
+    output.spare = SPARE;
+    fcntl(SPARE, F_SETFD, FD_CLOEXEC);
     fcntl(PIPE, F_SETFD, FD_CLOEXEC);
     close(SOCKET);
     protect();

@@ -16,11 +16,12 @@ from pathlib import Path
 from signal import SIGKILL, pidfd_send_signal
 from typing import Final
 
-from croupier.agent.directories import unlink_beneath
+from croupier.agent.directories import open_directory, unlink_beneath
+from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphan_sweep import OPTION, VARIABLE
-from croupier.agent.shim.start import ALL_SIGNALS, TO_DEFAULT, Channels, create_locked, move_up
+from croupier.agent.shim.start import ALL_SIGNALS, TO_DEFAULT, create_locked, move_up
 
 # Idle shims that are kept, and for how many seconds. Each takes 50 KB.
 MOST_IDLE: Final = 256
@@ -48,9 +49,9 @@ class WaitingShim:
     channel: socket.socket
     idle_since: float = 0.0
 
-    def give(self, message: bytes, channels: Channels, run: int) -> bool:
-        """Give it a task, with the descriptor of the run file; return whether it lives."""
-        passed = array("i", (channels.stdout, channels.stderr, run))
+    def give(self, message: bytes, home: int, run: int) -> bool:
+        """Give it a task, with descriptors of sandbox and run file; return whether it lives."""
+        passed = array("i", (home, run))
         rights = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, passed),)
         try:
             self.channel.sendmsg((message,), rights, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -64,21 +65,30 @@ class WaitingShims:
     """The waiting shims of one supervisor."""
 
     def __init__(
-        self, shim: Shim, runs: Path, null: int, pipe: int, ended: Callable[[int], None]
+        self,
+        shim: Shim,
+        runs: Path,
+        spare: Path,
+        null: int,
+        pipe: int,
+        ended: Callable[[int], None],
     ) -> None:
         """Start `shim` for runs with files in `runs`, with /dev/null and the pipe for reports.
+
+        `spare` is the directory of spare files for output.
 
         `ended` is called, in the loop, with the pid of one that has ended and is not reaped; it
         then calls `discard`.
         """
         self._shim, self._null, self._pipe, self._ended = shim, null, pipe, ended
+        self._spare = _open_spare(spare)
         self._mark = "-" * (len(os.fsencode(f"{OPTION}{runs}/")) + _NAME_BYTES)
         self._loop = asyncio.get_running_loop()
         self._all: dict[int, WaitingShim] = {}
         self._idle: list[WaitingShim] = []
 
-    def launch(self, path: Path, message: bytes, channels: Channels) -> WaitingShim:
-        """Give a task to a shim, on a new run file.
+    def launch(self, path: Path, message: bytes, home: int) -> WaitingShim:
+        """Give a task to a shim, on a new run file; `home` is its open sandbox.
 
         Raises:
             OSError: if the run file or a shim cannot be created; no file is left then.
@@ -86,7 +96,7 @@ class WaitingShims:
         while True:
             is_new = not self._idle
             waiting = self._start() if is_new else self._idle.pop()
-            if self._give(waiting, path, message, channels):
+            if self._give(waiting, path, message, home):
                 return waiting
             self._kill(waiting)
             if is_new:
@@ -110,6 +120,7 @@ class WaitingShims:
         waiting.channel.close()
         with suppress(ChildProcessError):
             os.waitpid(pid, 0)
+        _remove_spare(self._spare, pid)
 
     def expire(self) -> None:
         """End shims that are idle for long."""
@@ -132,11 +143,12 @@ class WaitingShims:
             os.close(waiting.pidfd)
             waiting.channel.close()
         self._all.clear()
+        os.close(self._spare)
 
-    def _give(self, waiting: WaitingShim, path: Path, message: bytes, channels: Channels) -> bool:
+    def _give(self, waiting: WaitingShim, path: Path, message: bytes, home: int) -> bool:
         run = create_locked(path, waiting.process)
         try:
-            is_given = waiting.give(message, channels, run)
+            is_given = waiting.give(message, home, run)
         finally:
             os.close(run)
         if not is_given:
@@ -164,6 +176,7 @@ class WaitingShims:
                     *((os.POSIX_SPAWN_DUP2, self._null, number) for number in range(3)),
                     (os.POSIX_SPAWN_DUP2, fd, 3),
                     (os.POSIX_SPAWN_DUP2, self._pipe, 4),
+                    (os.POSIX_SPAWN_DUP2, self._spare, 5),
                 ],
                 setsid=True,
                 setsigmask=ALL_SIGNALS,
@@ -190,6 +203,23 @@ class WaitingShims:
     def _kill(self, waiting: WaitingShim) -> None:
         with suppress(ProcessLookupError):
             pidfd_send_signal(waiting.pidfd, SIGKILL)
+
+
+def _open_spare(path: Path) -> int:
+    """Make the directory of spare files; remove those of shims that live no more."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    fd = move_up(open_directory(path, to_list=True))
+    for name in os.listdir(fd):  # noqa: PTH208 - by descriptor
+        pid = name.partition(".")[0]
+        if not (pid.isdigit() and run_file.start_of(int(pid))):
+            os.unlink(name, dir_fd=fd)
+    return fd
+
+
+def _remove_spare(fd: int, pid: int) -> None:
+    for stream in range(len(STREAMS)):
+        with suppress(OSError):
+            os.unlink(f"{pid}.{stream}", dir_fd=fd)
 
 
 def message_of(words: Sequence[str], environment: Mapping[str, str], path: Path) -> bytes | None:

@@ -70,10 +70,10 @@ def fill(path: Path, size: int) -> int:
 
 def test_the_kernel_refuses_what_goes_beyond_the_limit(disk: Path, isolator: DiskIsolator) -> None:
     sandboxes = Sandboxes(disk)
-    with sandboxes.create(KEY) as sandbox:
+    with sandboxes.create(KEY) as sandbox, sandbox.streams() as (stdout, _):
         isolator.prepare(LAUNCH)
         # Made before the limit was set.
-        assert project_of(sandbox.stdout) >= FIRST_ID
+        assert project_of(stdout) >= FIRST_ID
     box = Path(sandbox.path)
     (box / "a").mkdir()
     written = fill(box / "a/f", 4 * MIB) + fill(box / "stdout", 4 * MIB)

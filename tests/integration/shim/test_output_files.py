@@ -1,0 +1,122 @@
+"""The output files of tasks: those that write nothing have none, and leave theirs to the next."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.sandbox import STREAMS
+from croupier.agent.unix_user import UnixUser
+from tests.harness.eventually import eventually
+from tests.harness.supervisor_fixture import TaskRunner
+
+NOBODY = UnixUser("nobody", 65534, 65534, ())
+
+
+async def run(runner: TaskRunner, name: str, line: str) -> dict[str, str]:
+    """Run a shell line; return the files of its sandbox."""
+    runner.shell(name, line)
+    await runner.ended(name)
+    return {path.name: path.read_text() for path in runner.home(name).iterdir()}
+
+
+def spare(runner: TaskRunner) -> dict[str, int]:
+    """Return the spare files of the one shim by their streams."""
+    found = (runner.work / "spare").iterdir()
+    return {STREAMS[int(path.suffix[1:])]: path.stat().st_ino for path in found}
+
+
+async def test_a_task_that_writes_nothing_has_no_files(runner: TaskRunner) -> None:
+    assert await run(runner, "t1", "exit 3") == {}
+    first = spare(runner)
+    assert set(first) == set(STREAMS)
+    assert await run(runner, "t2", "true") == {}
+    assert spare(runner) == first
+
+
+async def test_what_a_short_task_writes_is_in_its_sandbox(runner: TaskRunner) -> None:
+    assert await run(runner, "t1", "echo out") == {"stdout": "out\n"}
+    first = spare(runner)
+    assert set(first) == {"stderr"}
+    assert await run(runner, "t2", "echo out; echo err >&2") == {
+        "stdout": "out\n",
+        "stderr": "err\n",
+    }
+    assert runner.home("t2").joinpath("stderr").stat().st_ino == first["stderr"]
+    assert spare(runner) == {}
+
+
+async def test_a_task_that_runs_has_both_files(runner: TaskRunner) -> None:
+    runner.shell(
+        "t1", "while [ ! -e go ]; do sleep 0.02; done; echo late; wc -l <stdout; exec sleep 60"
+    )
+    await runner.started("t1")
+    home = runner.home("t1")
+    await eventually(lambda: {path.name for path in home.iterdir()} == set(STREAMS))
+    (home / "go").touch()
+    await eventually(lambda: (home / "stdout").read_text() == "late\n1\n")
+
+
+async def test_a_file_of_the_task_with_that_name_stays(runner: TaskRunner) -> None:
+    assert await run(runner, "t1", "echo own > stdout") == {"stdout": "own\n"}
+    assert await run(runner, "t2", "echo own > stdout; sleep 0.05") == {
+        "stdout": "own\n", "stderr": ""
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "chmod 666 /proc/self/fd/1",
+        "ln /proc/self/fd/1 /proc/self/fd/2 other 2>/dev/null || chmod 666 /proc/self/fd/1",
+        "fallocate -n -l 4096 /proc/self/fd/1",
+        """python3 -S -c 'import os; os.setxattr(1, "user.left", b"x")' || chmod 666 /dev/fd/1""",
+    ],
+)
+async def test_a_file_that_a_task_has_changed_is_not_used_again(
+    runner: TaskRunner, line: str
+) -> None:
+    await run(runner, "t1", "true")
+    first = spare(runner)
+    await run(runner, "t2", line)
+    assert await run(runner, "t3", "true") == {}
+    assert spare(runner)["stdout"] != first["stdout"]
+
+
+async def test_a_file_that_is_open_elsewhere_is_not_used_again(runner: TaskRunner) -> None:
+    await run(runner, "t1", "true")
+    first = spare(runner)
+    (path,) = (runner.work / "spare").glob("*.0")
+    with path.open("ab"):
+        await run(runner, "t2", "true")
+        await run(runner, "t3", "true")
+        assert spare(runner)["stdout"] != first["stdout"]
+        assert spare(runner)["stderr"] == first["stderr"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts tasks as other users")
+async def test_each_task_owns_its_files(runner: TaskRunner) -> None:
+    await run(runner, "t1", "true")
+    first = spare(runner)
+    runner.spawn("t2", "/bin/sh", "-c", "echo a", account=NOBODY)
+    await runner.ended("t2")
+    stdout = (runner.home("t2") / "stdout").stat()
+    assert (stdout.st_uid, stdout.st_mode & 0o777) == (65534, 0o600)
+    assert stdout.st_ino == first["stdout"]
+    await run(runner, "t3", "true")
+    assert spare(runner)["stderr"] == first["stderr"]
+    assert {path.owner() for path in (runner.work / "spare").iterdir()} == {"root"}
+
+
+async def test_spare_files_go_with_their_shim(runner: TaskRunner, tmp_path: Path) -> None:
+    await run(runner, "t1", "true")
+    (runner.work / "spare" / "4194305.0").touch()
+    (tmp_path / "next").mkdir()
+    other = TaskRunner(runner.work, runner.shim, runs=tmp_path / "next")
+    assert len(spare(runner)) == len(list((runner.work / "spare").iterdir())) == 2
+    other.supervisor.close()
+    runner.supervisor._waiting.close()
+    assert not list((runner.work / "spare").iterdir())
+    runner.supervisor._waiting._spare = os.open("/", os.O_PATH)
