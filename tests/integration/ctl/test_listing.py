@@ -310,8 +310,7 @@ def task_of(framework_id: str) -> pb.TaskView:
 
 @pytest.mark.parametrize("words", [("task", "show"), ("describe", "task")])
 async def test_one_task(operator: ScriptedOperator, words: tuple[str, ...]) -> None:
-    other = pb.TaskView(task=task_pb2.TaskInfo(task_id="t2"))
-    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse(tasks=[other, task_of("f1")])
+    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse(tasks=[task_of("f1")])
     done = await croupier(*words, "t1", "--master", operator.address)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[0] == "task t1: FINISHED, code 0"
