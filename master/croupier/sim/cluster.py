@@ -14,7 +14,8 @@ from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.sim.agent import SimulatedAgent, TaskKey
 from croupier.sim.experiment import Simulated
-from croupier.sim.framework import Ended, Habits, Places, SimulatedFramework
+from croupier.sim.framework import Ended, Habits, SimulatedFramework
+from croupier.sim.gpus import GpuPlaces
 from croupier.sim.kernel import Kernel
 from croupier.sim.machine import PAGING, Machine, Paging, Size
 from croupier.sim.work import Work
@@ -122,7 +123,7 @@ class SimulatedCluster:
         habits: Habits | None = None,
         works: Iterable[Work] = (),
         on_end: Ended | None = None,
-        places: Places | None = None,
+        places: GpuPlaces | None = None,
     ) -> SimulatedFramework:
         """Connect a framework with work."""
         made = SimulatedFramework(

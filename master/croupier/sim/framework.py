@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Protocol
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
@@ -27,6 +26,7 @@ from croupier.model.limits import MAX_TASKS_PER_ACCEPT
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
+from croupier.sim.gpus import GpuPlaces
 from croupier.sim.kernel import Kernel
 from croupier.sim.work import Shape, Work
 
@@ -39,18 +39,6 @@ _IDLE = Demand(Resources.parse("cpus:1"), 0)
 
 TaskKey = tuple[FrameworkId, TaskId]
 Ended = Callable[[Work], None]
-
-
-class Places(Protocol):
-    """Limits on placement that the master does not know."""
-
-    def take(self, agent_id: AgentId, works: Sequence[Work]) -> int:
-        """Place the first works on an agent; return how many were placed."""
-        ...
-
-    def give_back(self, work: Work) -> None:
-        """Free the place of `work`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +76,7 @@ class SimulatedFramework:
         works: dict[TaskKey, Work],
         habits: Habits | None = None,
         on_end: Ended | None = None,
-        places: Places | None = None,
+        places: GpuPlaces | None = None,
     ) -> None:
         """Create a framework that is not connected.
 

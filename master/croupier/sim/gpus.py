@@ -68,7 +68,7 @@ class GpuNode:
 
 
 class GpuPlaces:
-    """All nodes' GPUs, and how fragmented they are.
+    """All nodes' GPUs, and how fragmented they are. The master does not know these limits.
 
     Attributes:
         taken: thousandths of GPUs that tasks have.
@@ -94,7 +94,7 @@ class GpuPlaces:
         self._needs[work] = need
 
     def take(self, agent_id: AgentId, works: Sequence[Work]) -> int:
-        """See `Places`."""
+        """Place the first works on an agent; return how many were placed."""
         node = self._nodes[agent_id]
         for number, work in enumerate(works):
             need = self._needs[work]
@@ -108,7 +108,7 @@ class GpuPlaces:
         return len(works)
 
     def give_back(self, work: Work) -> None:
-        """See `Places`."""
+        """Free the place of `work`."""
         node, gpus = self._where.pop(work)
         need = self._needs[work]
         node.change(need, gpus, 1)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from croupier.model.resources import Resources
 
@@ -50,14 +50,6 @@ class Size:
         return Resources({"cpus": self.cpus, "mem": self.mem})
 
 
-class Paging(Protocol):
-    """The cost of using more memory than a node has."""
-
-    def cost(self, used: int, size: int) -> float:
-        """Return the slowdown per GiB of a task, for `used` > `size`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Even:
     """A cost in proportion to the missing pages: all pages are used equally."""
@@ -65,7 +57,7 @@ class Even:
     factor: float
 
     def cost(self, used: int, size: int) -> float:
-        """See `Paging`."""
+        """Return the slowdown per GiB of a task, for `used` > `size`."""
         return self.factor * (used - size) / used
 
 
@@ -78,11 +70,13 @@ class Cliff:
     growth: float
 
     def cost(self, used: int, size: int) -> float:
-        """See `Paging`."""
+        """Return the slowdown per GiB of a task, for `used` > `size`."""
         free = size * (1 + self.slack)
         return self.onset + self.growth * (used - free) / size if used > free else 0.0
 
 
+# The cost of using more memory than a node has.
+Paging = Even | Cliff
 PAGING: Final = Even(5.0)
 _NOTHING = Size(0, 0)
 

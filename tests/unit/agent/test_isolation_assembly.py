@@ -116,18 +116,6 @@ def test_none_isolates_nothing() -> None:
     assert not layers.features
 
 
-def test_builders_learn_whether_their_level_was_named() -> None:
-    seen: list[Setting] = []
-
-    def build(setting: Setting) -> Iterator[Isolator]:
-        seen.append(setting)
-        yield from ()
-
-    for levels in ("auto", "cgroup"):
-        assemble(flags(levels), TOTAL, Path("/w"), {"cgroup": build}, shim=SHIM)
-    assert [each.is_asked_for for each in seen] == [False, True]
-
-
 def test_a_launch_that_needs_more_is_refused_before_anything_is_made() -> None:
     layers = assemble(
         flags("cgroup"), TOTAL, Path("/w"), {"cgroup": giving(Feature.MEMORY)}, shim=SHIM

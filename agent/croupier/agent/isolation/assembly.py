@@ -69,15 +69,7 @@ def assemble(
     if flags.isolation == (NONE,):
         return Layers()
     is_auto = flags.isolation == (AUTO,)
-    setting = Setting(
-        flags,
-        total,
-        work_dir.absolute(),
-        shim,
-        is_asked_for=not is_auto,
-        has_own_uids=has_own_uids,
-        secrets=secrets,
-    )
+    setting = Setting(flags, total, work_dir.absolute(), shim, has_own_uids, secrets)
     built: list[Isolator] = []
     missing: dict[str, str] = {}
     for level in LEVELS:

@@ -22,7 +22,6 @@ class Setting:
         total: the agent's resources.
         work_dir: absolute; different for each agent of a machine.
         shim: starts tasks.
-        is_asked_for: whether the operator named the level, rather than `auto`.
         has_own_uids: whether a task without a user has a uid that no other live task has.
         secrets: files of the agent's credentials, for no task to see.
         closing: releases what isolators hold for the agent, when it stops; tasks may still run.
@@ -32,7 +31,6 @@ class Setting:
     total: Resources
     work_dir: Path
     shim: Shim
-    is_asked_for: bool = False
     has_own_uids: bool = False
     secrets: tuple[Path, ...] = ()
     closing: ExitStack = field(default_factory=ExitStack)

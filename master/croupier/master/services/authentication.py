@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from croupier.master.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
+from croupier.master.core.tokens import Tokens
 from croupier.model.access import LOCAL_ADMIN
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, Unauthenticated
@@ -31,14 +32,6 @@ _NO_HASH: Final = "0" * 64
 # Tokens that a follower reads from the store at once.
 MOST_FINDING: Final = 8
 FindToken = Callable[[TokenId], Awaitable[TokenRecord | None]]
-
-
-class Tokens(Protocol):
-    """The tokens of a term."""
-
-    def get(self, token_id: TokenId, /) -> TokenRecord | None:
-        """Return the token of that id, which may have expired."""
-        ...
 
 
 class AuthenticationFailed(Unauthenticated):
