@@ -22,8 +22,8 @@ from croupier.agent.core.events import Exited, Started
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.run_ends import RunEvent
 from croupier.agent.shim.build import prepare_shim
-from croupier.agent.supervisor import RunEvent
 from croupier.agent.unix_user import own_user
 from croupier.model.errors import CroupierError
 from croupier.model.isolation import Isolation
@@ -154,7 +154,7 @@ def level(name: str, folder: Path) -> Iterator[Level]:
     layers = assemble(flags, TOTAL, work, shim=shim)
     runner = TaskRunner(work, shim, isolation=layers)
     built = Level(name, runner, image)
-    runner.supervisor._report = built.report
+    runner.supervisor._report = runner.supervisor.ends._report = built.report
     try:
         yield built
     finally:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from croupier.agent.core.events import Started
+from croupier.agent.run_ends import RunEvent
 from croupier.agent.shim.build import Shim, prepare_shim
-from croupier.agent.supervisor import RunEvent
 from tests.bench.tasks.machine import cpu_s
 from tests.harness.supervisor_fixture import PATH, TaskRunner
 
@@ -84,7 +84,7 @@ async def under(shim: Shim, tasks: int, work: Path) -> str:
         else:
             room.leave()
 
-    runner.supervisor._report = on_report
+    runner.supervisor._report = runner.supervisor.ends._report = on_report
     measured = Measured()
     for number in range(tasks):
         await room.take()

@@ -13,9 +13,10 @@ from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, V
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import NO_ISOLATION, Layers
+from croupier.agent.run_ends import RunEvent
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim
-from croupier.agent.supervisor import RunEvent, Supervisor
+from croupier.agent.supervisor import Supervisor
 from croupier.agent.unix_user import UnixUser
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import NO_LIMITS, Limits

@@ -34,7 +34,7 @@ def command_line() -> App:
     def serve(*, config: AgentConfig = AgentConfig()) -> int:  # noqa: B008 - frozen
         """Run an agent until SIGTERM or SIGINT. SIGHUP reads the TOML file again."""
         # Imported here, so that --help and errors of the command line come fast.
-        from croupier.agent.app import run_agent
+        from croupier.agent.daemon import run_agent
         from croupier.process.daemon import run_daemon
 
         configure_logging(config.log_format, config.log_level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,26 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
-from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint
-from croupier.agent.cleanup import check_used, clean_up, unknown_runs
+from croupier.agent.checkpoint import Checkpoint
+from croupier.agent.cleanup import end_unknown_runs
 from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
-from croupier.agent.core.recovery import forget_masters, identify, incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
 from croupier.agent.exec.calls import ExecCalls
 from croupier.agent.exec.entry import Entries
-from croupier.agent.exec.task_execs import TaskExecs, end_commands
+from croupier.agent.exec.task_execs import TaskExecs
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.http import OwnRoutes, make_http
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.build import shims_of
-from croupier.agent.isolation.container_build import container_of
+from croupier.agent.isolation.container_build import pulls_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
-from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.levels import NONE
 from croupier.agent.isolation.user_setup import prepare_users
@@ -40,17 +37,15 @@ from croupier.agent.janitor import Janitor
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics
-from croupier.agent.oom_score import lower_own_score
 from croupier.agent.output_links import OutputLinks
 from croupier.agent.output_trim import OutputTrim
-from croupier.agent.own_memory import hide_own_memory
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
+from croupier.agent.recovered_state import recovered_state, take_identity
 from croupier.agent.remove_tree import remove_trees
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
-from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_environment import TaskEnvironment
 from croupier.agent.task_usage import TaskUsage
@@ -58,7 +53,7 @@ from croupier.agent.wire import Identity
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
 from croupier.model.clock import Clock
-from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.errors import Unavailable
 from croupier.model.health import problems_text
 from croupier.model.isolation import feature_names
 from croupier.model.resources import Resources
@@ -143,8 +138,12 @@ class Agent:
         loop_watch.start()
         self._opened.callback(loop_watch.stop)
         credential = AgentCredential(config, work_dir.path)
-        checkpoint = await self._recover(work_dir, total, metrics)
-        self._identify(credential)
+        checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=config.recover == "best-effort")
+        self._opened.push_async_callback(checkpoint.close)
+        self.state = await recovered_state(
+            config, work_dir, checkpoint, loaded, total, self._boot_id, metrics
+        )
+        take_identity(self.state, credential)
         sandboxes = Sandboxes(work_dir.sandboxes)
         users = prepare_users(config.users, work_dir, sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
@@ -160,8 +159,8 @@ class Agent:
         metrics.tell_statuses(usage.on_status)
         self._own("usage", usage.run())
         links = OutputLinks(self._clock, are_required=credential.has_any)
-        tls = self._tls(registry, credential)
         own = OwnRoutes(self.state, sandboxes, usage, links, self._isolate_flags)
+        tls = self._tls(registry, credential)
         make = partial(
             make_http, config, registry, self._clock, self._waits_for, own, tls, credential.has_any
         )
@@ -181,11 +180,10 @@ class Agent:
             self._on_exec,
         )
         started_s = self._clock.wall_ms() / 1000
-        janitor = Janitor(sandboxes, self._clock)
-        janitor.adopt([*self.state.tasks, *self.state.voided])
         put, clock = self._inbox.put_now, self._clock
+        janitor = Janitor(sandboxes, clock)
+        janitor.adopt([*self.state.tasks, *self.state.voided])
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
-        failed = metrics.launch_failed
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
         entries = Entries(self.state, sandboxes, users, secret_files, TaskEnvironment())
@@ -193,17 +191,13 @@ class Agent:
         self._opened.push_async_callback(self.execs.close)
         self._exec_calls = ExecCalls(self.execs, lambda: credential.security, metrics.exec_ended)
         self._opened.push_async_callback(self._exec_calls.close)
-        registry.register(
-            AgentView(
-                self.state,
-                self._is_registered,
-                self._rejection,
-                janitor,
-                started_s,
-                usage,
-                self.execs,
-            )
+        view = AgentView(
+            self.state, self._is_registered, self._rejection, janitor, started_s, usage, self.execs
         )
+        registry.register(view)
+        trim = OutputTrim(sandboxes, config.output.bound, self.state.is_live)
+        trim.adopt(self.state.tasks.values())
+        self._own("output", trim.run())
         machine = LocalMachine(
             sandboxes,
             supervisor,
@@ -212,9 +206,9 @@ class Agent:
             secret_files,
             isolation,
             users,
-            failed,
-            self._pulls(isolation),
-            self._trim_output(sandboxes),
+            metrics.launch_failed,
+            pulls_of(isolation, put, self._opened),
+            trim,
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
@@ -264,49 +258,6 @@ class Agent:
         takes["log_level"] = lambda config: set_level(config.log_level)
         return Reloader(self._config, read, takes)
 
-    async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
-        """Rebuild the state from the records of an earlier life."""
-        is_lenient = self._config.recover == "best-effort"
-        checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=is_lenient)
-        self._opened.push_async_callback(checkpoint.close)
-        lost = loaded.damaged
-        if unknown := unknown_runs(work_dir.runs, loaded.records):
-            if not is_lenient:
-                # Marked now, because these tasks may have ended by the next start.
-                checkpoint.mark_incomplete()
-                raise InvalidRequest(f"{checkpoint.path} is incomplete: {unknown}. {WHAT_TO_DO}")
-            lost = [*lost, unknown]
-            # Durable before the agent ends these runs: they are the only proof of the loss.
-            await checkpoint.commit([incomplete(loaded.records)])
-        for what in lost:
-            _log.error("record_lost", file=str(checkpoint.path), reason=what)
-            metrics.record_lost()
-        try:
-            self.state = recovered(
-                loaded.records,
-                total,
-                boot_id=self._boot_id(),
-                life=secrets.token_hex(8),
-                incomplete=bool(lost),
-                lenient=is_lenient,
-            )
-        except Conflict as error:
-            raise InvalidRequest(f"{checkpoint.path}: {error}") from error
-        if self._config.recover == "forget-master":
-            _log.warning(
-                "master_forgotten", cluster=self.state.cluster, epoch=self.state.master_epoch
-            )
-            await checkpoint.commit(forget_masters(self.state))
-        return checkpoint
-
-    def _identify(self, credential: AgentCredential) -> None:
-        """Take the id in the agent's credential, if there is one."""
-        given, is_certified = credential.given_id, bool(credential.certified_id)
-        try:
-            identify(self.state, given, is_certified=is_certified)
-        except Conflict as error:
-            raise InvalidRequest(str(error)) from error
-
     def _tls(
         self, registry: CollectorRegistry, credential: AgentCredential
     ) -> Callable[[], ServerTls] | None:
@@ -340,18 +291,10 @@ class Agent:
                 isolation,
             )
             self._opened.callback(self._supervisor.close)
-            await asyncio.to_thread(end_commands, work_dir.execs)
             known = self.state.known_runs()
-            orphans = await asyncio.to_thread(end_orphans, work_dir.runs, known)
+            await asyncio.to_thread(end_unknown_runs, work_dir, known, isolation)
         except OSError as error:
             raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
-        if orphans:
-            _log.error("orphan_runs_ended", count=orphans)
-        try:
-            await asyncio.to_thread(isolation.clean, known)
-        except OSError as error:
-            # The next agent tries again; nothing of these runs is in the way of others.
-            _log.error("isolation_not_cleaned", error=str(error))
         return self._supervisor
 
     async def _isolate(
@@ -382,22 +325,6 @@ class Agent:
             isolation = isolation.extended(disk)
         self.state.features = isolation.features
         return isolation
-
-    def _trim_output(self, sandboxes: Sandboxes) -> OutputTrim:
-        """Return what bounds the output of tasks, which runs from now on."""
-        trim = OutputTrim(sandboxes, self._config.output.bound, self.state.is_live)
-        trim.adopt(self.state.tasks.values())
-        self._own("output", trim.run())
-        return trim
-
-    def _pulls(self, isolation: Layers) -> Pulls | None:
-        """Return what fetches images for tasks, if they can have some."""
-        container = container_of(isolation)
-        if container is None:
-            return None
-        pulls = Pulls(container.store, container.roots, self._inbox.put_now)
-        self._opened.callback(pulls.close)
-        return pulls
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:
         """Wait for `event`; raise the error of an own asyncio task that ends before it."""
@@ -465,29 +392,3 @@ class Agent:
 
     def _own(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=name)
-
-
-async def run_agent(
-    config: AgentConfig, stop: asyncio.Event, read: Callable[[], AgentConfig]
-) -> None:
-    """Run an agent until `stop` is set, or clean up after one; `read` is for reloads.
-
-    Raises:
-        CroupierError: if it cannot start or write its records, or if another agent takes over
-            its id.
-    """
-    if config.recover == "cleanup":
-        check_used(config.work_dir)
-        await clean_up(config.work_dir)
-        return
-    lower_own_score()
-    hide_own_memory()
-    agent = Agent(config)
-    reloader = agent.reloader(read)
-    try:
-        await agent.start()
-        reloader.start()
-        await agent.run(stop)
-    finally:
-        await reloader.stop()
-        await agent.stop()

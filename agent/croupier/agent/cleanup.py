@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from croupier.agent.checkpoint import clear
 from croupier.agent.core.records import Record, TaskRecord
 from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.cgroup.build import remove_groups
+from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.user_setup import release_own_uids
 from croupier.agent.own_token import remove_own_token
 from croupier.agent.remove_tree import remove_trees
@@ -36,6 +37,22 @@ def unknown_runs(runs: Path, records: Iterable[Record]) -> str:
     if not living:
         return ""
     return f"processes of {len(living)} tasks run that no record names, such as {living[0]}"
+
+
+def end_unknown_runs(work_dir: WorkDir, known: Collection[str], isolation: Layers) -> None:
+    """End commands of an earlier life, and runs that are not `known`; blocks.
+
+    Raises:
+        OSError: if the run files cannot be read.
+    """
+    end_commands(work_dir.execs)
+    if orphans := end_orphans(work_dir.runs, known):
+        _log.error("orphan_runs_ended", count=orphans)
+    try:
+        isolation.clean(known)
+    except OSError as error:
+        # The next agent tries again; nothing of these runs is in the way of others.
+        _log.error("isolation_not_cleaned", error=str(error))
 
 
 def check_used(directory: Path) -> None:

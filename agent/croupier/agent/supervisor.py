@@ -14,24 +14,21 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
-from typing import Protocol
 
-from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.layers import NO_ISOLATION, Layers, completed
+from croupier.agent.isolation.layers import NO_ISOLATION, Layers
+from croupier.agent.run_ends import RunEnds, RunEvent
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.launch_errors import as_shell, cause_on_agent, describe, exit_code_of
-from croupier.agent.shim.orphan_sweep import OPTION, RunMarks, kill_given, sweep
+from croupier.agent.shim.orphan_sweep import OPTION, kill_given
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import Channels, move_up, start_shim
@@ -41,15 +38,9 @@ from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-RunEvent = Started | LaunchFailed | Exited
-
 # A shim that holds its lock writes its pid within this time, unless it was stopped.
 ADOPT_S = 2.0
 _ADOPT_POLL_S = 0.001
-# Reading the end that a shim has written is retried for this time if descriptors are short. Then
-# the end counts as unknown.
-READ_S = 60.0
-READ_AGAIN_S = 0.5
 # A task may stop its shim. So the agent sends SIGCONT to shims that have to answer at each check,
 # and to all others, which may have to report an end, at every tenth.
 CHECK_S = 1.0
@@ -57,18 +48,11 @@ _CHECKS_OF_ALL = 10
 _REPORT_BYTES = 65536
 
 
-class Companions(Protocol):
-    """Processes that run beside tasks, and end with them."""
-
-    def end_with(self, key: Key, then: Callable[[], None]) -> bool:
-        """Kill those of a task that ends; call `then` later. Return False if there are none."""
-
-
 class Supervisor:
     """Watches every shim that was started or adopted and has not ended.
 
     Attributes:
-        companions: end before the end of their task is told.
+        ends: of runs whose shims have ended.
     """
 
     def __init__(
@@ -92,7 +76,7 @@ class Supervisor:
         runs.mkdir(mode=0o700, exist_ok=True)
         self._runs, self._sandboxes, self._shim = runs.absolute(), sandboxes, shim
         self._report, self._failed, self._isolation = report, failed, isolation
-        self.companions: Companions | None = None
+        self.ends = RunEnds(self._runs, sandboxes, isolation, report, self._note_end)
         self._running: dict[Key, ShimProcess] = {}
         self._keys: dict[int, Key] = {}
         self._rest = b""
@@ -105,12 +89,8 @@ class Supervisor:
         self._waiting = WaitingShims(
             shim, self._runs, sandboxes.spare, self._null, self._pipe_end, self._on_waiting_ended
         )
-        self._sweeper = ThreadPoolExecutor(1, "sweeper")
-        # Shims that have ended and whose tasks' ends are not reported yet.
-        self._ending = 0
         self._checks = 0
         self._next_check = self._loop.call_later(CHECK_S, self._check)
-        self._retries: dict[str, asyncio.TimerHandle] = {}
         self._all_ended = asyncio.Event()
         self._all_ended.set()
 
@@ -166,7 +146,7 @@ class Supervisor:
                 return Adopted(key, self._running[key].pid, age_s)
             if not record.is_whole or (record.end is None and record.error is None):
                 # This may be a shim that was stopped as it began. It must not continue later.
-                self._kill_rest(run, self._marks(key, run))
+                self.ends.kill_rest(key, run)
                 if record.given is not None and not run_file.try_lock(fd):
                     kill_given(record.given)
                 if not run_file.try_lock(fd):
@@ -176,17 +156,17 @@ class Supervisor:
         finally:
             os.close(fd)
         if record.end is not None:
-            if not self._is_empty(run):
+            if not self.ends.is_empty(run):
                 # The agent was killed before it could kill what the shim had left.
                 self._isolation.kill(run)
-            return self._exited(key, run, record)
+            return self.ends.exited(key, run, record)
         if record.error is not None and record.is_whole:
             return LaunchFailed(key, describe("", record.error), exit_code_of(record.error))
         if not size or (record.is_whole and record.shim is None):
             return Vanished(key, "it was never started", never_started=True)
         if record.is_whole:
-            return Vanished(key, "its shim was killed", ending=self._ending_of(run))
-        return Vanished(key, f"its run file {path} is damaged", ending=self._ending_of(run))
+            return Vanished(key, "its shim was killed", ending=self.ends.ending_of(run))
+        return Vanished(key, f"its run file {path} is damaged", ending=self.ends.ending_of(run))
 
     def running(self, key: Key) -> ShimProcess | None:
         """Return the shim of a task, whose processes live; None if there is none."""
@@ -241,16 +221,16 @@ class Supervisor:
         """Stop watching; all shims and their tasks keep running."""
         for key in list(self._running):
             self._release(key)
-        for timer in (self._next_check, *self._retries.values()):
-            timer.cancel()
+        self._next_check.cancel()
+        self.ends.close()
         self._waiting.close()
         self._loop.remove_reader(self._pipe)
         for fd in (self._pipe, self._pipe_end, self._null):
             os.close(fd)
-        self._sweeper.shutdown(wait=False, cancel_futures=True)
 
-    def _marks(self, key: Key, run: str, *sessions: int) -> RunMarks:
-        return RunMarks([str(self.path_of(run))], [self._sandboxes.path_of(key)], sessions)
+    def _note_end(self) -> None:
+        if not self._running and not self.ends:
+            self._all_ended.set()
 
     def _hold(self, key: Key, run: str, fd: int) -> RunRecord:
         """Watch the shim that holds the run file's lock, if one does; return the file's content."""
@@ -345,8 +325,7 @@ class Supervisor:
         """Use a shim again whose run has ended, or has failed to start."""
         running = self._release(key)
         self._waiting.put_back(waiting)
-        self._ending += 1
-        self._decide_end(key, running, record or RunRecord())
+        self.ends.decide(key, running, record or RunRecord())
 
     def _on_start(self, key: Key, start: run_file.Process | run_file.StartError | None) -> None:
         running = self._running[key]
@@ -370,8 +349,7 @@ class Supervisor:
         if running.is_child:
             with suppress(ChildProcessError):
                 os.waitpid(running.shim, 0)
-        self._ending += 1
-        self._report_end(key, running, self._loop.time() + READ_S)
+        self.ends.read(key, running)
 
     def _on_waiting_ended(self, pid: int) -> None:
         # Its reports come first.
@@ -380,108 +358,4 @@ class Supervisor:
         self._waiting.discard(pid)
         if key is not None:
             # Before its task, or with it.
-            running = self._release(key)
-            self._ending += 1
-            self._report_end(key, running, self._loop.time() + READ_S)
-
-    def _report_end(self, key: Key, running: ShimProcess, until: float) -> None:
-        """Report the end that the shim has written; retry if the file cannot be read."""
-        self._retries.pop(running.run, None)
-        try:
-            record = run_file.read_path(self.path_of(running.run))
-        except OSError as error:
-            _log.error("run_file_unreadable", run=running.run, error=str(error))
-            if self._loop.time() < until and not isinstance(error, FileNotFoundError):
-                timer = self._loop.call_later(READ_AGAIN_S, self._report_end, key, running, until)
-                self._retries[running.run] = timer
-                return
-            record = RunRecord()
-        self._decide_end(key, running, record)
-
-    def _decide_end(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
-        """Report the end that a record tells, once nothing is left of the run."""
-        decide = partial(self._decide_alone, key, running, record)
-        if self.companions is None or not self.companions.end_with(key, decide):
-            decide()
-
-    def _decide_alone(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
-        if not (running.pid or running.failed) and record.task is not None:
-            # The shim was killed before it could report the start over the pipe.
-            running.pid = record.task.pid
-            self._report(Started(key, running.pid))
-        if not running.failed and record.end is not None and running.pid:
-            if self._is_empty(running.run):
-                self._note_end(self._exited(key, running.run, record))
-            else:
-                _log.warning("processes_left", run=running.run)
-                self._sweep(key, running, record)
-        elif not running.failed:
-            _log.error("shim_killed", run=running.run, shim=running.shim, pid=running.pid)
-            self._sweep(key, running, record)
-        else:
-            self._note_end(None)
-
-    def _sweep(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
-        """Kill the processes that a shim has left, off the loop; then report the end."""
-
-        def swept(future: Future[None]) -> None:
-            if future.cancelled():
-                return
-            error = future.exception()
-            if error is not None:
-                _log.error("sweep_failed", run=running.run, error=repr(error))
-            with suppress(RuntimeError):
-                # If the loop has ended, the next agent sweeps again.
-                self._loop.call_soon_threadsafe(self._note_swept, key, running, record)
-
-        # The shim may have forked the task before it was killed: the child begins in its session.
-        marks = self._marks(key, running.run, running.pid or running.shim)
-        self._sweeper.submit(self._kill_rest, running.run, marks).add_done_callback(swept)
-
-    def _kill_rest(self, run: str, marks: RunMarks) -> None:
-        """Kill what is left of a run, by what isolates it, and by its marks."""
-        try:
-            self._isolation.kill(run)
-        finally:
-            sweep(marks)
-
-    def _note_swept(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
-        """Report the end of a run that has no processes any more."""
-        if record.end is not None and running.pid:
-            self._note_end(self._exited(key, running.run, record))
-        elif running.pid:
-            ending = self._ending_of(running.run)
-            self._note_end(Exited(key, unknown=True, ending=ending))
-        else:
-            cause = "the shim of a task was killed before it started it"
-            self._note_end(LaunchFailed(key, "its shim was killed", cause=cause))
-
-    def _exited(self, key: Key, run: str, record: RunRecord) -> Exited:
-        assert record.end is not None
-        known = self._ending_of(run)
-        usage = completed(known.usage, record.usage)
-        ending = Ending(usage, known.exceeded, known.notes)
-        return Exited(key, record.end.exit_code, record.end.signal, ending=ending)
-
-    def _ending_of(self, run: str) -> Ending:
-        """Return what isolators know of a run; the end is reported even if they cannot tell."""
-        try:
-            return self._isolation.end(run)
-        except OSError as error:
-            _log.error("usage_unreadable", run=run, error=str(error))
-            return NO_ENDING
-
-    def _is_empty(self, run: str) -> bool:
-        try:
-            return self._isolation.is_empty(run)
-        except OSError as error:
-            _log.error("usage_unreadable", run=run, error=str(error))
-            return False
-
-    def _note_end(self, end: RunEvent | None) -> None:
-        """Report the end of a task whose shim has ended; None: it was reported before."""
-        self._ending -= 1
-        if end is not None:
-            self._report(end)
-        if not self._running and not self._ending:
-            self._all_ended.set()
+            self.ends.read(key, self._release(key))

@@ -20,7 +20,7 @@ from croupier.agent.core.records import Record as AgentRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.agent.core.records import UpdateRecord
 from croupier.agent.isolation.hidden_files import NOTHING, Found, HiddenFiles
-from croupier.agent.supervisor import Supervisor
+from croupier.agent.run_ends import RunEnds
 from croupier.master import __main__ as master
 from croupier.master.core.records import Record, TaskRecord
 from croupier.master.core.state import State
@@ -83,7 +83,7 @@ def _find_nothing(_hidden: HiddenFiles, _run: str, _sandbox: int) -> Found:
     return NOTHING
 
 
-def _sweep_nothing(supervisor: Supervisor, key: Any, running: Any) -> None:
+def _sweep_nothing(ends: RunEnds, key: Any, running: Any) -> None:
     """Neither end nor report what a killed shim left."""
     return
 
@@ -120,7 +120,7 @@ MUTANTS = {
     ),
     "sweep": Mutant(
         "the agent does not look after what a killed shim leaves",
-        "agent", Supervisor, "_sweep", _sweep_nothing, "kill shim",
+        "agent", RunEnds, "_sweep", _sweep_nothing, "kill shim",
         ("lost", "orphan"),
     ),
     "log": Mutant(

@@ -66,7 +66,7 @@ async def test_an_end_that_cannot_be_read_at_once_is_read_later(
     once = TaskRunner(runner.work, replace(runner.shim, waits=False))
     once.shell("t1", "sleep 0.1; exit 7")
     await once.started("t1")
-    monkeypatch.setattr("croupier.agent.supervisor.READ_AGAIN_S", 0.01)
+    monkeypatch.setattr("croupier.agent.run_ends.READ_AGAIN_S", 0.01)
     monkeypatch.setattr(os, "open", scarce)
     assert await once.ended("t1") == Exited(key("t1"), exit_code=7)
     assert next(errors, None) is None

@@ -71,7 +71,7 @@ class TaskExecs:
         self._is_closed = False
         self._sealed = -1
         self._null = move_up(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-        supervisor.companions = self
+        supervisor.ends.companions = self
 
     def __len__(self) -> int:
         return len(self._running)
@@ -130,7 +130,7 @@ class TaskExecs:
         """End all commands."""
         self._is_closed = True
         await asyncio.gather(*(each.close() for each in list(self._running)))
-        self._supervisor.companions = None
+        self._supervisor.ends.companions = None
         os.close(self._null)
         if self._sealed >= 0:
             os.close(self._sealed)

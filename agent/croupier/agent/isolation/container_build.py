@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Final
 
+from croupier.agent.core.events import LaunchFailed, Prepared
 from croupier.agent.isolation.container import Container, containers_of
 from croupier.agent.isolation.container_runtime import find_runtime
+from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.image_store import ImageStore
 from croupier.agent.isolation.image_tools import ImageTools, find_tool
 from croupier.agent.isolation.isolator import Isolator
@@ -43,6 +46,13 @@ def build_container(setting: Setting) -> Iterator[Isolator]:
     yield Container(work_dir, runtime, store, flags.image_roots)
 
 
-def container_of(layers: Layers) -> Container | None:
-    """Return the isolator of tasks with an image, if the agent has it."""
-    return next((each for each in layers.isolators if isinstance(each, Container)), None)
+def pulls_of(
+    layers: Layers, put: Callable[[Prepared | LaunchFailed], None], opened: AsyncExitStack
+) -> Pulls | None:
+    """Return what fetches images for tasks, until `opened` ends, if tasks can have some."""
+    container = next((each for each in layers.isolators if isinstance(each, Container)), None)
+    if container is None:
+        return None
+    pulls = Pulls(container.store, container.roots, put)
+    opened.callback(pulls.close)
+    return pulls
