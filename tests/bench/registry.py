@@ -29,7 +29,7 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
 from croupier.master.store import SqliteStore, Store
 from croupier.master.store.etcd import EtcdStore
-from croupier.master.store.records_json import encode
+from croupier.master.store.rows import encode
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo

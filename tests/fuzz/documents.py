@@ -1,7 +1,7 @@
-"""JSON documents of any recorded type, made from the tables of the durable formats.
+"""JSON documents of any type in the event log.
 
-Rule: `FORMATS` of the list of tags names the types, so a new kind of record is fuzzed without an
-edit. A type that has no generator is a TypeError.
+Rule: the types are those of the list of names, so a new kind of event is fuzzed without an edit. A
+type that has no generator is a TypeError.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from croupier.model.codec import KIND
+from croupier.model.codec import ERRORS, KIND, Codec
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
-from croupier.model.tags import ERRORS, Table
 from croupier.model.task import Command
 from tests.fuzz.values import Values
 
@@ -43,8 +42,8 @@ _NAMES: Final = ("cpus", "mem", "disk", "gpus", "ports", "é", "")
 class Documents:
     """A source of documents that a decoder of the format may be given."""
 
-    def __init__(self, rng: random.Random, values: Values, table: Table) -> None:
-        self._rng, self._values, self._table = rng, values, table
+    def __init__(self, rng: random.Random, values: Values, codec: Codec) -> None:
+        self._rng, self._values, self._codec = rng, values, codec
 
     def document(self, hint: Any, name: str = "") -> Any:
         """Return a document of the type `hint`; mostly one that can be decoded."""
@@ -82,7 +81,7 @@ class Documents:
         part = self._rng.choice(parts)
         document = self.document(part, name)
         if dataclasses.is_dataclass(part) and all(map(dataclasses.is_dataclass, parts)):
-            return {KIND: self._table.tag(part), **document}  # type: ignore[arg-type]
+            return {KIND: self._codec.name(part), **document}  # type: ignore[arg-type]
         return document
 
     def _of_class(self, cls: type, name: str) -> Any:
@@ -90,20 +89,21 @@ class Documents:
             if issubclass(cls, special):
                 return make(self._rng, self._values)
         if issubclass(cls, Enum):
-            return self._rng.choice(list(self._table.members(cls).values()))
+            return self._codec.name(cls, self._rng.choice(list(cls.__members__)))
         if not dataclasses.is_dataclass(cls):
             raise TypeError(f"no generator for {cls.__name__}")
         document = {}
         hints = get_type_hints(cls)
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        for attribute, tag in self._table.names(cls).tags.items():
-            field = fields[attribute]
+        for field in dataclasses.fields(cls):
+            if not field.init:
+                continue
+            tag = self._codec.name(cls, field.name)
             has_default = (
                 field.default is not dataclasses.MISSING
                 or field.default_factory is not dataclasses.MISSING
             )
             if not has_default or self._rng.random() < 0.6:
-                document[tag] = self.document(hints[attribute], tag)
+                document[tag] = self.document(hints[field.name], tag)
         if cls is Command and self._rng.random() < 0.2:
             # The event log writes only the size of a command.
             return self._rng.choice(_WHOLE)

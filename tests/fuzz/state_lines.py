@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import random
+from binascii import b2a_base64
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 from zlib import crc32
 
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
 from croupier.agent import record_lines
-from croupier.agent.core.records import Record as CheckpointRecord
 from croupier.agent.core.recovery import recovered
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.records import Registry
@@ -20,16 +23,18 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.eventlog import codec as event_lines
 from croupier.master.eventlog.lines import FORMAT, LOGGED, Entry
-from croupier.master.eventlog.tags import EVENT_LOG
-from croupier.master.store import records_json
+from croupier.master.store import rows as store_rows
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
+from croupier.v1.storage_pb2 import CheckpointRecord, TaskRecord
+from croupier.v1.task_pb2 import TaskInfo
 from tests.fuzz.attack import Attack, Problem
 from tests.fuzz.cases import Case
 from tests.fuzz.documents import Documents
+from tests.fuzz.messages import Messages
 from tests.fuzz.values import Values
 from tests.fuzz.wire_bytes import damaged
-from tests.upgrade.tags import FORMATS
+from tests.upgrade.tags import CODEC, EVENT_LOG
 
 # Records of one registry, or lines of one checkpoint.
 MOST_RECORDS: Final = 12
@@ -53,17 +58,8 @@ class StateLines:
 
     def __init__(self, rng: random.Random, values: Values) -> None:
         self._rng = rng
-        formats = {name.split()[0]: each for name, each in FORMATS.items()}
-        self._documents = {
-            name: Documents(rng, values, table) for name, (table, _) in formats.items()
-        }
-        self._roots = {name: roots for name, (_, roots) in formats.items()}
-        self._formats: dict[str, Callable[[], int]] = {
-            "store": self._store,
-            "checkpoint": self._checkpoint,
-            "event": self._event_log,
-        }
-        assert self._formats.keys() == formats.keys(), "a durable format has no cases"
+        self._documents, self._messages = Documents(rng, values, CODEC), Messages(rng, values)
+        self._formats: list[Callable[[], int]] = [self._store, self._checkpoint, self._event_log]
         self.tried: Tried = b""
 
     def run(self) -> int:
@@ -72,15 +68,15 @@ class StateLines:
         Raises:
             Exception: an error of a decoder that is no refusal.
         """
-        return self._rng.choice(list(self._formats.values()))()
+        return self._rng.choice(self._formats)()
 
     def _store(self) -> int:
         """Decode rows, and begin a term on those that are legal."""
         registry, rows = Registry(), self._rows()
         for kind, body in rows:
-            self.tried = f"{kind} {body}".encode(errors="backslashreplace")
+            self.tried = kind.encode() + body
             try:
-                registry.apply(records_json.decode(kind, body))
+                registry.apply(store_rows.decode(kind, body))
             except CroupierError:
                 continue
         allocator = Allocator(policies.make("drf", 0), Rules(), {})
@@ -89,24 +85,24 @@ class StateLines:
         except CroupierError:
             pass
         except Exception:
-            self.tried = json.dumps(rows).encode(errors="backslashreplace")
+            self.tried = repr(rows).encode()
             raise
         return len(rows)
 
-    def _rows(self) -> list[tuple[str, str]]:
-        kinds = list(records_json.STORE.kinds.items())
+    def _rows(self) -> list[tuple[str, bytes]]:
+        kinds = list(store_rows.KINDS.values())
         rows = []
         for _ in range(self._rng.randint(1, MOST_RECORDS)):
-            kind, cls = self._rng.choice(kinds)
-            rows.append((kind, _json(self._drawn("store", cls))))
+            kind = self._rng.choice(kinds)
+            rows.append((kind.tag, self._message(kind.message)))
         return rows
 
     def _checkpoint(self) -> int:
         """Read a log, and recover an agent from its records."""
         lines = [record_lines.heading()]
         for number in range(2, self._rng.randint(3, MOST_RECORDS)):
-            body = _json(self._drawn("checkpoint", CheckpointRecord))
-            lines.append(record_lines.line(number, body.encode(errors="replace")))
+            text = b2a_base64(self._message(CheckpointRecord), newline=False)
+            lines.append(record_lines.line(number, text))
         self.tried = data = self._maybe_damaged(b"".join(lines))
         for is_lenient in (False, True):
             try:
@@ -118,14 +114,14 @@ class StateLines:
         return len(lines) - 1
 
     def _event_log(self) -> int:
-        cls = self._rng.choice(self._roots["event"])
-        document = self._drawn("event", cls)
+        cls = self._rng.choice(EVENT_LOG)
+        document = self._drawn(cls)
         if cls in LOGGED:
             line: Any = {"at": self._rng.choice((0, 1.5, 1e300)), "event": document}
             if isinstance(document, dict):
-                line["event"] = {"kind": EVENT_LOG.tag(cls), **document}
+                line["event"] = {"kind": CODEC.name(cls), **document}
         else:
-            line = {EVENT_LOG.title(cls): document}
+            line = {CODEC.name(cls): document}
         self.tried = text = self._maybe_damaged(_sealed(line))
         try:
             read = event_lines.read_line(text, self._rng.choice((1, FORMAT)))
@@ -135,11 +131,19 @@ class StateLines:
             event_lines.event_encoder()(read.event)
         return 1
 
-    def _drawn(self, name: str, hint: Any) -> Any:
-        documents = self._documents[name]
-        document = documents.document(hint)
+    def _message(self, cls: type[Message]) -> bytes:
+        message: Any = self._messages.message(cast("Descriptor", cls.DESCRIPTOR))
+        task = self._messages.message(TaskInfo.DESCRIPTOR).SerializeToString()
+        if isinstance(message, TaskRecord):
+            message.task = task
+        elif isinstance(message, CheckpointRecord) and message.HasField("task"):
+            message.task.task = task
+        return self._maybe_damaged(message.SerializeToString())
+
+    def _drawn(self, hint: Any) -> Any:
+        document = self._documents.document(hint)
         while self._rng.random() < _TO_DOCUMENT:
-            document = documents.damaged(document)
+            document = self._documents.damaged(document)
         return document
 
     def _maybe_damaged(self, data: bytes) -> bytes:

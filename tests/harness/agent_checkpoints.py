@@ -31,7 +31,7 @@ def status(task_id: str, sequence: int, state: TaskState) -> TaskStatus:
 def launched(task_id: str, words: str = "true") -> TaskRecord:
     info = TaskInfo(
         TaskId(task_id),
-        Command((words,), environment={"X": "ü\udcff"}),
+        Command((words,), environment={"X": "ü"}),
         Resources.parse("cpus:1;ports:[1-2,5]"),
         labels=(("a", "b"),),
     )

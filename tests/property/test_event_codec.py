@@ -16,12 +16,12 @@ from croupier.master.core.step import Event
 from croupier.master.eventlog import codec, lines
 from croupier.master.eventlog.codec import CODEC, as_json, read_line
 from croupier.master.eventlog.lines import LOGGED, Entry, Head, Known
-from croupier.master.eventlog.tags import EVENT_LOG
+from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Undecodable
 from tests.harness.effort import portion
 from tests.harness.values import values_of
 
-EXACT = Codec(EVENT_LOG)
+EXACT = Codec(NAMES)
 
 
 @pytest.mark.parametrize("cls", LOGGED, ids=lambda cls: cls.__name__)

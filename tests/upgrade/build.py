@@ -1,4 +1,4 @@
-"""The earlier builds that clusters must be upgradable from."""
+"""The earlier build that clusters must be upgradable from."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-# The build of the cluster that tests upgrade, and all builds whose files must be read.
-OLD = Path(__file__).parent / "b0c069b"
-BUILDS = (OLD, OLD.with_name("b4553b5"))
+# The build of the cluster that tests upgrade, and whose files must be read.
+OLD = Path(__file__).parent / "cf2f4e21"
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = ("croupier.master.__main__", "croupier.agent.__main__", "croupier.sdk.framework")
 

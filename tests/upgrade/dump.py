@@ -15,7 +15,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,22 +25,19 @@ import structlog
 PREFIX = "croupier"
 
 
-# Tags by attribute, of a class. Builds without tags recorded Python's names.
-TagsOf = Callable[[type], Mapping[str, str]]
-
-
-def plain(value: object, tags_of: TagsOf | None = None) -> Any:
-    """Return a record as JSON: dataclasses as objects, with tags or the names of their fields."""
+def plain(value: object) -> Any:
+    """Return a record as JSON: dataclasses as objects with the names of their fields."""
     if dataclasses.is_dataclass(value):
-        names = {each.name: each.name for each in dataclasses.fields(value)}
-        tags = names if tags_of is None else tags_of(type(value))
-        return {tag: plain(getattr(value, each), tags_of) for each, tag in tags.items()}
+        names = [each.name for each in dataclasses.fields(value) if each.compare]
+        return {each: plain(getattr(value, each)) for each in names}
     if isinstance(value, Enum):
-        return value.name if tags_of is None else tags_of(type(value))[value.name]
+        return value.name
     if isinstance(value, Mapping):
-        return {str(key): plain(each, tags_of) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each, tags_of) for each in value]
+        return [plain(each) for each in value]
+    if isinstance(value, frozenset):
+        return sorted(map(plain, value))
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
@@ -108,8 +105,6 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     registry = await registry_of(path)
-    tables = registry.agents, registry.frameworks, registry.roles, registry.tasks
-    records = [registry.master, *(each for table in tables for each in table.values())]
     host, _, port = address.rpartition(":")
     client = EtcdClient([Address(host, int(port))], EtcdAccess(), random.Random(1))  # type: ignore[list-item]
     election = EtcdElection(client, PREFIX, "a:1", 5.0)
@@ -117,7 +112,7 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
         await election.win()
         store = EtcdStore(client, PREFIX, election)
         await store.load()
-        await store.commit(records)
+        await store.commit(registry.records())
         start = f"/{PREFIX}/".encode()
         answer = await client.call(
             RANGE, pb.RangeRequest(key=start, range_end=start[:-1] + b"0"), 5.0

@@ -2,7 +2,7 @@
 
     python -m tests.upgrade.make
 
-Replaces all files of `b0c069b/` but the wheel.
+Replaces all files of `cf2f4e21/` but the wheel.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SETTINGS = (
     ("drain", "host2", "--grace", "30s"),
     ("agent", "gone", "host3", "--yes"),
 )
+COPY = "copy.croupier"
 
 
 async def make(folder: Path) -> None:
@@ -43,6 +44,10 @@ async def make(folder: Path) -> None:
         await kill_one(upgrade, old)
         upgrade.kill(MASTER, signal.SIGTERM)
         upgrade.kill(AGENT, signal.SIGKILL)
+        run(old, "tests.upgrade.more", str(work_dir / "master.db"), str(work_dir / AGENT))
+        (OLD / COPY).unlink(missing_ok=True)
+        store = f"sqlite:{work_dir / 'master.db'}"
+        run(old, "croupier.master", "backup", "--store", store, "--output", str(OLD / COPY))
         shutil.copy2(work_dir / "master.db", OLD / "master.db")
         shutil.copy2(work_dir / AGENT / "checkpoint.log", OLD / "checkpoint.log")
         shutil.copy2(log, OLD / "events.log")

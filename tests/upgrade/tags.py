@@ -1,7 +1,7 @@
-"""The tags of all durable formats as text: `python -m tests.upgrade.tags` rewrites `tags.txt`.
+"""The names in all durable formats as text: `python -m tests.upgrade.tags` rewrites `tags.txt`.
 
-Rule: a released line of that file never changes. A format may gain kinds, fields with a default
-and enum members; it may lose a field if its tag is retired (`=tag`).
+Rule: a released line of that file never changes. A message of `storage.proto` may gain fields with
+new numbers. The event log may gain kinds, fields with a default and enum members.
 """
 
 from __future__ import annotations
@@ -9,31 +9,46 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
 from croupier.agent import record_lines
-from croupier.agent.core.records import Record as CheckpointRecord
 from croupier.master.core.effects import AccessChanged, Close, Happened, Save, Send
 from croupier.master.eventlog.lines import FORMAT, LOGGED, Head, Known
-from croupier.master.eventlog.tags import EVENT_LOG
-from croupier.master.store.records_json import SCHEMA_VERSION, STORE
-from croupier.model.codec import Codec
+from croupier.master.eventlog.names import NAMES
+from croupier.master.store.rows import KINDS, SCHEMA_VERSION
+from croupier.model.codec import ERRORS, Codec
 from croupier.model.resources import Resources
-from croupier.model.tags import ERRORS, Table
+from croupier.v1 import storage_pb2
+from croupier.v1.task_pb2 import TaskInfo
 
 LOCK = Path(__file__).with_name("tags.txt")
 Roots = tuple[Any, ...]
-FORMATS: dict[str, tuple[Table, Roots]] = {
-    f"store {SCHEMA_VERSION}": (STORE, tuple(STORE.kinds.values())),
-    f"checkpoint {record_lines.FORMAT}": (record_lines.CHECKPOINT, get_args(CheckpointRecord)),
-    f"event log {FORMAT}": (
-        EVENT_LOG,
-        (Head, *get_args(Known), *LOGGED, Send, Close, Save, Happened, AccessChanged),
-    ),
-}
+EVENT_LOG: Roots = (Head, *get_args(Known), *LOGGED, Send, Close, Save, Happened, AccessChanged)
+CODEC = Codec(NAMES)
+
+
+def stored_messages() -> list[Descriptor | EnumDescriptor]:
+    """Return all messages and enums of stores and checkpoints, by name."""
+    found: dict[str, Descriptor | EnumDescriptor] = {}
+
+    def add(each: Descriptor | EnumDescriptor) -> None:
+        if each.full_name in found:
+            return
+        found[each.full_name] = each
+        for field in each.fields if isinstance(each, Descriptor) else ():
+            if (part := field.message_type or field.enum_type) is not None:
+                add(part)
+
+    for message in storage_pb2.DESCRIPTOR.message_types_by_name.values():
+        add(message)
+    # Its bytes are a field of the records of tasks.
+    add(TaskInfo.DESCRIPTOR)
+    return [found[name] for name in sorted(found)]
 
 
 def recorded_classes(roots: Roots) -> list[type]:
@@ -62,27 +77,50 @@ def recorded_classes(roots: Roots) -> list[type]:
 
 def as_text() -> str:
     """Return the text of `tags.txt`."""
-    formats = [line for name in FORMATS for line in _format_lines(name)]
-    return "\n".join([*formats, "# errors of all formats", *ERRORS, ""])
+    kinds = [f"{tag}: {kind.message.DESCRIPTOR.name}" for tag, kind in KINDS.items()]
+    messages = [line for each in stored_messages() for line in _message_lines(each)]
+    return "\n".join(
+        (
+            *(f"# store {SCHEMA_VERSION}", *kinds, ""),
+            *(f"# messages of the store and of checkpoint {record_lines.FORMAT}", *messages, ""),
+            *(f"# event log {FORMAT}", *_class_lines(recorded_classes(EVENT_LOG)), ""),
+            *("# errors of the event log", *ERRORS, ""),
+        )
+    )
 
 
-def _format_lines(name: str) -> Iterator[str]:
-    table, roots = FORMATS[name]
-    yield f"# {name}"
-    classes = recorded_classes(roots)
-    for title, owner in sorted((table.title(owner), owner) for owner in classes):
+def _message_lines(owner: Descriptor | EnumDescriptor) -> Iterator[str]:
+    yield owner.full_name.removeprefix("croupier.v1.")
+    if isinstance(owner, EnumDescriptor):
+        yield from (f"    {each.number} {each.name}" for each in owner.values)
+    else:
+        yield from (f"    {each.number} {each.name}: {_kind(each)}" for each in owner.fields)
+
+
+def _kind(field: FieldDescriptor) -> str:
+    part = field.message_type or field.enum_type
+    name = _ATOMS[field.type] if part is None else part.full_name.removeprefix("croupier.v1.")
+    return f"list[{name}]" if field.is_repeated else name
+
+
+_ATOMS = {
+    number: name.removeprefix("TYPE_").lower()
+    for name, number in vars(FieldDescriptor).items()
+    if name.startswith("TYPE_")
+}
+
+
+def _class_lines(classes: Iterable[type]) -> Iterator[str]:
+    for title, owner in sorted((CODEC.name(owner), owner) for owner in classes):
         yield title
-        names = table.names(owner)
         if issubclass(owner, Enum):
-            yield "    " + " ".join(names.tags.values())
-        else:
-            hints, codec = get_type_hints(owner), Codec(table)
-            fields = {field.name: field for field in dataclasses.fields(owner)}  # type: ignore[arg-type]
-            for attribute, tag in names.tags.items():
-                default = _default(fields[attribute], codec.encoder(hints[attribute]))
-                yield f"    {tag}: {_type(table, hints[attribute])}{default}"
-        yield from (f"    {tag}: retired" for tag in sorted(names.retired))
-    yield ""
+            yield "    " + " ".join(CODEC.name(owner, each) for each in owner.__members__)
+            continue
+        hints = get_type_hints(owner)
+        for field in dataclasses.fields(owner):  # type: ignore[arg-type]
+            if field.init:
+                default = _default(field, CODEC.encoder(hints[field.name]))
+                yield f"    {CODEC.name(owner, field.name)}: {_type(hints[field.name])}{default}"
 
 
 def _default(field: dataclasses.Field[Any], encode: Any) -> str:
@@ -93,20 +131,18 @@ def _default(field: dataclasses.Field[Any], encode: Any) -> str:
     return ""
 
 
-def _type(table: Table, hint: Any) -> str:
-    """Return a type in terms of tags."""
+def _type(hint: Any) -> str:
+    """Return a type in terms of names."""
     hint = _plain(hint)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Literal:
         return "|".join(map(str, sorted(parts)))
     if origin in (Union, types.UnionType):
-        return "|".join(sorted(_type(table, part) for part in parts))
+        return "|".join(sorted(map(_type, parts)))
     if parts:
-        inner = ", ".join("..." if part is Ellipsis else _type(table, part) for part in parts)
+        inner = ", ".join("..." if part is Ellipsis else _type(part) for part in parts)
         return f"{'list' if origin is tuple else 'map'}[{inner}]"
-    if hint in recorded_classes((hint,)):
-        return table.title(hint)
-    return "null" if hint is types.NoneType else str(hint.__name__)
+    return "null" if hint is types.NoneType else CODEC.name(hint)
 
 
 def _plain(hint: Any) -> Any:

@@ -27,6 +27,7 @@ from croupier.agent.disk_reserve import FULL, Reserve
 from croupier.agent.disk_reserve import NAME as RESERVE_NAME
 from croupier.agent.record_index import CurrentRecords, Span
 from croupier.agent.record_lines import (
+    FORMAT,
     Damaged,
     OtherFormat,
     Reading,
@@ -35,6 +36,7 @@ from croupier.agent.record_lines import (
     heading,
     line,
     read_lines,
+    record_in,
 )
 from croupier.agent.work_dir import RESTART
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -81,7 +83,7 @@ class Checkpoint:
         self._reserve = Reserve(path.with_name(RESERVE_NAME))
         self._current = CurrentRecords()
         self._size = self._lines = 0
-        self._rewrite_at = SLACK_BYTES
+        self._rewrite_at, self._format = SLACK_BYTES, FORMAT
         self._lazy: list[Record] = []
         self._is_broken = False
         self._thread = WriterThread("checkpoint")
@@ -179,23 +181,24 @@ class Checkpoint:
             raise InvalidRequest(f"{self.path} is {error}") from None
         for found in reading.found:
             self._current.add(found.record, Span(found.begin, found.end))
-        self._size = len(data)
+        self._size, self._format = len(data), reading.format
         self._lines = len(reading.found) + 1
         lost = lost + [str(each) for each in reading.damaged]
         if not lost and (missing := self._missing(reading, data)):
             lost.append(missing)
             if not lenient:
                 raise InvalidRequest(f"{self.path} is incomplete: {missing}. {WHAT_TO_DO}")
-        if lost:
+        if lost or reading.format < FORMAT:
             # The rewritten log shows no damage, so it records that it is incomplete.
-            self._rewrite(incomplete(found.record for found in reading.found))
+            more = [incomplete(found.record for found in reading.found)] if lost else []
+            self._rewrite(*more)
         elif len(data) != reading.size or not reading.is_ended:
             os.ftruncate(self._fd, reading.size - 1)
             write_all(self._fd, b"\n")
             self._size = reading.size
         # A killed agent may have written lines that have not reached the disk.
         os.fsync(self._fd)
-        if not lost:
+        if not lost and reading.format == FORMAT:
             self._mark.write(_last_line(reading, data))
         return Loaded([found.record for found in reading.found], lost)
 
@@ -294,6 +297,7 @@ class Checkpoint:
         # The old log is unlinked: nothing may be written to it.
         os.close(self._fd)
         self._fd, self._current, self._lines, self._size = fd, kept, lines, size
+        self._format = FORMAT
         try:
             sync_directory(self.path.parent)
         except OSError as error:
@@ -318,7 +322,10 @@ class Checkpoint:
 
     def _current_lines(self, more: Sequence[Record]) -> Iterator[tuple[Place, bytes]]:
         for subject, part, (begin, end) in self._current.in_order():
-            yield (subject, part), body_in(os.pread(self._fd, end - begin, begin))
+            body = body_in(os.pread(self._fd, end - begin, begin))
+            if self._format < FORMAT:
+                body = body_of(record_in(body, self._format))
+            yield (subject, part), body
         for record in more:
             yield place_of(record), body_of(record)
 

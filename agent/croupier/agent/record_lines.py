@@ -1,50 +1,35 @@
 """Conversion of records to lines of a checkpoint, and back.
 
-    CRC32 NUMBER JSON
+    CRC32 NUMBER BODY
 
-Rule: each line has its own checksum and number, and the first line has the format. So damaged,
-missing and misplaced lines are detected. An unfinished last line, left by a killed writer, has no
-line end and does not count as damage.
+Rule: each line has its own checksum and number. The first line has the format, as JSON; a body is
+a message of `storage.proto` in base64. So damaged, missing and misplaced lines are detected, and
+what follows them is found. An unfinished last line, left by a killed writer, has no line end and
+does not count as damage.
 """
 
 from __future__ import annotations
 
 import json
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 from zlib import crc32
 
-from croupier.agent.core import records as r
-from croupier.model.codec import Codec, Undecodable, UnknownTag
-from croupier.model.errors import CroupierError
-from croupier.model.tags import Kind, Table
+from google.protobuf.message import DecodeError
 
-FORMAT = 1
+from croupier.agent.checkpoint_conversion import JSON_FORMAT, record_from_json
+from croupier.agent.core import records as r
+from croupier.agent.record_wire import UnknownRecord, record_from_wire, record_to_wire
+from croupier.model.errors import CroupierError
+from croupier.v1.storage_pb2 import CheckpointRecord
+
+# 1: bodies were JSON; see `checkpoint_conversion`.
+FORMAT = 2
 _PROGRAM = "croupier-agent-checkpoint"
 
 # The most digits of a line's number.
 _DIGITS = 18
-
-# The table of the format. Tags of classes that other formats record too stand beside these.
-CHECKPOINT: Final = Table(
-    (
-        Kind("AgentRecord", r.AgentRecord, "agent_id boot_id master_epoch incomplete cluster"),
-        Kind("PositionRecord", r.PositionRecord, "position"),
-        Kind("FrameworkRecord", r.FrameworkRecord, "framework_id epoch"),
-        Kind("ForgetFramework", r.ForgetFramework, "framework_id"),
-        Kind("TaskRecord", r.TaskRecord, "info role run first proof"),
-        Kind("UpdateRecord", r.UpdateRecord, "status"),
-        Kind("KillRecord", r.KillRecord, "framework_id task_id grace_ms reason"),
-        Kind("AcknowledgedRecord", r.AcknowledgedRecord, "framework_id task_id sequence"),
-        Kind("VoidRecord", r.VoidRecord, "framework_id task_id"),
-        Kind("ForgetTask", r.ForgetTask, "framework_id task_id"),
-    )
-)
-_codec = Codec(CHECKPOINT)
-_encode = _codec.encoder(r.Record)
-_decode = _codec.decoder(r.Record)
-_to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Damaged(CroupierError):
@@ -78,22 +63,24 @@ class Reading:
         size: the size without an unfinished last line, in bytes.
         is_ended: whether the last line has a line end.
         damaged: damaged lines; only a lenient reading has any.
+        format: of its lines.
     """
 
     found: list[Found] = field(default_factory=list)
     size: int = 0
     is_ended: bool = True
     damaged: list[Damaged] = field(default_factory=list)
+    format: int = FORMAT
 
 
 def heading() -> bytes:
     """Return the first line."""
-    return line(1, _to_json({_PROGRAM: FORMAT}).encode())
+    return line(1, json.dumps({_PROGRAM: FORMAT}, separators=(",", ":")).encode())
 
 
 def body_of(record: r.Record) -> bytes:
-    """Return the record as JSON, without number and checksum."""
-    return _to_json(_encode(record)).encode()
+    """Return the record without number and checksum."""
+    return b2a_base64(record_to_wire(record).SerializeToString(), newline=False)
 
 
 def line(number: int, body: bytes) -> bytes:
@@ -103,7 +90,7 @@ def line(number: int, body: bytes) -> bytes:
 
 
 def body_in(text: bytes) -> bytes:
-    """Return the JSON of an intact line."""
+    """Return the body of an intact line."""
     return text.split(b" ", 2)[2].removesuffix(b"\n")
 
 
@@ -142,12 +129,12 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
         expected = content[0] + 1
         if content[0] == 1:
             has_heading = True
-            _check_format(content[1])
+            reading.format = _checked_format(content[1])
             continue
         try:
-            record = _decode(json.loads(content[1]))
-        except (Undecodable, ValueError, RecursionError) as error:
-            if isinstance(error, UnknownTag) and not lenient:
+            record = record_in(content[1], reading.format)
+        except (CroupierError, DecodeError, ValueError, RecursionError) as error:
+            if isinstance(error, UnknownRecord) and not lenient:
                 raise OtherFormat(
                     f"of a newer release (line {number}: {error}): use the release that wrote it"
                 ) from None
@@ -157,6 +144,17 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
     if not has_heading:
         damage(1, "is not that of a checkpoint")
     return reading
+
+
+def record_in(body: bytes, log_format: int) -> r.Record:
+    """Return the record in the body of a line.
+
+    Raises:
+        CroupierError, DecodeError, ValueError, RecursionError: if there is none.
+    """
+    if log_format == JSON_FORMAT:
+        return record_from_json(body)
+    return record_from_wire(CheckpointRecord.FromString(a2b_base64(body)))
 
 
 def _split(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
@@ -181,15 +179,16 @@ def checked(text: bytes) -> tuple[int, bytes] | None:
     return int(parts[1]), parts[2]
 
 
-def _check_format(body: bytes) -> None:
+def _checked_format(body: bytes) -> int:
     try:
         version = json.loads(body).get(_PROGRAM)
     except (ValueError, AttributeError):
         version = None
-    if version != FORMAT:
+    if type(version) is not int or not JSON_FORMAT <= version <= FORMAT:
         raise OtherFormat(
-            f"of format {str(version)[:20]}; this agent reads only {FORMAT}: use the newer release"
+            f"of format {str(version)[:20]}; this agent reads up to {FORMAT}: use the newer release"
             " that wrote it"
             if type(version) is int and version > FORMAT
             else f"not a checkpoint of croupier-agent: it begins with {body[:80]!r}"
         )
+    return version

@@ -15,15 +15,8 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_id, check_role
 from croupier.model.isolation import Isolation
 from croupier.model.principal import Principal, PrincipalName
-from croupier.model.tags import recorded
 
 
-@recorded(
-    "Action",
-    "REGISTER=register RUN_AS=run-as VIEW=view READ_OUTPUT=read-output KILL=kill TEARDOWN=teardown"
-    " OPERATE_AGENTS=operate-agents CHANGE_ROLES=change-roles READ_METRICS=read-metrics"
-    " ADMINISTER=administer LAUNCH_IMAGE=launch-image READ_FILES=read-files EXEC=exec",
-)
 class Action(Enum):
     """What a principal does.
 
@@ -150,7 +143,6 @@ def image_object(image: str) -> Object:
     return Object(ObjectKind.IMAGE, image)
 
 
-@recorded("Rule", "name subject actions object")
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Permission for a principal or a group.

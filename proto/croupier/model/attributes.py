@@ -13,7 +13,6 @@ from croupier.model.isolation import NO_FEATURES, Features, feature_names, known
 from croupier.model.patterns import Pattern
 from croupier.model.ranges import Ranges, format_ranges, parse_ranges
 from croupier.model.scalar import format_milli, parse_pairs, parse_scalar
-from croupier.model.tags import recorded
 
 # A text, thousandths of a number, or ranges.
 AttributeValue = str | int | Ranges
@@ -33,7 +32,6 @@ _BEFORE, _AFTER = "(.*,)?", "(,.*)?"
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,3})?\Z", re.ASCII)
 
 
-@recorded("Operator", "EXISTS NOT_EXISTS EQUALS NOT_EQUALS MATCHES NOT_MATCHES")
 class Operator(Enum):
     """The condition of a constraint on an attribute."""
 
@@ -45,7 +43,6 @@ class Operator(Enum):
     NOT_MATCHES = "not matches"
 
 
-@recorded("Constraint", "attribute operator value")
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A test on one attribute of an agent; `hostname` and `isolation` are among them.

@@ -5,8 +5,9 @@ document cannot name any other type, so a hostile document can only fail to deco
 types and fields and quote no values, since a document may hold secrets.
 
 A codec knows atoms, ids, enums, literals, tuples, frozen sets, mappings, dataclasses, unions,
-`Resources`, `Fraction` and the tree of errors. Names come from the table of a format. Fields of a
-dataclass that have their default are left out. In a union of dataclasses, `kind` names the class.
+`Resources`, `Fraction` and the tree of errors. Names are those of Python, unless the codec is given
+others: a rename in Python keeps the written name so. Fields of a dataclass that have their default
+are left out. In a union of dataclasses, `kind` names the class.
 """
 
 from __future__ import annotations
@@ -17,14 +18,32 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from croupier.model import errors
 from croupier.model.errors import CroupierError
 from croupier.model.ranges import Range
 from croupier.model.resources import Resources
-from croupier.model.tags import ERRORS, Table, error_tag
 
 KIND = "kind"
+
+ERRORS: Final[Mapping[str, type[CroupierError]]] = {
+    each.__name__: each
+    for each in (
+        errors.CroupierError,
+        errors.InvalidRequest,
+        errors.NotFound,
+        errors.Conflict,
+        errors.Unavailable,
+        errors.NotLeader,
+        errors.FailedOver,
+        errors.Removed,
+        errors.TooSlow,
+        errors.ProtocolViolation,
+        errors.Unauthenticated,
+        errors.PermissionDenied,
+    )
+}
 
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
@@ -34,8 +53,8 @@ class Undecodable(CroupierError):
     """A document that is not of the expected type."""
 
 
-class UnknownTag(Undecodable):
-    """A document with a tag that is not in the table: a newer release may have written it."""
+class UnknownName(Undecodable):
+    """A document with a name that is not known: a newer release may have written it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,9 +73,14 @@ class Form:
 class Codec:
     """Encoders and decoders of types, made on first use."""
 
-    def __init__(self, table: Table, special: Mapping[type, Form] | None = None) -> None:
-        """Take all names from `table`. `special` forms replace those of their types."""
-        self._table = table
+    def __init__(
+        self, names: Mapping[str, str] | None = None, special: Mapping[type, Form] | None = None
+    ) -> None:
+        """Use `names` for `CLASS`, `CLASS.field` and `ENUM.MEMBER`, else those of Python.
+
+        `special` forms replace those of their types.
+        """
+        self._names = names or {}
         self._special = {
             Resources: Form(_resources, _decode_resources),
             Fraction: Form(_fraction, _decode_fraction),
@@ -91,6 +115,11 @@ class Codec:
 
         return decoded
 
+    def name(self, owner: type, attribute: str = "") -> str:
+        """Return the written name of a class, or of its field or member."""
+        key = f"{owner.__name__}.{attribute}" if attribute else owner.__name__
+        return self._names.get(key, attribute or owner.__name__)
+
     def _form(self, hint: Any) -> Form:
         while hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
@@ -118,18 +147,17 @@ class Codec:
         if cls in (str, int, float, bool):
             return Form(None, _atom(cls))
         if issubclass(cls, Enum):
-            return _enum(cls, self._table.members(cls))
+            return _enum(cls, {each: self.name(cls, each.name) for each in cls})
         if dataclasses.is_dataclass(cls):
             return self._dataclass(cls)
         raise TypeError(f"no form for {cls.__name__}")
 
     def _dataclass(self, cls: type) -> Form:
-        hints, names = get_type_hints(cls), self._table.names(cls)
-        defaults = {field.name: _default(field) for field in dataclasses.fields(cls)}
-        forms = {tag: (each, self.form(hints[each])) for each, tag in names.tags.items()}
+        hints = get_type_hints(cls)
+        defaults = {each.name: _default(each) for each in dataclasses.fields(cls) if each.init}
+        forms = {self.name(cls, each): (each, self.form(hints[each])) for each in defaults}
         written = [(each, tag, form.encode, defaults[each]) for tag, (each, form) in forms.items()]
         required = {tag for _, tag, _, default in written if default is _NO_DEFAULT}
-        known, retired = forms.keys() | names.retired, names.retired
 
         def encode(value: Any) -> dict[str, Any]:
             document = {}
@@ -142,15 +170,14 @@ class Codec:
         def decode(document: Any) -> Any:
             given = _check_type(dict, document)
             # First: a newer release may also have dropped a field that this one requires.
-            if unknown := sorted(given.keys() - known):
-                raise UnknownTag(f"{cls.__name__}: {_quoted_name(unknown[0])} is unknown")
+            if unknown := sorted(given.keys() - forms.keys()):
+                raise UnknownName(f"{cls.__name__}: {_quoted_name(unknown[0])} is unknown")
             if missing := sorted(required - given.keys()):
                 raise Undecodable(f"{cls.__name__}: {_quoted_name(missing[0])} is missing")
             arguments = {}
             for tag, each in given.items():
-                if tag not in retired:
-                    attribute, form = forms[tag]
-                    arguments[attribute] = form.decode(each)
+                attribute, form = forms[tag]
+                arguments[attribute] = form.decode(each)
             return cls(**arguments)
 
         return Form(encode, decode)
@@ -164,7 +191,7 @@ class Codec:
         return self._by_json_type(members)
 
     def _tagged(self, classes: tuple[Any, ...]) -> Form:
-        tags = {each: self._table.tag(each) for each in classes}
+        tags = {each: self.name(each) for each in classes}
         encoders = {each: self.form(each).encode for each in classes}
         decoders = {tag: self.form(each).decode for each, tag in tags.items()}
 
@@ -177,7 +204,7 @@ class Codec:
             given = dict(_check_type(dict, document))
             kind = given.pop(KIND, None)
             if not isinstance(kind, str) or kind not in decoders:
-                raise UnknownTag(f"unknown kind {_quoted_name(kind)}")
+                raise UnknownName(f"unknown kind {_quoted_name(kind)}")
             return decoders[kind](given)
 
         return Form(encode, decode)
@@ -295,7 +322,7 @@ def _enum(cls: type[Enum], tags: Mapping[Enum, str]) -> Form:
         if not isinstance(document, str):
             _refuse(document, f"a {cls.__name__}")
         if document not in members:
-            raise UnknownTag(f"{_quoted_name(document)} is not a {cls.__name__}")
+            raise UnknownName(f"{_quoted_name(document)} is not a {cls.__name__}")
         return members[document]
 
     return Form(tags.__getitem__, decode)
@@ -382,8 +409,13 @@ def _decode_range(document: Any) -> Range:
             _refuse(document, "a range")
 
 
+def error_name(error: CroupierError) -> str:
+    """Return the name of the error's class, or of its nearest ancestor in `ERRORS`."""
+    return next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in ERRORS)
+
+
 def _error(error: CroupierError) -> dict[str, str]:
-    return {KIND: error_tag(error), "text": str(error)}
+    return {KIND: error_name(error), "text": str(error)}
 
 
 def _decode_error(document: Any) -> CroupierError:

@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
-from croupier.model.tags import recorded
 
 MAX_IMAGE = 1024
 _IMAGE: Final = re.compile(r"docker://[^/].*|oci:/.*[^:]|dir:/.*")
@@ -24,11 +23,6 @@ MAX_FILES: Final = 1_048_576
 MAX_COMPLETION_MS: Final = 366 * 24 * 3600 * 1000
 
 
-@recorded(
-    "Feature",
-    "USERS CPU_WEIGHT CPU_QUOTA MEMORY PIDS FILES DISK PORTS NAMESPACES NO_NETWORK IMAGES USAGE"
-    " DISK_QUOTA",
-)
 class Feature(Enum):
     """Something that an agent can enforce or measure; the values are those of the wire.
 
@@ -83,7 +77,6 @@ def cannot_enforce(lacks: Features) -> str:
     return f"the agent cannot enforce what it asks for: {', '.join(feature_names(lacks))}"
 
 
-@recorded("Limits", "cpus mem disk pids files")
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Hard limits of a task; 0 leaves the default.
@@ -137,7 +130,6 @@ class Limits:
 NO_LIMITS: Final = Limits()
 
 
-@recorded("Isolation", "namespaces no_network image")
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """Isolation that a task asks for, beyond what its agent gives to all tasks.
@@ -182,7 +174,6 @@ class Isolation:
 NO_ISOLATION: Final = Isolation()
 
 
-@recorded("Usage", "cpu_ms memory_peak pids_peak read_bytes written_bytes disk_bytes")
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a task has used, since its start.

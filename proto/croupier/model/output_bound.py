@@ -12,7 +12,6 @@ from typing import Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
-from croupier.model.tags import recorded
 
 # The unit in which file systems free disk space.
 BLOCK: Final = 4096
@@ -23,7 +22,6 @@ MAX_FILES: Final = 1000
 _MIB: Final = 1 << 20
 
 
-@recorded("OutputBound", "size files")
 @dataclass(frozen=True, slots=True)
 class OutputBound:
     """The number of files that are kept of each stream, and the size of each.

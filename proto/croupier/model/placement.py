@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from croupier.model.attributes import Constraint, check_constraints
 from croupier.model.demand import MAX_PROGRAMS
 from croupier.model.errors import InvalidRequest
-from croupier.model.tags import recorded
 
 MAX_PER_AGENT = 10**6
 
 
-@recorded("Placement", "constraints max_per_agent")
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Agents on which a submitted task may run.

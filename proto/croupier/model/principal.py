@@ -12,7 +12,6 @@ from typing import Final, NewType
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, check_id
-from croupier.model.tags import recorded
 
 PrincipalName = NewType("PrincipalName", str)
 
@@ -28,7 +27,6 @@ class PrincipalKind(Enum):
     OIDC = "oidc"
 
 
-@recorded("Principal", "name groups")
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The identity of a caller.

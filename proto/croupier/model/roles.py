@@ -21,12 +21,10 @@ from croupier.model.scalar import (
     parse_pairs,
     parse_scalar,
 )
-from croupier.model.tags import recorded
 
 MAX_WEIGHT: Final = 1_000_000 * MILLI
 
 
-@recorded("RoleSettings", "weight resource_weights guarantee limit preemption")
 @dataclass(frozen=True, slots=True)
 class RoleSettings:
     """An operator's settings of a role. They apply to the resources of its whole subtree.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from croupier.model.errors import InvalidRequest
-from croupier.model.tags import recorded
 
 MAX_SECRETS: Final = 64
 MAX_SECRET_BYTES: Final = 64 * 1024
@@ -40,7 +39,6 @@ def looks_secret(name: str, value: str) -> bool:
     return bool(value and (_SECRET_NAME.search(name) or _SECRET_VALUE.match(value)))
 
 
-@recorded("SealedValue", "key_id text")
 @dataclass(frozen=True, slots=True, repr=False)
 class SealedValue:
     """An encrypted value, which only masters can open.

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
-from croupier.model.tags import recorded
 
 # The first is reached in 136 years at one term a second, and the second in 285 years at a million
 # commits a second.
@@ -15,7 +14,6 @@ MAX_COMMIT: Final = 2**53
 MAX_NAME: Final = 64
 
 
-@recorded("StorePosition", "generation epoch term commit proof")
 @dataclass(frozen=True, slots=True)
 class StorePosition:
     """The position of a store when a master sent it.

@@ -31,7 +31,6 @@ from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
-from croupier.model.tags import recorded
 
 # The sequence number of a terminal update by the master: above all numbers of agents.
 MASTER_SEQUENCE = 2**62
@@ -60,11 +59,6 @@ class _Named(IntEnum):
         return format(self.name, spec)
 
 
-@recorded(
-    "TaskState",
-    "STARTING RUNNING FINISHED FAILED KILLED LOST STAGING ERROR KILLING DROPPED UNREACHABLE "
-    "GONE GONE_BY_OPERATOR UNKNOWN QUEUED",
-)
 class TaskState(_Named):
     """The state of a task; the numbers are those of the wire."""
 
@@ -95,7 +89,6 @@ class TaskState(_Named):
         return self in FAILURES
 
 
-@recorded("Source", "MASTER AGENT EXECUTOR")
 class Source(_Named):
     """The origin of a status update."""
 
@@ -104,14 +97,6 @@ class Source(_Named):
     EXECUTOR = 3
 
 
-@recorded(
-    "Reason",
-    "NONE COMMAND_EXECUTOR_FAILED CONTAINER_LAUNCH_FAILED TASK_INVALID INVALID_OFFERS "
-    "AGENT_DISCONNECTED AGENT_REMOVED AGENT_RESTARTED AGENT_UNKNOWN FRAMEWORK_REMOVED "
-    "RECONCILIATION TASK_KILLED_DURING_LAUNCH TASK_UNKNOWN AGENT_STOPPED KILLED_BY_FRAMEWORK "
-    "KILLED_BY_OPERATOR AGENT_REREGISTERED TASK_GROUP_INVALID PREEMPTED AGENT_DRAINING "
-    "EXECUTOR_TERMINATED AGENT_REBOOTED GONE_BY_OPERATOR MEMORY_LIMIT DISK_LIMIT TIMED_OUT",
-)
 class Reason(_Named):
     """The reason of a task's state; the numbers are those of the wire."""
 
@@ -182,7 +167,6 @@ def moved(task_id: TaskId, old: TaskState, new: TaskState) -> TaskState:
     return new
 
 
-@recorded("Command", "argv shell environment user secrets secret_files")
 @dataclass(frozen=True, slots=True)
 class Command:
     """A program with its arguments, or one line for `sh -c`; exactly one of the two.
@@ -246,10 +230,6 @@ class Command:
             raise InvalidRequest("the secrets are too large")
 
 
-@recorded(
-    "TaskInfo",
-    "task_id command resources name grace_ms labels limits isolation max_completion_ms output",
-)
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
     """A framework's description of a task.
@@ -347,11 +327,6 @@ def check_grace(grace_ms: int) -> int:
     return grace_ms
 
 
-@recorded(
-    "TaskStatus",
-    "framework_id task_id agent_id state source reason message sequence time_ms exit_code "
-    "signal pid decided_in_s is_reconciled usage",
-)
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
     """One update of a task's state.

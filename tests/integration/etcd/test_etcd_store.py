@@ -272,7 +272,7 @@ async def test_stores_of_newer_releases_and_other_programs_are_refused(masters: 
     _, store = await masters.leading()
     await put(masters, "schema", b"99")
     with pytest.raises(
-        InvalidRequest, match="version 99; this master knows only 3: use the newer release"
+        InvalidRequest, match="version 99; this master knows only 4: use the newer release"
     ):
         await store.load()
     await put(masters, "schema", b"hello")

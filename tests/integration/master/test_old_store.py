@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import sqlite3
 from contextlib import suppress
@@ -18,6 +17,7 @@ from croupier.master.eventlog.flags import EventLogFlags
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1.storage_pb2 import MasterRecord
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded, running_master
 from tests.integration.master.test_frameworks import launch, make_task
@@ -209,7 +209,7 @@ async def test_logs_do_not_contain_the_cluster_secret(
     kept = sqlite3.connect(tmp_path / "master.db")
     row = kept.execute("SELECT body FROM records WHERE kind = 'master'").fetchone()
     kept.close()
-    known = json.loads(row[0])["secret"]
+    known = MasterRecord.FromString(row[0]).secret
     assert len(known) == 64
     logged = "".join(file.read_text() for file in tmp_path.glob("events.log*"))
     assert "registry" in logged

@@ -22,7 +22,7 @@ from croupier.master.core.records import AgentRecord, MasterRecord, PastTerm, Re
 from croupier.master.lineage import Lineage, Names
 from croupier.master.store import SqliteStore
 from croupier.master.store.marker import read_marker
-from croupier.master.store.records_json import encode
+from croupier.master.store.rows import encode
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId
 from croupier.model.store_position import StorePosition
@@ -36,7 +36,7 @@ PARTS = 60
 
 def write(path: Path, commit: int = 70) -> Path:
     head = head_of(
-        MASTER, commit, taken_at="2026-11-23T00:00:00Z", version=3, release="1", kind="sqlite"
+        MASTER, commit, taken_at="2026-11-23T00:00:00Z", version=4, release="1", kind="sqlite"
     )
     write_copy(path, head, map(encode, [MASTER, *AGENTS]))
     return path
@@ -86,7 +86,7 @@ def test_what_is_no_copy_or_of_a_newer_release_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "copy")
     for old, new, message in (
         (b'"croupier_backup":1', b'"croupier_backup":2', "newer release .its format is 2"),
-        (b'"version":3', b'"version":4', "newer release .its records have version 4"),
+        (b'"version":4', b'"version":5', "newer release .its records have version 5"),
         (b'"croupier_backup"', b'"something_else"', "is not a copy that croupier-master backup"),
     ):
         other = tmp_path / "other"

@@ -22,7 +22,7 @@ from croupier.master.eventlog.codec import (
 )
 from croupier.master.eventlog.digest import Digest
 from croupier.master.eventlog.lines import Entry
-from croupier.master.eventlog.tags import EVENT_LOG
+from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
@@ -196,7 +196,7 @@ def test_an_invalid_line_is_refused(text: bytes, why: str) -> None:
 
 
 def test_a_document_cannot_choose_its_type() -> None:
-    decode = Codec(EVENT_LOG).decoder(calls.Accept)
+    decode = Codec(NAMES).decoder(calls.Accept)
     with pytest.raises(Undecodable):
         decode({"kind": "Teardown"})
     with pytest.raises(Undecodable):

@@ -22,7 +22,7 @@ from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.step import Event
 from croupier.master.services import agent_views, views
 from croupier.master.session import AgentSession, FrameworkSession
-from croupier.master.store.records_json import decode, encode
+from croupier.master.store.rows import decode, encode
 from croupier.master.wire.from_framework import subscribe_from_wire
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.errors import CroupierError, InvalidRequest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 
@@ -108,120 +107,66 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     newer.execute("PRAGMA user_version = 99")
     newer.close()
     said = await refused(path)
-    assert "is of version 99; this master knows only 3: use the newer release" in said
+    assert "is of version 99; this master knows only 4: use the newer release" in said
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"), [("agent", "{}"), ("role", '{"role": "ads", "settings": 3}')]
-)
+@pytest.mark.parametrize(("kind", "body"), [("agent", b"\xff"), ("role", b"\x12\x02\x08\x00")])
 async def test_a_record_that_cannot_be_read_is_refused(
-    tmp_path: Path, kind: str, body: str
+    tmp_path: Path, kind: str, body: bytes
 ) -> None:
     path = tmp_path / "master.db"
     store = SqliteStore(path)
     await store.load()
     await store.close()
     broken = sqlite3.connect(path)
-    crc = checksum(kind.encode(), b"x", body.encode())
+    crc = checksum(kind.encode(), b"x", body)
     broken.execute("INSERT INTO records VALUES (?, 'x', ?, ?)", (kind, body, crc))
     broken.commit()
     broken.close()
     assert "cannot be read" in await refused(path)
 
 
-def write_version_1(path: Path) -> None:
-    """Write a file as releases of schema 1 did."""
+def write_old(path: Path, *rows: tuple[str, str, str]) -> None:
+    """Write a file as release 0.1 did."""
     old = sqlite3.connect(path)
-    old.execute("PRAGMA journal_mode = WAL")
     old.execute(
         "CREATE TABLE records (kind TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,"
-        " PRIMARY KEY (kind, id))"
+        " crc INTEGER NOT NULL, PRIMARY KEY (kind, id))"
     )
-    bodies: list[tuple[str, str, dict[str, object]]] = [
-        ("master", "master", {"cluster": "abc", "epoch": 3}),
-        ("agent", "a1", {"agent_id": "a1", "hostname": "host1"}),
-        (
-            "framework",
-            "f1",
-            {
-                "framework_id": "f1",
-                "name": "of a release with single roles",
-                "role": "ads/prod",
-                "failover_timeout_s": 7.0,
-                "removed": False,
-            },
-        ),
-        (
-            "framework",
-            "f2",
-            {
-                "framework_id": "f2",
-                "name": "gone",
-                "roles": ["a", "b"],
-                "failover_timeout_s": 1.0,
-                "removed": True,
-            },
-        ),
-        (
-            "role",
-            "ads",
-            {
-                "role": "ads",
-                "settings": {
-                    "weight": 2500,
-                    "resource_weights": {},
-                    "guarantee": {"cpus": 4000},
-                    "limit": {},
-                    "preemption": None,
-                },
-            },
-        ),
-    ]
-    old.executemany(
-        "INSERT INTO records VALUES (?, ?, ?)",
-        [(kind, record_id, json.dumps(body)) for kind, record_id, body in bodies],
-    )
+    for row in (*rows, ("head", "head", '{"commits": 7}')):
+        crc = checksum(*(part.encode() for part in row))
+        old.execute("INSERT INTO records VALUES (?, ?, ?, ?)", (*row, crc))
     old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    old.execute("PRAGMA user_version = 1")
+    old.execute("PRAGMA user_version = 3")
     old.commit()
     old.close()
 
 
-async def test_a_file_of_version_1_is_migrated_to_version_3(tmp_path: Path) -> None:
+async def test_an_old_file_is_converted_and_keeps_the_number_of_its_commits(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
-    write_version_1(path)
+    write_old(path, ("agent", "a1", '{"agent_id":"a1","hostname":"h","authenticated":true}'))
     for _ in range(2):
         store = SqliteStore(path)
         registry = await store.load()
         await store.close()
-        assert registry.master == MasterRecord("abc", 3)
-        assert registry.agents == {"a1": AgentRecord(AgentId("a1"), "host1")}
-        assert list(registry.frameworks.values()) == [
-            FrameworkRecord(
-                FrameworkId("f1"), "of a release with single roles", (Role("ads/prod"),), 7.0
-            ),
-            FrameworkRecord(FrameworkId("f2"), "gone", (Role("a"), Role("b")), 1.0, removed=True),
-        ]
-        settings = RoleSettings(2500, guarantee={"cpus": 4000})
-        assert registry.roles == {"ads": RoleRecord(Role("ads"), settings)}
+        assert registry.agents == {"a1": AgentRecord(AgentId("a1"), "h", is_authenticated=True)}
+        assert store.commits == 7
     now = sqlite3.connect(path)
-    assert now.execute("PRAGMA user_version").fetchone() == (3,)
-    (body,) = now.execute("SELECT body FROM records WHERE id = 'f1'").fetchone()
+    assert now.execute("PRAGMA user_version").fetchone() == (4,)
     now.close()
-    assert "roles" in json.loads(body)
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_failed_migration_leaves_the_file_unchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("row", [("planet", "x", "{}"), ("agent", "a", '{"agent_id":"secret"}')])
+async def test_a_failed_conversion_leaves_the_file_unchanged(
+    tmp_path: Path, row: tuple[str, str, str]
+) -> None:
     path = tmp_path / "master.db"
-    write_version_1(path)
+    write_old(path, row)
+    said = await refused(path)
+    assert f"holds a record, '{row[0]} {row[1]}', that cannot be read" in said
+    assert "secret" not in said
     old = sqlite3.connect(path)
-    old.execute("INSERT INTO records VALUES ('planet', 'x', '{}')")
-    old.commit()
-    old.close()
-    assert "'planet' are not known" in await refused(path)
-    old = sqlite3.connect(path)
-    assert old.execute("PRAGMA user_version").fetchone() == (1,)
+    assert old.execute("PRAGMA user_version").fetchone() == (3,)
     old.close()
 
 

@@ -10,7 +10,7 @@ from croupier.master.core.events import AgentReported
 from croupier.master.core.records import TaskRecord
 from croupier.master.eventlog.codec import CODEC
 from croupier.master.services.views import view_task
-from croupier.master.store.records_json import decode, encode
+from croupier.master.store.rows import decode, encode
 from croupier.model.ids import DEFAULT_ROLE, TaskId
 from croupier.model.isolation import Limits, Usage
 from croupier.model.task import Reason, Source, TaskState, TaskStatus

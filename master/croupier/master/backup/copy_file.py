@@ -1,7 +1,7 @@
 """The file of a copy: all records of a store at one commit.
 
     {"croupier_backup": 1, "cluster": ..., "commit": ...}     what it is a copy of
-    ["KIND", "ID", "BODY"]                                    each record
+    ["KIND", "ID", "BODY"]                                    each record, its body in base64
     {"records": N, "sha256": "..."}                           over every byte before this line
 
 Every line is JSON. A copy of SQLite and one of etcd have the same form. The file has mode 0600,
@@ -10,6 +10,7 @@ since commands of tasks and the secret of the cluster are in it; no error quotes
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from croupier.master.core.records import MasterRecord, Record, Registry
-from croupier.master.store.records_json import SCHEMA_VERSION, NewerRecord, Row, decode
+from croupier.master.store.conversion import JSON_VERSION, converted
+from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, decode
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.process.durable_files import sync_directory
 
@@ -140,7 +142,7 @@ def _write(file: BinaryIO, head: CopyHead, rows: Iterable[Row]) -> int:
 
     write({_FORMAT_KEY: FORMAT, **asdict(head)})
     for row in rows:
-        write(row)
+        write([row.kind, row.id, base64.b64encode(row.body or b"").decode()])
         count += 1
     file.write(_last_line(count, digest.hexdigest()))
     return count
@@ -167,7 +169,7 @@ def read_copy(path: Path) -> Copy:
     registry, records = Registry(), []
     for kind, body in rows:
         try:
-            record = decode(kind, body)
+            record = decode(kind, _body(head, kind, body))
         except NewerRecord as error:
             raise _newer(path, str(error)) from None
         except InvalidRequest as error:
@@ -178,6 +180,15 @@ def read_copy(path: Path) -> Copy:
     if master is None or (master.cluster, master.epoch) != (head.cluster, head.epoch):
         raise _damaged(path, "its first line does not fit its records")
     return Copy(head, tuple(records))
+
+
+def _body(head: CopyHead, kind: str, text: str) -> bytes:
+    if head.version == JSON_VERSION:
+        return converted(kind, text).body or b""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise InvalidRequest("its body is not in base64") from None
 
 
 def _read_head(file: BinaryIO, path: Path) -> CopyHead:

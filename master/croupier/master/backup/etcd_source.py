@@ -6,6 +6,8 @@ import json
 import zlib
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.backup.source import Snapshot
 from croupier.master.core.records import MasterRecord
@@ -14,16 +16,9 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.store.checksums import Damaged
-from croupier.master.store.etcd_rows import (
-    FIRST_PAGE,
-    RESTORING,
-    body_of,
-    opened,
-    page_after,
-    rows_of,
-)
-from croupier.master.store.records_json import SCHEMA_VERSION, Row, decode
+from croupier.master.store.checksums import Damaged, unsealed
+from croupier.master.store.etcd_rows import FIRST_PAGE, RESTORING, page_after, row_of, rows_of
+from croupier.master.store.rows import SCHEMA_VERSION, Row, decode
 from croupier.model.errors import Conflict, InvalidRequest
 
 
@@ -76,7 +71,7 @@ async def _read_head(client: EtcdClient, keys: Keys) -> _Head:
             f" release reads {SCHEMA_VERSION}: use the release of the masters that wrote it"
         )
     try:
-        fields = json.loads(opened(head, SCHEMA_VERSION))
+        fields = json.loads(unsealed(head.key, head.value))
         return _Head(answer.header.revision, int(fields["parts"]), int(fields["commits"]))
     except (Damaged, ValueError, TypeError, KeyError) as error:
         raise _damaged(keys, f"its head ({error})") from None
@@ -98,10 +93,9 @@ async def _read_rows(client: EtcdClient, keys: Keys, revision: int) -> dict[tupl
         for kv in answer.kvs:
             kind, record_id = keys.record_of(kv.key)
             try:
-                body = body_of(kv, SCHEMA_VERSION).decode()
-            except (Damaged, zlib.error, UnicodeDecodeError) as error:
+                rows[kind, record_id] = row_of(keys, kv)
+            except (Damaged, zlib.error, InvalidRequest) as error:
                 raise _damaged(keys, f"{kind} {record_id!r} ({error})") from None
-            rows[kind, record_id] = Row(kind, record_id, body)
         page, more = page_after(answer), answer.more
         if answer.kvs:
             start = answer.kvs[-1].key + b"\0"
@@ -116,7 +110,7 @@ async def _read_parts(client: EtcdClient, keys: Keys, head: _Head) -> list[Row]:
         data += b"".join(kv.value for kv in answer.kvs)
     try:
         return rows_of(data)
-    except (zlib.error, ValueError, TypeError) as error:
+    except (zlib.error, ValueError, TypeError, DecodeError) as error:
         raise _damaged(keys, f"its last commit ({error})") from None
 
 

@@ -19,7 +19,7 @@ from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
 from croupier.master.store.checksums import sealed
 from croupier.master.store.etcd_rows import RESTORING, batches
-from croupier.master.store.records_json import SCHEMA_VERSION, encode
+from croupier.master.store.rows import SCHEMA_VERSION, encode
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 

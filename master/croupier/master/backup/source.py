@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from croupier.master.core.records import MasterRecord
 from croupier.master.store import sqlite_table as table
-from croupier.master.store.records_json import SCHEMA_VERSION, Row, decode
+from croupier.master.store.rows import SCHEMA_VERSION, Row, decode
 from croupier.master.store.sqlite_errors import is_damage, meaning
 from croupier.master.store.sqlite_table import StoredRow
 from croupier.master.store.wal import damage
@@ -82,21 +81,19 @@ def _snapshot(connection: sqlite3.Connection, path: Path) -> Snapshot:
     record = None if master is None else decode("master", master)
     assert record is None or isinstance(record, MasterRecord)
     rows = (
-        Row(*_texts(row, path))
-        for row in table.stream(connection, version)
-        if row.kind != table.HEAD.encode()
+        _checked(row, path) for row in table.stream(connection) if row.kind != table.HEAD.encode()
     )
-    return Snapshot(record, int(json.loads(head)["commits"]), version, rows)
+    return Snapshot(record, int(head), version, rows)
 
 
-def _only(connection: sqlite3.Connection, path: Path, kind: str, row_id: str) -> str | None:
+def _only(connection: sqlite3.Connection, path: Path, kind: str, row_id: str) -> bytes | None:
     """Return the body of one record, checked; None if there is none."""
     found = table.one(connection, kind, row_id)
-    return None if found is None else _texts(found, path)[2]
+    return None if found is None else _checked(found, path).body
 
 
-def _texts(row: StoredRow, path: Path) -> tuple[str, str, str]:
-    """Return kind, id and body as text.
+def _checked(row: StoredRow, path: Path) -> Row:
+    """Return an intact row.
 
     Raises:
         InvalidRequest: if the row is damaged.
@@ -105,4 +102,4 @@ def _texts(row: StoredRow, path: Path) -> tuple[str, str, str]:
         raise InvalidRequest(
             f"the store {path} is damaged (the checksum of {row.name} does not match)"
         )
-    return row.kind.decode(), row.id.decode(), row.body.decode()
+    return Row(row.kind.decode(), row.id.decode(), row.body)

@@ -13,7 +13,7 @@ from croupier.master.backup.source import sqlite_snapshot
 from croupier.master.store import sqlite_table as table
 from croupier.master.store.lock import StoreLock
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
-from croupier.master.store.records_json import encode
+from croupier.master.store.rows import encode
 from croupier.master.store.sqlite_errors import meaning
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
@@ -114,9 +114,8 @@ def _write_database(path: Path, content: Restored) -> None:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         with table.transaction(connection):
-            table.create(connection)
-            table.write(connection, [encode(record) for record in content.records])
-            table.write(connection, [table.head(content.position.commit)])
+            rows = [*map(encode, content.records), table.head(content.position.commit)]
+            table.create(connection, rows)
             table.stamp(connection)
     finally:
         connection.close()

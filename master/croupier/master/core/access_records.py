@@ -14,13 +14,11 @@ from croupier.model.attributes import Attributes, attribute_text
 from croupier.model.ids import AgentId
 from croupier.model.principal import PrincipalKind, PrincipalName
 from croupier.model.resources import NOTHING, Resources
-from croupier.model.tags import recorded
 
 # The public part of a token: 8 hexadecimal digits.
 TokenId = NewType("TokenId", str)
 
 
-@recorded("TokenKind", "CLIENT=client JOIN=join AGENT=agent")
 class TokenKind(Enum):
     """Kind of a token, by what it proves.
 
@@ -33,7 +31,6 @@ class TokenKind(Enum):
     AGENT = "agent"
 
 
-@recorded("GroupRecord", "name members")
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
     """A group; the record of a built-in group replaces its default members."""
@@ -42,7 +39,6 @@ class GroupRecord:
     members: frozenset[str]
 
 
-@recorded("RuleRecord", "rule")
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
     """A rule that an administrator made."""
@@ -55,11 +51,6 @@ class RuleRecord:
         return self.rule.name
 
 
-@recorded(
-    "TokenRecord",
-    "token_id kind principal hash created_ms created_by expires_ms uses_left attributes"
-    " description max_resources",
-)
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
     """A token; times are milliseconds since the epoch.
@@ -105,7 +96,6 @@ class TokenRecord:
         return AgentId(self.principal.removeprefix(prefix))
 
 
-@recorded("RevokedKeyRecord", "key_id description")
 @dataclass(frozen=True, slots=True)
 class RevokedKeyRecord:
     """The key of certificates that are refused; `description` is for people."""

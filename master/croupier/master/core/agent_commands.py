@@ -26,14 +26,12 @@ from croupier.model.access import Action, Permissions, agent_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
 from croupier.model.ids import AgentId, short_id
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskState, check_grace
 
 # The error names at most this many of the agents that share a hostname.
 MAX_NAMED = 10
 
 
-@recorded("Drain", "grace_ms")
 @dataclass(frozen=True, slots=True)
 class Drain:
     """End the agent's tasks and withhold it from allocation.
@@ -64,7 +62,6 @@ class Drain:
             yield Happened(AgentDrained(agent.agent_id, agent.hostname))
 
 
-@recorded("Deactivate", "")
 @dataclass(frozen=True, slots=True)
 class Deactivate:
     """Withhold the agent from allocation; its tasks run on."""
@@ -79,7 +76,6 @@ class Deactivate:
         yield from withhold(state, agent, "its agent was deactivated", now)
 
 
-@recorded("Reactivate", "")
 @dataclass(frozen=True, slots=True)
 class Reactivate:
     """Offer the agent again, and end its drain."""
@@ -101,7 +97,6 @@ class Reactivate:
             state.allocator.activate_agent(agent.agent_id, agent.is_offered)
 
 
-@recorded("MarkGone", "")
 @dataclass(frozen=True, slots=True)
 class MarkGone:
     """Declare the agent and its tasks dead; it never returns under its id."""
@@ -134,7 +129,6 @@ class MarkGone:
 AgentAction = Drain | Deactivate | Reactivate | MarkGone
 
 
-@recorded("OperateAgent", "request agent action operator caller")
 @dataclass(frozen=True, slots=True)
 class OperateAgent(OperatorCommand[AgentStatus]):
     """Apply an action to an agent.

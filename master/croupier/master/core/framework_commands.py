@@ -16,10 +16,8 @@ from croupier.model.access import Action, role_object
 from croupier.model.errors import NotFound, Removed
 from croupier.model.ids import FrameworkId
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.tags import recorded
 
 
-@recorded("TornDown", "framework_id name tasks")
 @dataclass(frozen=True, slots=True)
 class TornDown:
     """The answer to a teardown.
@@ -33,7 +31,6 @@ class TornDown:
     tasks: int
 
 
-@recorded("TeardownFramework", "request framework_id operator caller")
 @dataclass(frozen=True, slots=True)
 class TeardownFramework(OperatorCommand[TornDown]):
     """Remove a framework for good. A second teardown changes nothing.

@@ -21,7 +21,6 @@ from croupier.model.access import BUILTIN_GROUPS, KEY_DIGITS, AccessPolicy, KeyI
 from croupier.model.access_checks import check_member, check_rule
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import check_id
-from croupier.model.tags import recorded
 
 # Most text of one group's members; a store bounds the size of a record.
 MAX_GROUP_BYTES = 128 * 1024
@@ -97,7 +96,6 @@ class Draft:
                 raise Conflict(f"rule {rule.name!r} is for group {group!r}, which there is not")
 
 
-@recorded("SetGroup", "name members")
 @dataclass(frozen=True, slots=True)
 class SetGroup:
     """Add a group, or replace its members."""
@@ -117,7 +115,6 @@ class SetGroup:
             check_member(member)
 
 
-@recorded("RemoveGroup", "name")
 @dataclass(frozen=True, slots=True)
 class RemoveGroup:
     """Remove a group."""
@@ -137,7 +134,6 @@ class RemoveGroup:
         del draft.groups[self.name]
 
 
-@recorded("AddMember", "group member")
 @dataclass(frozen=True, slots=True)
 class AddMember:
     """Add a member to a group; nothing changes if it is one already."""
@@ -156,7 +152,6 @@ class AddMember:
         draft.put(self.group, draft.members(self.group) | {check_member(self.member)})
 
 
-@recorded("RemoveMember", "group member")
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
     """Remove a member from a group."""
@@ -176,7 +171,6 @@ class RemoveMember:
         draft.groups[self.group] = members - {self.member}
 
 
-@recorded("SetRule", "rule")
 @dataclass(frozen=True, slots=True)
 class SetRule:
     """Add a rule, or replace the one of its name."""
@@ -192,7 +186,6 @@ class SetRule:
         draft.rules[self.rule.name] = check_rule(self.rule)
 
 
-@recorded("RemoveRule", "name")
 @dataclass(frozen=True, slots=True)
 class RemoveRule:
     """Remove a rule."""
@@ -210,7 +203,6 @@ class RemoveRule:
         del draft.rules[self.name]
 
 
-@recorded("RevokeKey", "key_id description")
 @dataclass(frozen=True, slots=True)
 class RevokeKey:
     """Refuse all certificates with a key."""
@@ -233,7 +225,6 @@ class RevokeKey:
         draft.revoked[self.key_id] = self.description
 
 
-@recorded("RestoreKey", "key_id")
 @dataclass(frozen=True, slots=True)
 class RestoreKey:
     """Accept the certificates with a revoked key again."""

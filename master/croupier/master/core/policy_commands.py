@@ -22,7 +22,6 @@ from croupier.master.core.state import State
 from croupier.model.access import ADMIN, CLUSTER, AccessPolicy, Action, allowed, decide
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.tags import recorded
 
 MAX_CHANGES = 100
 
@@ -34,7 +33,6 @@ class PolicyAnswer:
     policy: AccessPolicy
 
 
-@recorded("UpdatePolicy", "request changes now_ms dry_run caller")
 @dataclass(frozen=True, slots=True)
 class UpdatePolicy(OperatorCommand[PolicyAnswer]):
     """Change groups and rules: all changes are made, or none.

@@ -1,7 +1,4 @@
-"""Records of the store: the state that survives the master's process.
-
-`recorded` declares the names of fields in the store and in the event log; see `model.tags`.
-"""
+"""Records of the store: the state that survives the master's process."""
 
 from __future__ import annotations
 
@@ -26,14 +23,12 @@ from croupier.model.placement import Placement
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
-from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskInfo, TaskStatus
 
 # The owner of frameworks that were made without authentication.
 NO_OWNER: Final = PrincipalName("")
 
 
-@recorded("PastTerm", "epoch name commits")
 @dataclass(frozen=True, slots=True)
 class PastTerm:
     """A term of the cluster.
@@ -48,7 +43,6 @@ class PastTerm:
     commits: int
 
 
-@recorded("MasterRecord", "cluster epoch secret generation terms")
 @dataclass(frozen=True, slots=True)
 class MasterRecord:
     """The cluster's name and the history of its terms.
@@ -72,7 +66,6 @@ class MasterRecord:
         return f"{self.cluster}-{self.epoch}"
 
 
-@recorded("DrainRequest", "grace_ms")
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
     """An operator's request to drain an agent; without `grace_ms`, each task's own grace counts."""
@@ -80,10 +73,6 @@ class DrainRequest:
     grace_ms: int | None = None
 
 
-@recorded(
-    "AgentRecord",
-    "agent_id hostname deactivated drain gone unreachable total is_authenticated=authenticated",
-)
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
     """An agent that was admitted.
@@ -108,11 +97,6 @@ class AgentRecord:
     is_authenticated: bool = False
 
 
-@recorded(
-    "FrameworkRecord",
-    "framework_id name roles failover_timeout_s removed client_id epoch is_unrecorded=is_stranger"
-    " earlier_clients=former owner",
-)
 @dataclass(frozen=True, slots=True)
 class FrameworkRecord:
     """A framework that has subscribed.
@@ -139,7 +123,6 @@ class FrameworkRecord:
     owner: PrincipalName = NO_OWNER
 
 
-@recorded("QueuePlace", "placement number generation")
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
     """The place of a submitted task in the queue of its framework.
@@ -155,11 +138,6 @@ class QueuePlace:
     generation: int = 0
 
 
-@recorded(
-    "TaskRecord",
-    "framework_id info agent_id role client_id seq kill master_status=told is_acknowledged=done"
-    " queued",
-)
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
     """A task from its launch or submission until its terminal status is acknowledged.
@@ -193,7 +171,6 @@ class TaskRecord:
         return self.info.task_id
 
 
-@recorded("RoleRecord", "role settings")
 @dataclass(frozen=True, slots=True)
 class RoleRecord:
     """All settings of a role that an operator has changed; they override the master's flags."""

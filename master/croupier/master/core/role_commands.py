@@ -27,13 +27,11 @@ from croupier.model.errors import NotFound
 from croupier.model.ids import Role
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.roles import RoleSettings, is_within
-from croupier.model.tags import recorded
 
 # The longest `RolesMoved.others`.
 MAX_OTHERS = 500
 
 
-@recorded("RolesMoved", "named others omitted")
 @dataclass(frozen=True, slots=True)
 class RolesMoved:
     """Roles before and after a change.
@@ -49,7 +47,6 @@ class RolesMoved:
     omitted: int
 
 
-@recorded("UpdateRoles", "request changes dry_run force operator caller")
 @dataclass(frozen=True, slots=True)
 class UpdateRoles(OperatorCommand[RolesMoved]):
     """Change the settings of roles; all changes are applied, or none.

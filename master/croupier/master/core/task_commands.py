@@ -15,11 +15,9 @@ from croupier.model.access import Action, Permissions, role_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.tags import recorded
 from croupier.model.task import Reason, check_grace
 
 
-@recorded("OperatorKill", "request task_id framework_id grace_ms caller")
 @dataclass(frozen=True, slots=True)
 class OperatorKill(OperatorCommand[TaskSnapshot]):
     """Kill a task.

@@ -41,7 +41,6 @@ from croupier.model.principal import (
     check_principal,
     principal_name,
 )
-from croupier.model.tags import recorded
 
 _TOKEN_ID = re.compile(r"[0-9a-f]{8}\Z", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
@@ -49,7 +48,6 @@ _HASH = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
 _LAST_MS = 10**13
 
 
-@recorded("CreateToken", "request token now_ms caller")
 @dataclass(frozen=True, slots=True)
 class CreateToken(OperatorCommand[TokenRecord]):
     """Store a token that its creator has made. A repeated command changes nothing.
@@ -86,7 +84,6 @@ class CreateToken(OperatorCommand[TokenRecord]):
         return token
 
 
-@recorded("RevokeToken", "request token_id now_ms caller credential")
 @dataclass(frozen=True, slots=True)
 class RevokeToken(OperatorCommand[TokenRecord]):
     """Forget a token; its sessions and streams end. Its principal may revoke it, too.
@@ -125,7 +122,6 @@ class RevokeToken(OperatorCommand[TokenRecord]):
         return token
 
 
-@recorded("JoinAgent", "request join_token agent_id token_id token_hash attributes now_ms")
 @dataclass(frozen=True, slots=True)
 class JoinAgent(OperatorCommand[TokenRecord]):
     """Give an agent a token of its own. A repeated command changes nothing.

@@ -18,13 +18,13 @@ from typing import Any, Final, get_args
 from zlib import crc32
 
 from croupier.master.eventlog.lines import FORMAT, LOGGED, Entry, Head, Known, Line, Outcome
-from croupier.master.eventlog.tags import EVENT_LOG
+from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable
 from croupier.model.errors import InvalidRequest
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
 from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command
 
-_NAMES: Final[dict[type, str]] = {cls: EVENT_LOG.tag(cls) for cls in (Head, *get_args(Known))}
+_LINES: Final = {cls: NAMES[cls.__name__] for cls in (Head, *get_args(Known))}
 _ANY: Final = reduce(or_, LOGGED)
 # Longer than any master has run; whole numbers in JSON may be of any size.
 _LONGEST_S = 1e300
@@ -82,13 +82,13 @@ def _stand_in(size: int, names: tuple[str, ...] = (), user: str = "") -> Command
     return Command(words, environment=environment, user=user, secrets=secrets)
 
 
-_EXACT: Final = Codec(EVENT_LOG)
+_EXACT: Final = Codec(NAMES)
 _whole: Final = _EXACT.decoder(int)
 _secret_names: Final = _EXACT.decoder(tuple[str, ...])
 _text: Final = _EXACT.decoder(str)
-CODEC: Final = Codec(EVENT_LOG, {Command: Form(_size_of_command, _decode_command)})
+CODEC: Final = Codec(NAMES, {Command: Form(_size_of_command, _decode_command)})
 # Digests leave out sizes, so that digests of logs without sizes stay valid.
-DIGESTED: Final = Codec(EVENT_LOG, {Command: Form(_without_command, _decode_command)})
+DIGESTED: Final = Codec(NAMES, {Command: Form(_without_command, _decode_command)})
 
 
 @cache
@@ -103,7 +103,7 @@ def event_encoder() -> Encode:
 
 @cache
 def _decoders() -> dict[str, Decode]:
-    decoders = {name: CODEC.decoder(cls) for cls, name in _NAMES.items()}
+    decoders = {name: CODEC.decoder(cls) for cls, name in _LINES.items()}
     return decoders | {
         "at": CODEC.decoder(float),
         "event": CODEC.decoder(_ANY),
@@ -114,7 +114,7 @@ def _decoders() -> dict[str, Decode]:
 
 def write_line(line: Head | Known) -> bytes:
     """Return a line that is not an event, with its line feed."""
-    body = as_json({_NAMES[type(line)]: CODEC.encoder(type(line))(line)})
+    body = as_json({_LINES[type(line)]: CODEC.encoder(type(line))(line)})
     return _sealed(body, b"}}" if isinstance(line, Head) else b"}")
 
 
@@ -177,7 +177,7 @@ def _decoded(document: dict[str, Any]) -> Line:
         if not abs(entry.at) < _LONGEST_S:
             raise Undecodable("an event without a time")
         return entry
-    if len(document) != 1 or (name := next(iter(document))) not in _NAMES.values():
+    if len(document) != 1 or (name := next(iter(document))) not in _LINES.values():
         raise Undecodable("neither a head, nor an event, nor part of the state")
     line: Line = decoders[name](document[name])
     return line

@@ -21,7 +21,7 @@ from croupier.master.core.effects import (
     Send,
 )
 from croupier.master.eventlog.codec import DIGESTED, as_json
-from croupier.master.eventlog.tags import answer_tag
+from croupier.master.eventlog.names import answer_tag
 from croupier.model.codec import Encode
 
 _LENGTH = 16

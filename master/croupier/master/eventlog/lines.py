@@ -4,7 +4,7 @@
     {"role"|"agent"|"framework"|"offer"|"task": {}}  the state; not in the first file of a run
     {"at": S, "event": {...}, "did": [...], "decided": "..."}
 
-`codec` writes and reads them; `tags` names their fields.
+`codec` writes and reads them; `names` names their fields.
 """
 
 from __future__ import annotations

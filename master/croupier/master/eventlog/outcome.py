@@ -14,18 +14,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from croupier.master.core import facts
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.messages import Offered
 from croupier.master.eventlog.lines import Outcome
-from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.ids import OfferId, Role
-from croupier.model.task import Reason, Source, TaskState
-
-_STATES: Final = EVENT_LOG.members(TaskState)
-_REASONS: Final = EVENT_LOG.members(Reason)
+from croupier.model.task import Source
 
 
 def outcomes_of(effects: Sequence[Effect]) -> list[Outcome]:
@@ -47,8 +42,8 @@ def _outcome(fact: facts.Fact, roles: dict[OfferId, Role]) -> Outcome | None:
         case facts.TaskMoved():
             if not fact.state.is_terminal and fact.source is not Source.MASTER:
                 return None
-            state, reason = _STATES[fact.state], _REASONS[fact.reason]
-            return ("task", fact.framework_id, fact.task_id, state, fact.agent_id, reason)
+            place = fact.framework_id, fact.task_id, fact.state.name, fact.agent_id
+            return ("task", *place, fact.reason.name)
         case facts.OfferMade(offer_id):
             return ("offer", offer_id, fact.framework_id, roles[offer_id], fact.agent_id)
         case facts.AgentJoined(agent_id):

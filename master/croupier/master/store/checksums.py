@@ -9,7 +9,8 @@ from zlib import crc32
 
 from croupier.model.errors import CroupierError
 
-_DIGITS = 8
+# Bytes before a sealed value.
+PREFIX = 9
 
 
 class Damaged(CroupierError):
@@ -29,18 +30,13 @@ def sealed(key: bytes, value: bytes) -> bytes:
     return b"%08x %s" % (checksum(key, value), value)
 
 
-def is_sealed(value: bytes) -> bool:
-    """Return whether `value` begins with a checksum: JSON and zlib's output do not."""
-    return value[:1] not in (b"{", b"x")
-
-
 def unsealed(key: bytes, value: bytes) -> bytes:
     """Return the value that `sealed` was given.
 
     Raises:
         Damaged: if the checksum does not match.
     """
-    prefix, body = value[: _DIGITS + 1], value[_DIGITS + 1 :]
+    prefix, body = value[:PREFIX], value[PREFIX:]
     if prefix != b"%08x " % checksum(key, body):
         raise Damaged("its checksum does not match")
     return body

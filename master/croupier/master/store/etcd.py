@@ -24,6 +24,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, Protocol, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import Record, Registry
 from croupier.master.etcd import operations as op
@@ -31,26 +33,19 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.store.checksums import Damaged, sealed
+from croupier.master.store.checksums import Damaged, sealed, unsealed
+from croupier.master.store.conversion import JSON_VERSION
 from croupier.master.store.etcd_rows import (
     FIRST_PAGE,
     RESTORING,
-    SEALED_VERSION,
     batches,
-    body_of,
-    opened,
+    is_old,
     page_after,
     parts_of,
+    row_of,
     rows_of,
 )
-from croupier.master.store.records_json import (
-    SCHEMA_VERSION,
-    NewerRecord,
-    Row,
-    decode,
-    encode,
-    tag_of,
-)
+from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, Rows, decode, tag_of
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.process.logging import get_logger
@@ -70,12 +65,13 @@ async def find_record(
     Raises:
         CroupierError: if it cannot be read.
     """
-    tag = tag_of(kind)
-    found, _ = await client.get(Keys(prefix).record(tag, record_id))
+    keys = Keys(prefix)
+    found, _ = await client.get(keys.record(tag_of(kind), record_id))
     if found is None:
         return None
     try:
-        record = decode(tag, body_of(found, 0))
+        row = row_of(keys, found)
+        record = decode(row.kind, row.body or b"")
     except (Damaged, zlib.error) as error:
         raise Unavailable(f"the record cannot be read: {error}") from None
     assert isinstance(record, kind)
@@ -113,7 +109,7 @@ class EtcdStore:
         self._keys = Keys(prefix)
         self._marks = count(1)
         self._head = 0
-        self._version = 0
+        self._rows = Rows()
         self._is_loaded = False
         self.commits = 0
         self.marked: StorePosition | None = None
@@ -127,28 +123,25 @@ class EtcdStore:
         self._is_loaded = False
         head, schema, revision = await self._begin()
         self._head = head.mod_revision if head is not None else 0
-        self._version = SCHEMA_VERSION if schema is None else self._read_version(schema.value)
+        if schema is not None:
+            self._check_version(schema.value)
         parts, self.commits = self._parse_head(head)
         if parts:
+            # Older releases refuse the store from here on.
+            await self._transact([self._put_version()], parts)
             rows = await self._staged(parts, revision)
             _log.warning("commit_finished", records=len(rows))
             await self._write_staged(batches(self._keys, rows), parts)
         # There may also be parts of a commit that never became durable.
-        await self._transact([*self._put_version(self._version), self._unstage()])
-        registry = await self._read()
-        if self._version < SCHEMA_VERSION:
-            await self._migrate(registry)
+        await self._transact([self._put_version(), self._unstage()])
+        registry, old = await self._read()
+        for batch in batches(self._keys, old):
+            await self._transact(batch)
         self._is_loaded = True
         return registry
 
-    async def _migrate(self, registry: Registry) -> None:
-        """Write all records in the present version, which older releases refuse."""
-        await self._write([encode(record) for record in registry.records()])
-        self._version = SCHEMA_VERSION
-        await self._transact(self._put_version(SCHEMA_VERSION))
-
-    def _put_version(self, version: int) -> list[pb.RequestOp]:
-        return [op.put(self._keys.schema, str(version).encode())]
+    def _put_version(self) -> pb.RequestOp:
+        return op.put(self._keys.schema, str(SCHEMA_VERSION).encode())
 
     async def commit(self, records: Sequence[Record]) -> None:
         """See `Store`.
@@ -159,9 +152,9 @@ class EtcdStore:
         assert self._is_loaded, "load comes first"
         rows: dict[tuple[str, str], Row] = {}
         for record in records:
-            row = encode(record)
-            rows.pop((row.kind, row.id), None)
-            rows[row.kind, row.id] = row
+            row = self._rows.encode(record)
+            rows.pop(row[:2], None)
+            rows[row[:2]] = row
         await self._write(list(rows.values()))
 
     async def _write(self, rows: Sequence[Row]) -> None:
@@ -194,7 +187,7 @@ class EtcdStore:
         head, schema = op.found(answer.responses)
         return head, schema, answer.header.revision
 
-    def _read_version(self, text: bytes) -> int:
+    def _check_version(self, text: bytes) -> None:
         # Python refuses to read numbers of thousands of digits.
         if text == RESTORING:
             raise InvalidRequest(
@@ -207,27 +200,26 @@ class EtcdStore:
                 f"the store /{self._keys.prefix} in etcd is of version {version}; this master"
                 f" knows only {SCHEMA_VERSION}: use the newer release that wrote it"
             )
-        if version < 1:
+        if version < JSON_VERSION:
             raise InvalidRequest(
                 f"etcd holds {text[:80]!r} at {self._keys.schema.decode()}, which is no version:"
                 " is the prefix another program's?"
             )
-        return version
 
-    async def _read(self) -> Registry:
+    async def _read(self) -> tuple[Registry, list[Row]]:
         while True:
             try:
                 return await self._read_pages()
             except Conflict:
                 _log.info("load_again", reason="compacted")
 
-    async def _read_pages(self) -> Registry:
-        """Return all records as of one revision.
+    async def _read_pages(self) -> tuple[Registry, list[Row]]:
+        """Return all records as of one revision, and the rows of those in an older form.
 
         Raises:
             Conflict: if the revision was compacted meanwhile.
         """
-        registry, bad = Registry(), list[str]()
+        registry, old, bad = Registry(), list[Row](), list[str]()
         start, end = self._keys.records, op.end_of(self._keys.records)
         revision, page, more = 0, FIRST_PAGE, True
         while more:
@@ -242,16 +234,20 @@ class EtcdStore:
             page = page_after(answer)
             revision = revision or answer.header.revision
             for kv in answer.kvs:
-                kind, record_id = self._keys.record_of(kv.key)
                 try:
-                    registry.apply(decode(kind, body_of(kv, self._version)))
+                    row = row_of(self._keys, kv)
+                    registry.apply(self._rows.decode(row.kind, row.body or b""))
                 except NewerRecord as error:
                     raise InvalidRequest(
                         f"the store /{self._keys.prefix} in etcd holds records of a newer release"
                         f" ({error}): use that release"
                     ) from None
                 except (InvalidRequest, Damaged, zlib.error) as error:
+                    kind, record_id = self._keys.record_of(kv.key)
                     bad.append(f"{kind} {record_id!r} ({error})")
+                    continue
+                if is_old(kv):
+                    old.append(row)
             more = answer.more
             if answer.kvs:
                 start = answer.kvs[-1].key + b"\0"
@@ -261,7 +257,7 @@ class EtcdStore:
                 f"the store /{self._keys.prefix} in etcd holds records that cannot be read:"
                 f" {'; '.join(bad[:NAMED])}{others}"
             )
-        return registry
+        return registry, old
 
     async def _stage(self, rows: Sequence[Row]) -> int:
         """Make a large commit durable; return the number of its parts."""
@@ -281,7 +277,7 @@ class EtcdStore:
             data += answer.kvs[0].value
         try:
             return rows_of(data)
-        except (zlib.error, ValueError, TypeError) as error:
+        except (zlib.error, ValueError, TypeError, DecodeError, InvalidRequest) as error:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd holds a last commit, staged in"
                 f" {parts} parts, that cannot be read: {error}"
@@ -307,9 +303,7 @@ class EtcdStore:
         keys, token = self._keys, self._fence.token
         commits = self.commits + is_commit
         fields = {"mark": f"{token}.{next(self._marks)}", "parts": parts, "commits": commits}
-        mark = json.dumps(fields).encode()
-        if self._version >= SEALED_VERSION:
-            mark = sealed(keys.head, mark)
+        mark = sealed(keys.head, json.dumps(fields).encode())
         question = pb.TxnRequest(
             compare=[op.created_at(keys.leader, token), op.modified_at(keys.head, self._head)],
             success=[*operations, op.put(keys.head, mark)],
@@ -341,8 +335,8 @@ class EtcdStore:
         if head is None:
             return 0, 0
         try:
-            fields = json.loads(opened(head, self._version))
-            return int(fields["parts"]), int(fields.get("commits", 0))
+            fields = json.loads(unsealed(head.key, head.value))
+            return int(fields["parts"]), int(fields["commits"])
         except (Damaged, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
             raise InvalidRequest(
                 f"etcd holds {head.value[:80]!r} at {self._keys.head.decode()}, which is none of"

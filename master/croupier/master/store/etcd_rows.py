@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
 from typing import Final
@@ -10,23 +9,25 @@ from typing import Final
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.keys import Keys
-from croupier.master.store.checksums import is_sealed, sealed, unsealed
-from croupier.master.store.records_json import Row
+from croupier.master.store.checksums import PREFIX, sealed, unsealed
+from croupier.master.store.conversion import converted, converted_commit
+from croupier.master.store.rows import Row
 from croupier.model.errors import Unavailable
+from croupier.v1.storage_pb2 import StagedCommit, StoredRow
 
 # etcd allows 128 operations and 1.5 MiB; a commit needs two operations besides its records.
 MAX_RECORDS: Final = 126
 MAX_BYTES: Final = 1_000_000
-# Larger bodies are compressed: control characters take six times their size in JSON, and etcd
-# limits the size of requests.
+# Larger bodies are compressed, since etcd limits the size of requests.
 COMPRESS_BYTES: Final = 64 * 1024
 # etcd counts all remaining keys for each page, so large pages are cheaper. The page size adapts to
 # the size of the records read so far, and shrinks if an answer would exceed the limit.
 FIRST_PAGE: Final = 64
 MOST_PAGE: Final = 5_000
 PAGE_BYTES: Final = 16 * 1024 * 1024
-# Values have a checksum from this version on.
-SEALED_VERSION: Final = 3
+# The first byte of a value: whether its body is compressed. JSON and zlib's output begin otherwise.
+PLAIN: Final = b"="
+PACKED: Final = b"z"
 # The value of `schema` while a copy is being restored. No master reads it as a version.
 RESTORING: Final = b"restoring"
 
@@ -37,27 +38,24 @@ def page_after(answer: pb.RangeResponse) -> int:
     return min(max(1, PAGE_BYTES // max(1, mean)), MOST_PAGE)
 
 
-def opened(kv: pb.KeyValue, version: int) -> bytes:
-    """Return the value without its checksum; values of older versions may have none.
-
-    Raises:
-        Damaged: if the checksum does not match.
-    """
-    if version < SEALED_VERSION and not is_sealed(kv.value):
-        return kv.value
-    return unsealed(kv.key, kv.value)
-
-
-def body_of(kv: pb.KeyValue, version: int) -> bytes:
-    """Return the body of the record that is stored as `kv`.
+def row_of(keys: Keys, kv: pb.KeyValue) -> Row:
+    """Return the row that is stored as `kv`, converted if an older release wrote it.
 
     Raises:
         Damaged: if the checksum does not match.
         zlib.error: if it cannot be decompressed.
+        InvalidRequest: if an older release wrote it, and it is no record.
     """
-    value = opened(kv, version)
-    # What zlib made begins with an x, and JSON does not.
-    return zlib.decompress(value) if value[:1] == b"x" else value
+    kind, row_id = keys.record_of(kv.key)
+    value = unsealed(kv.key, kv.value)
+    if is_old(kv):
+        return converted(kind, zlib.decompress(value) if value[:1] == b"x" else value)
+    return Row(kind, row_id, zlib.decompress(value[1:]) if value[:1] == PACKED else value[1:])
+
+
+def is_old(kv: pb.KeyValue) -> bool:
+    """Return whether an older release wrote the record that is stored as `kv`."""
+    return kv.value[PREFIX : PREFIX + 1] not in (PLAIN, PACKED)
 
 
 def batches(keys: Keys, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
@@ -86,17 +84,18 @@ def _operation(keys: Keys, row: Row) -> tuple[pb.RequestOp, int]:
     key = keys.record(row.kind, row.id)
     if row.body is None:
         return op.delete(key), len(key)
-    value = sealed(key, _packed(row.body.encode()))
+    value = sealed(key, _packed(row.body))
     return op.put(key, value), len(key) + len(value)
 
 
 def _packed(body: bytes) -> bytes:
-    return zlib.compress(body, 1) if len(body) > COMPRESS_BYTES else body
+    return PACKED + zlib.compress(body, 1) if len(body) > COMPRESS_BYTES else PLAIN + body
 
 
 def parts_of(rows: Sequence[Row]) -> list[bytes]:
     """Return the parts as which a large commit is staged."""
-    data = zlib.compress(json.dumps(rows).encode(), 1)
+    commit = StagedCommit(rows=[StoredRow(kind=kind, id=i, body=body) for kind, i, body in rows])
+    data = PACKED + zlib.compress(commit.SerializeToString(), 1)
     return [data[at : at + MAX_BYTES] for at in range(0, len(data), MAX_BYTES)]
 
 
@@ -104,6 +103,9 @@ def rows_of(parts: bytes) -> list[Row]:
     """Return the rows of a staged commit; `parts` are its parts, joined.
 
     Raises:
-        zlib.error, ValueError, TypeError: if it cannot be read.
+        zlib.error, ValueError, TypeError, DecodeError, InvalidRequest: if it cannot be read.
     """
-    return [Row(*row) for row in json.loads(zlib.decompress(parts))]
+    if parts[:1] != PACKED:
+        return converted_commit(parts)
+    rows = StagedCommit.FromString(zlib.decompress(parts[1:])).rows
+    return [Row(row.kind, row.id, row.body if row.HasField("body") else None) for row in rows]

@@ -17,9 +17,10 @@ from typing import TypeVar
 
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.store import sqlite_table as table
+from croupier.master.store.conversion import JSON_VERSION, converted
 from croupier.master.store.lock import StoreLock
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
-from croupier.master.store.records_json import SCHEMA_VERSION, NewerRecord, decode, encode
+from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, Rows
 from croupier.master.store.sqlite_errors import LOCKED, is_damage, meaning
 from croupier.master.store.sqlite_table import StoredRow
 from croupier.master.store.wal import damage
@@ -62,6 +63,7 @@ class SqliteStore:
         # Device and inode of each open file.
         self._inodes: dict[Path, tuple[int, int]] = {}
         self._cluster = ""
+        self._rows = Rows()
         self.commits = 0
         self.marked: StorePosition | None = None
 
@@ -188,11 +190,9 @@ class SqliteStore:
         with table.transaction(connection):
             if version == 0:
                 table.create(connection)
-            elif version < SCHEMA_VERSION:
+            elif version == JSON_VERSION:
                 # Older releases refuse the file from here on.
-                self._path.chmod(0o600)
-                records = map(self._decoded, table.read(connection, version))
-                table.add_checksums(connection, list(map(encode, records)))
+                table.create(connection, list(map(self._converted, table.stream(connection))))
             table.stamp(connection)
         return connection
 
@@ -209,17 +209,16 @@ class SqliteStore:
                 f"the store {self._path} is of version {version}; this master knows only"
                 f" {SCHEMA_VERSION}: use the newer release that wrote it"
             )
-        if not is_consistent:
+        if not is_consistent or version < JSON_VERSION:
             raise self._damaged("is damaged (its head and its table do not fit)")
         return version
 
     def _read(self, connection: sqlite3.Connection) -> Registry:
         registry, commits = Registry(), None
-        for row in table.read(connection, SCHEMA_VERSION):
-            if not row.is_intact:
-                raise self._damaged(f"is damaged (the checksum of {row.name} does not match)")
+        for row in table.stream(connection):
+            self._check_intact(row)
             if row.kind == table.HEAD.encode():
-                commits = int(json.loads(row.body)["commits"])
+                commits = int(row.body)
             else:
                 registry.apply(self._decoded(row))
         if commits is None:
@@ -227,9 +226,23 @@ class SqliteStore:
         self.commits = commits
         return registry
 
+    def _check_intact(self, row: StoredRow) -> None:
+        if not row.is_intact:
+            raise self._damaged(f"is damaged (the checksum of {row.name} does not match)")
+
+    def _converted(self, row: StoredRow) -> Row:
+        self._check_intact(row)
+        if row.kind == table.HEAD.encode():
+            return table.head(int(json.loads(row.body)["commits"]))
+        try:
+            return converted(row.kind.decode(), row.body)
+        except InvalidRequest as error:
+            what = f"holds a record, {row.name}, that cannot be read ({error})"
+            raise self._damaged(what) from None
+
     def _decoded(self, row: StoredRow) -> Record:
         try:
-            return decode(row.kind.decode(), row.body)
+            return self._rows.decode(row.kind.decode(), row.body)
         except NewerRecord as error:
             raise InvalidRequest(
                 f"the store {self._path} is of a newer release ({error}): use that release"
@@ -242,7 +255,7 @@ class SqliteStore:
     def _commit(self, records: Sequence[Record]) -> None:
         connection = self._connected
         # The last record of a kind and id wins.
-        rows = {(row.kind, row.id): row for row in map(encode, records)}
+        rows = {row[:2]: row for row in map(self._rows.encode, records)}
         commits = self.commits + 1
         try:
             with table.transaction(connection):

@@ -1,11 +1,10 @@
-"""The table of records in a SQLite file: rows of kind, id, JSON body and checksum.
+"""The table of records in a SQLite file: rows of kind, id, body and checksum.
 
 One more row, `head`, has the number of the last commit. It is written with each commit.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,12 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from croupier.master.store.checksums import checksum
-from croupier.master.store.records_json import SCHEMA_VERSION, Row
+from croupier.master.store.rows import SCHEMA_VERSION, Row
 
 # "crou" in ASCII marks Croupier's files.
 APPLICATION_ID: Final = 0x63726F75
-# Rows have a checksum, and commits a number, from this version on.
-SEALED_VERSION: Final = 3
 # Size to which SQLite truncates the write-ahead log after a burst of commits.
 MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 # The kind of the row with the number of commits; no kind of record has this name.
@@ -29,12 +26,12 @@ _COLUMNS = "CAST(kind AS BLOB), CAST(id AS BLOB), CAST(body AS BLOB)"
 
 
 class StoredRow(NamedTuple):
-    """A row as it was read; the checksum is None in files older than `SEALED_VERSION`."""
+    """A row as it was read."""
 
     kind: bytes
     id: bytes
     body: bytes
-    crc: int | None = None
+    crc: int
 
     @property
     def is_intact(self) -> bool:
@@ -81,7 +78,7 @@ def read_header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
     if not tables:
         return 0, 0, True
     has_crc = any(row[1] == "crc" for row in connection.execute("PRAGMA table_info(records)"))
-    fits = version >= 1 and has_crc == (version >= SEALED_VERSION) and encoding == "UTF-8"
+    fits = version >= 1 and has_crc and encoding == "UTF-8"
     return version, owner, fits
 
 
@@ -114,36 +111,25 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def create(connection: sqlite3.Connection) -> None:
-    """Make the table in a new file."""
+def create(connection: sqlite3.Connection, rows: Sequence[Row] = ()) -> None:
+    """Make the table with `rows`, in place of one of an older version."""
+    connection.execute("DROP TABLE IF EXISTS records")
     connection.execute(
         "CREATE TABLE records"
-        " (kind TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, crc INTEGER NOT NULL,"
+        " (kind TEXT NOT NULL, id TEXT NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL,"
         " PRIMARY KEY (kind, id))"
     )
-    write(connection, [head(0)])
-
-
-def add_checksums(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
-    """Give the table of an older version checksums; `rows` are all of its records."""
-    connection.execute("ALTER TABLE records ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
-    write(connection, [*rows, head(0)])
+    write(connection, rows or [head(0)])
 
 
 def head(commits: int) -> Row:
     """Return the row with the number of commits."""
-    return Row(HEAD, HEAD, json.dumps({"commits": commits}))
+    return Row(HEAD, HEAD, b"%d" % commits)
 
 
-def read(connection: sqlite3.Connection, version: int) -> list[StoredRow]:
-    """Return all rows in the order of their first commit."""
-    return list(stream(connection, version))
-
-
-def stream(connection: sqlite3.Connection, version: int) -> Iterator[StoredRow]:
+def stream(connection: sqlite3.Connection) -> Iterator[StoredRow]:
     """Yield all rows in the order of their first commit."""
-    columns = _COLUMNS if version < SEALED_VERSION else f"{_COLUMNS}, crc"
-    query = f"SELECT {columns} FROM records ORDER BY rowid"  # noqa: S608 - constants of our own
+    query = f"SELECT {_COLUMNS}, crc FROM records ORDER BY rowid"  # noqa: S608 - our own constants
     return (StoredRow(*row) for row in connection.execute(query))
 
 
@@ -164,7 +150,7 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
         "INSERT INTO records (kind, id, body, crc) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body, crc = excluded.crc",
         [
-            (*row, checksum(row.kind.encode(), row.id.encode(), row.body.encode()))
+            (*row, checksum(row.kind.encode(), row.id.encode(), row.body))
             for row in rows
             if row.body is not None
         ],

@@ -44,15 +44,7 @@ def policy_to_wire(policy: AccessPolicy) -> pb.GetPolicyResponse:
             pb.Group(name=name, members=sorted(members), is_builtin=name in BUILTIN_GROUPS)
             for name, members in sorted(policy.groups.items())
         ),
-        rules=(
-            pb.Rule(
-                name=rule.name,
-                subject=rule.subject,
-                actions=[action.value for action in rule.actions],
-                object=rule.object,
-            )
-            for _, rule in sorted(policy.rules.items())
-        ),
+        rules=(rule_to_wire(rule) for _, rule in sorted(policy.rules.items())),
         revoked_keys=(
             pb.RevokedKey(key_id=key_id, description=note)
             for key_id, note in sorted(policy.revoked.items())
@@ -81,7 +73,7 @@ def _change_from_wire(change: pb.PolicyChange) -> PolicyChange:
         case "remove_group":
             return RemoveGroup(change.remove_group)
         case "set_rule":
-            return SetRule(_rule_from_wire(change.set_rule))
+            return SetRule(rule_from_wire(change.set_rule))
         case "remove_rule":
             return RemoveRule(change.remove_rule)
         case "add_member":
@@ -96,7 +88,18 @@ def _change_from_wire(change: pb.PolicyChange) -> PolicyChange:
             raise InvalidRequest("a change is empty or unknown to this master")
 
 
-def _rule_from_wire(wire: pb.Rule) -> Rule:
+def rule_to_wire(rule: Rule) -> pb.Rule:
+    """Convert a rule."""
+    actions = [action.value for action in rule.actions]
+    return pb.Rule(name=rule.name, subject=rule.subject, actions=actions, object=rule.object)
+
+
+def rule_from_wire(wire: pb.Rule) -> Rule:
+    """Convert a rule.
+
+    Raises:
+        InvalidRequest: if an action is unknown, or there are too many.
+    """
     check_count(len(wire.actions), 100, "actions of one rule")
     actions = tuple(dict.fromkeys(map(parse_action, wire.actions)))
     return Rule(wire.name, wire.subject, actions, wire.object)

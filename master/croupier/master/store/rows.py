@@ -1,0 +1,173 @@
+"""Records as rows: a kind, an id and a message of `storage.proto`. All stores share this format.
+
+`_STORED` is the table of kinds. A `Forget` is stored by deleting the row of its id.
+
+Rule: a field that this release does not know survives: it is kept when the record is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from croupier.master.core import access_records as a
+from croupier.master.core import records as r
+from croupier.master.wire import records as wire
+from croupier.model.errors import InvalidRequest
+from croupier.v1 import storage_pb2 as pb
+
+# The version of the format. 3: records were JSON; see `conversion`.
+SCHEMA_VERSION: Final = 4
+
+
+class NewerRecord(InvalidRequest):
+    """A record of a kind that only a newer release has."""
+
+
+class Row(NamedTuple):
+    """A record as a store keeps it; without a body, the row of that kind and id is deleted."""
+
+    kind: str
+    id: str
+    body: bytes | None
+
+
+class Stored(NamedTuple):
+    """A kind of row.
+
+    Attributes:
+        tag: the name of the kind.
+        record: the class of its records.
+        message: the class of their messages.
+        encode, decode: convert records to messages, and back.
+        id: the attributes that make the id of a row; empty for the only row of its kind.
+        forget: the class that deletes a row; it has the same attributes.
+    """
+
+    tag: str
+    record: type
+    message: type[Message]
+    encode: Callable[[Any], Message]
+    decode: Callable[[Any], r.Record]
+    id: tuple[str, ...] = ()
+    forget: type | None = None
+
+
+_STORED: Final = (
+    Stored(
+        "master", r.MasterRecord, pb.MasterRecord, wire.master_to_wire, wire.master_from_wire
+    ),
+    Stored(
+        "agent", r.AgentRecord, pb.AgentRecord, wire.agent_to_wire, wire.agent_from_wire,
+        ("agent_id",), r.ForgetAgent,
+    ),
+    Stored(
+        "framework", r.FrameworkRecord, pb.FrameworkRecord, wire.framework_to_wire,
+        wire.framework_from_wire, ("framework_id",), r.ForgetFramework,
+    ),
+    Stored(
+        "role", r.RoleRecord, pb.RoleRecord, wire.role_to_wire, wire.role_from_wire, ("role",),
+        r.ForgetRole,
+    ),
+    Stored(
+        "task", r.TaskRecord, pb.TaskRecord, wire.task_record_to_wire, wire.task_record_from_wire,
+        ("framework_id", "task_id"), r.ForgetTask,
+    ),
+    Stored(
+        "group", a.GroupRecord, pb.GroupRecord, wire.group_to_wire, wire.group_from_wire,
+        ("name",), a.ForgetGroup,
+    ),
+    Stored(
+        "rule", a.RuleRecord, pb.RuleRecord, wire.rule_record_to_wire, wire.rule_record_from_wire,
+        ("name",), a.ForgetRule,
+    ),
+    Stored(
+        "token", a.TokenRecord, pb.TokenRecord, wire.token_record_to_wire,
+        wire.token_record_from_wire, ("token_id",), a.ForgetToken,
+    ),
+    Stored(
+        "revoked_key", a.RevokedKeyRecord, pb.RevokedKeyRecord, wire.revoked_to_wire,
+        wire.revoked_from_wire, ("key_id",), a.ForgetRevokedKey,
+    ),
+)  # fmt: skip
+
+
+class Rows:
+    """Conversion of the records of one store; it keeps fields that this release does not know."""
+
+    def __init__(self) -> None:
+        self._unknown: dict[tuple[str, str], bytes] = {}
+
+    def decode(self, kind: str, body: bytes) -> r.Record:
+        """Return the record of the kind `kind` that `body` holds.
+
+        Raises:
+            NewerRecord: if a newer release wrote it.
+            InvalidRequest: if it is not such a record; the text quotes nothing of it.
+        """
+        stored = KINDS.get(kind)
+        if stored is None:
+            raise NewerRecord(f"records of the kind {kind[:80]!r} are not known to this release")
+        try:
+            message = stored.message.FromString(body)
+            record = stored.decode(message)
+        except (InvalidRequest, ValueError, DecodeError) as error:
+            why = "it is damaged" if isinstance(error, DecodeError) else str(error)
+            raise InvalidRequest(f"not a record of the kind {kind!r}: {why}") from None
+        if len(UnknownFieldSet(message)):
+            for field, _ in message.ListFields():
+                message.ClearField(field.name)
+            self._unknown[kind, _id_of(stored, record)] = message.SerializeToString()
+        return record
+
+    def encode(self, record: r.Record) -> Row:
+        """Return the row of `record`; for a `Forget`, the row to delete."""
+        row = encode(record)
+        if not self._unknown:
+            return row
+        if row.body is None:
+            self._unknown.pop(row[:2], None)
+            return row
+        return row._replace(body=row.body + self._unknown.get(row[:2], b""))
+
+
+def encode(record: r.Record) -> Row:
+    """Return the row of a record without unknown fields; for a `Forget`, the row to delete."""
+    stored = _KIND_OF[type(record)]
+    is_kept = type(record) is stored.record
+    body = stored.encode(record).SerializeToString() if is_kept else None
+    return Row(stored.tag, _id_of(stored, record), body)
+
+
+def decode(kind: str, body: bytes) -> r.Record:
+    """Return the record of the kind `kind` that `body` holds, without unknown fields.
+
+    Raises:
+        NewerRecord: if a newer release wrote it.
+        InvalidRequest: if it is not such a record; the text quotes nothing of it.
+    """
+    return Rows().decode(kind, body)
+
+
+def tag_of(record: type) -> str:
+    """Return the kind of rows that hold records of a class."""
+    return _KIND_OF[record].tag
+
+
+def _id_of(stored: Stored, record: r.Record) -> str:
+    return _joined(str(getattr(record, name)) for name in stored.id) or stored.tag
+
+
+def _joined(values: Iterable[str]) -> str:
+    """Return one string for `values`, different for different values; one value stays as it is."""
+    parts = list(values)
+    if len(parts) == 1:
+        return parts[0]
+    return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+
+
+KINDS: Final = {each.tag: each for each in _STORED}
+_KIND_OF: Final = {cls: each for each in _STORED for cls in (each.record, each.forget) if cls}
