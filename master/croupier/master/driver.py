@@ -24,7 +24,7 @@ from croupier.master.core.effects import (
     Save,
     Send,
 )
-from croupier.master.core.events import Question, Read, Register
+from croupier.master.core.events import Question, Read, Received, Register
 from croupier.master.core.facts import Fact
 from croupier.master.core.records import ForgetTask, Record, TaskRecord
 from croupier.master.core.state import State
@@ -110,7 +110,7 @@ class Driver:
     ) -> None:
         """Own `state` from now on; check `leads` before effects are performed."""
         self.state = state
-        self.inbox: Inbox[Event] = Inbox(event_cost)
+        self.inbox: Inbox[Event] = Inbox(event_cost, lambda event: isinstance(event, Received))
         self._slice = TimeSlice(SLICE_S)
         self._store, self._peers = store, peers
         self._observer, self._clock = observer, clock

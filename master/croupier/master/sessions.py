@@ -257,12 +257,15 @@ class Sessions:
         return sum(len(session.outbox) for session in self._sessions.values())
 
     async def beat(self, heartbeat_s: float) -> None:
-        """Send heartbeats without end, spread over time, on sessions with an empty outbox."""
+        """Send heartbeats without end, spread over time, on sessions with an empty outbox.
+
+        Agents get one in two intervals: for them a master is silent only after five.
+        """
         for turn in count():
             await asyncio.sleep(heartbeat_s / BEAT_SLICES)
             for session in list(self._sessions.values()):
-                due = session.session_id % BEAT_SLICES == turn % BEAT_SLICES
-                if due and not len(session.outbox):
+                period = BEAT_SLICES * (2 if isinstance(session, AgentSession) else 1)
+                if (turn - session.session_id) % period == 0 and not len(session.outbox):
                     session.beat()
 
     def _report_unsent(self, effect: Send, error: Unopenable) -> None:

@@ -4,6 +4,9 @@ Each event has a cost, in units of about 20 us of work. The bound and the batche
 few heavy events count like many light ones. A heavy event waits until the queue is short, so that
 light events of other peers never wait behind many heavy ones. After `PATIENCE` batches the light
 ones wait too, until the heavy one is queued, so that even a busy master decides it.
+
+Events that can wait, such as heartbeats, do not wake the reader for `LATER_S`: thousands of idle
+peers then cost a few batches each second, not one for each event.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ HEAVY = 200
 CALM = 1_000
 # About a second of batches of the master.
 PATIENCE = 100
+LATER_S = 0.05
 
 EventT = TypeVar("EventT")
 
@@ -28,9 +32,14 @@ EventT = TypeVar("EventT")
 class Inbox(Generic[EventT]):
     """Many writers, one reader, one loop."""
 
-    def __init__(self, cost: Callable[[EventT], int] | None = None) -> None:
+    def __init__(
+        self,
+        cost: Callable[[EventT], int] | None = None,
+        can_wait: Callable[[EventT], bool] = lambda _: False,
+    ) -> None:
         """Start empty; `cost` returns the cost of an event, which is 1 without it."""
-        self._cost = cost
+        self._cost, self._can_wait = cost, can_wait
+        self._is_alarm_set = False
         self._events: deque[tuple[EventT, int]] = deque()
         self._weight = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -133,6 +142,16 @@ class Inbox(Generic[EventT]):
         self._weight += cost
         self._put_total += cost
         self._admit()
+        if self._waiter is None:
+            return
+        if not self._can_wait(event):
+            _wake(self._waiter)
+        elif not self._is_alarm_set:
+            self._is_alarm_set = True
+            asyncio.get_running_loop().call_later(LATER_S, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._is_alarm_set = False
         if self._waiter is not None:
             _wake(self._waiter)
 

@@ -119,6 +119,26 @@ async def test_full_inbox_blocks_writers() -> None:
     await asyncio.wait_for(late, 5)
 
 
+async def test_event_that_can_wait_does_not_wake_the_reader_at_once() -> None:
+    heartbeat = Received(SessionId(1))
+    inbox: Inbox[Event] = Inbox(can_wait=lambda event: isinstance(event, Received))
+    reading = asyncio.create_task(inbox.wait(None))
+    await asyncio.sleep(0)
+    await inbox.put(heartbeat)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    await inbox.put(register(2))
+    await asyncio.wait_for(reading, 5)
+    assert inbox.take(10) == [heartbeat, register(2)]
+    # Nothing else wakes the reader for the next one.
+    reading = asyncio.create_task(inbox.wait(None))
+    await asyncio.sleep(0)
+    await inbox.put(heartbeat)
+    await asyncio.wait_for(reading, 5)
+    assert inbox.take(10) == [heartbeat]
+
+
 async def test_deposed_master_performs_no_effects() -> None:
     recorder = Recorder()
     leading = True
