@@ -68,6 +68,14 @@ def _check_agent(state: State, agent: Agent) -> None:
         is_live = not task.state.is_terminal
         assert task.is_active == (agent.in_pool and is_live), f"{task_id} {task.state.name}"
         assert task.is_absent == (agent.is_absent and is_live)
+    for (framework_id, task_id), task in agent.line.items():
+        assert state.frameworks[framework_id].tasks[task_id] is task
+        assert task.is_lined_up
+        assert task.agent_id == agent.agent_id
+        assert (framework_id, task_id) not in agent.tasks
+    assert bool(agent.line) == (agent.agent_id in state.lined)
+    kinds = ((task.framework_id, task.kind) for task in agent.tasks.values() if task.is_active)
+    assert agent.running == Counter(place for place in kinds if place[1] is not None)
     if agent.in_pool:
         held = sum_of(
             (
@@ -97,6 +105,11 @@ def _check_framework(state: State, framework: Framework) -> None:
         if task.is_orphan:
             assert task.state.is_terminal
             assert agent is None or (framework_id, task_id) not in agent.tasks
+        elif task.is_lined_up:
+            assert task.state is TaskState.QUEUED
+            assert task.queued is not None
+            assert agent is not None
+            assert agent.line[framework_id, task_id] is task
         elif task.is_queued:
             assert task.state is TaskState.QUEUED
             assert not task.agent_id

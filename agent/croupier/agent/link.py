@@ -22,9 +22,17 @@ from croupier.agent.core.events import (
     Removed,
 )
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
+from croupier.agent.core.tasks import Key
 from croupier.agent.credential import AgentCredential
 from croupier.agent.fencing import NewestMaster
-from croupier.agent.wire import Identity, Refused, health_to_wire, order_from_wire, register_to_wire
+from croupier.agent.wire import (
+    Identity,
+    Refused,
+    health_to_wire,
+    order_from_wire,
+    register_to_wire,
+    returned_to_wire,
+)
 from croupier.model import errors
 from croupier.model.errors import (
     Conflict,
@@ -209,6 +217,13 @@ class Link:
         for begin in range(0, len(refused), MAX_PER_REPORT):
             part = refused[begin : begin + MAX_PER_REPORT]
             self._send_once(health_to_wire(self._problems, part))
+
+    def send_returned(self, session: int, keys: Sequence[Key]) -> None:
+        """Report lined-up tasks that will not start."""
+        if session != self._number:
+            return
+        for begin in range(0, len(keys), MAX_PER_REPORT):
+            self._send_once(returned_to_wire(keys[begin : begin + MAX_PER_REPORT]))
 
     def _send_once(self, report: pb.Report) -> None:
         """Queue a report that is not repeated; if it does not fit, end the session."""

@@ -151,6 +151,7 @@ class Metrics:
                 _log_health(problems)
             case (
                 fx.Checkpoint()
+                | fx.ReturnTasks()
                 | fx.SendRegister()
                 | fx.CheckHealth()
                 | fx.CancelLaunch()

@@ -69,6 +69,9 @@ class Session(Protocol):
     def send_refusals(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
         """Report launches that the agent refused, with the reasons."""
 
+    def send_returned(self, session: int, keys: Sequence[Key]) -> None:
+        """Report lined-up tasks that will not start."""
+
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         """Report the problems that prevent launches."""
 
@@ -163,6 +166,7 @@ class Reactor:
         # Sent in one message at the end of a turn.
         self._updates: list[TaskStatus] = []
         self._refused: list[tuple[Key, str]] = []
+        self._returned: list[Key] = []
         self._sending_to = 0
 
     @property
@@ -258,9 +262,8 @@ class Reactor:
                 self._session.send_register(session, self.state)
             case fx.SendUpdates():
                 self._send_or_hold(effect)
-            case fx.RefuseLaunch(session, key, message):
-                self._send_to(session)
-                self._refused.append((key, message))
+            case fx.RefuseLaunch() | fx.ReturnTasks():
+                self._refuse(effect)
             case HealthChanged(session):
                 # `decide_at_once` may have found a problem since this effect was decided.
                 effect = HealthChanged(session, self.state.health.problems)
@@ -285,6 +288,13 @@ class Reactor:
             case _:
                 assert_never(effect)
         self._observer.performed(effect)
+
+    def _refuse(self, effect: fx.RefuseLaunch | fx.ReturnTasks) -> None:
+        self._send_to(effect.session)
+        if isinstance(effect, fx.RefuseLaunch):
+            self._refused.append((effect.key, effect.message))
+        else:
+            self._returned.extend(effect.keys)
 
     def _send_or_hold(self, effect: fx.SendUpdates) -> None:
         if not effect.may_wait:
@@ -317,3 +327,6 @@ class Reactor:
         if self._refused:
             self._session.send_refusals(self._sending_to, self._refused)
             self._refused = []
+        if self._returned:
+            self._session.send_returned(self._sending_to, self._returned)
+            self._returned = []

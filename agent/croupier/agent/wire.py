@@ -9,7 +9,13 @@ from croupier.agent.core.events import Event, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task
 from croupier.model.access import AGENT_USER
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    RecallTask,
+    ResendUpdates,
+)
 from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
 from croupier.model.health import Problem
@@ -72,6 +78,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
         isolation=feature_names(state.features),
         default_user=identity.default_user,
         takes_exec=identity.takes_exec,
+        lines_up=True,
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
@@ -110,6 +117,12 @@ def health_to_wire(problems: Iterable[Problem], refused: Iterable[Refused] = ())
     return pb.Report(health=health)
 
 
+def returned_to_wire(keys: Iterable[Key]) -> pb.Report:
+    """Return the report of lined-up tasks that will not start."""
+    tasks = [pb.ReturnedTask(framework_id=key[0], task_id=key[1]) for key in keys]
+    return pb.Report(returned=pb.ReturnedTasks(tasks=tasks))
+
+
 def order_from_wire(order: pb.Order) -> Event:
     """Return the event for an order on tasks.
 
@@ -127,6 +140,7 @@ def order_from_wire(order: pb.Order) -> Event:
                 check_role(launch.role or DEFAULT_ROLE),
                 check_epoch(launch.framework_epoch),
                 launch.proof[:MAX_PROOF_BYTES].hex(),
+                launch.lined_up,
             )
             return LaunchWithSecrets(launch_task, secrets) if secrets else launch_task
         case "acknowledge":
@@ -136,6 +150,8 @@ def order_from_wire(order: pb.Order) -> Event:
             )
         case "kill":
             return _kill_from_wire(order.kill)
+        case "recall":
+            return RecallTask(FrameworkId(order.recall.framework_id), TaskId(order.recall.task_id))
         case "resend":
             return ResendUpdates(FrameworkId(order.resend.framework_id))
         case kind:

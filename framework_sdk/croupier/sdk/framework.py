@@ -305,6 +305,8 @@ class Framework:
     async def withdraw(self, task_ids: Iterable[str]) -> list[TaskVerdict]:
         """End tasks that are still queued; an update tells that each is KILLED.
 
+        They never run, except one that its agent starts at this moment, which is killed.
+
         Returns:
             One verdict per task, in order. Its error is NotFound for an unknown task, and Conflict
             for a task that was placed already, and may run or has ended.

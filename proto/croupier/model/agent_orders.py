@@ -16,6 +16,7 @@ class LaunchTask:
         role: the role that the task is charged to; the agent keeps it for the next master.
         framework_epoch: counts the runs of the framework's program; 0: unknown.
         proof: of the launch, in hexadecimal digits; the agent keeps it for the next master.
+        lined_up: whether it starts only in place of a task of its framework, role and resources.
     """
 
     framework_id: FrameworkId
@@ -23,6 +24,7 @@ class LaunchTask:
     role: Role
     framework_epoch: int = 0
     proof: str = ""
+    lined_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +59,12 @@ class ResendUpdates:
     framework_id: FrameworkId
 
 
-TaskOrder = LaunchTask | KillTask | AcknowledgeUpdate | ResendUpdates
+@dataclass(frozen=True, slots=True)
+class RecallTask:
+    """Return a task that is lined up, unless it has started."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+
+
+TaskOrder = RecallTask | LaunchTask | KillTask | AcknowledgeUpdate | ResendUpdates

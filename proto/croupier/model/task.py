@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Final
 
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
@@ -327,6 +328,9 @@ def check_grace(grace_ms: int) -> int:
     return grace_ms
 
 
+NO_TASK: Final = TaskId("")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
     """One update of a task's state.
@@ -345,6 +349,7 @@ class TaskStatus:
             no decision is pending.
         is_reconciled: whether it answers RECONCILE; then it may repeat an earlier update.
         usage: what the task has used, with its end; None if it was not measured.
+        successor: with its end, from agents only: the task that was lined up and took its place.
     """
 
     framework_id: FrameworkId
@@ -362,6 +367,7 @@ class TaskStatus:
     decided_in_s: float | None = None
     is_reconciled: bool = False
     usage: Usage | None = None
+    successor: TaskId = NO_TASK
 
     @property
     def needs_acknowledgement(self) -> bool:

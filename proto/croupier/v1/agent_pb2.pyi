@@ -273,6 +273,7 @@ class Report(_message.Message):
     GOODBYE_FIELD_NUMBER: _builtins.int
     REGISTER_PAGE_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> Global___Register: ...
     @_builtins.property
@@ -285,6 +286,8 @@ class Report(_message.Message):
     def register_page(self) -> Global___RegisterPage: ...
     @_builtins.property
     def health(self) -> Global___AgentHealth: ...
+    @_builtins.property
+    def returned(self) -> Global___ReturnedTasks: ...
     def __init__(
         self,
         *,
@@ -294,12 +297,13 @@ class Report(_message.Message):
         goodbye: Global___Goodbye | None = ...,
         register_page: Global___RegisterPage | None = ...,
         health: Global___AgentHealth | None = ...,
+        returned: Global___ReturnedTasks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "updates", b"updates"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "returned", b"returned", "updates", b"updates"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "returned", b"returned", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye", "register_page", "health"]  # noqa: Y015
+    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye", "register_page", "health", "returned"]  # noqa: Y015
     _WhichOneofArgType_report: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_report) -> _WhichOneofReturnType_report | None: ...
 
@@ -351,6 +355,7 @@ class Register(_message.Message):
     ISOLATION_FIELD_NUMBER: _builtins.int
     DEFAULT_USER_FIELD_NUMBER: _builtins.int
     TAKES_EXEC_FIELD_NUMBER: _builtins.int
+    LINES_UP_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty in the first registration of an agent."""
     hostname: _builtins.str
@@ -376,6 +381,8 @@ class Register(_message.Message):
     """
     takes_exec: _builtins.bool
     """The agent runs commands beside tasks; see Exec."""
+    lines_up: _builtins.bool
+    """Tasks can be lined up at the agent; see LaunchTask."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -415,10 +422,11 @@ class Register(_message.Message):
         isolation: _abc.Iterable[_builtins.str] | None = ...,
         default_user: _builtins.str = ...,
         takes_exec: _builtins.bool = ...,
+        lines_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "lines_up", b"lines_up", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -572,6 +580,50 @@ class RefusedLaunch(_message.Message):
 Global___RefusedLaunch: _TypeAlias = RefusedLaunch  # noqa: Y015
 
 @_typing.final
+class ReturnedTasks(_message.Message):
+    """Tasks that were lined up and that the agent has not started, and never will."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReturnedTask]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___ReturnedTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReturnedTasks: _TypeAlias = ReturnedTasks  # noqa: Y015
+
+@_typing.final
+class ReturnedTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReturnedTask: _TypeAlias = ReturnedTask  # noqa: Y015
+
+@_typing.final
 class Goodbye(_message.Message):
     """The agent is stopping and has ended all its tasks."""
 
@@ -604,6 +656,7 @@ class Order(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     EXEC_FIELD_NUMBER: _builtins.int
+    RECALL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def registered(self) -> Global___Registered: ...
     @_builtins.property
@@ -620,6 +673,8 @@ class Order(_message.Message):
     def heartbeat(self) -> _framework_pb2.Heartbeat: ...
     @_builtins.property
     def exec(self) -> Global___OpenExec: ...
+    @_builtins.property
+    def recall(self) -> Global___RecallTask: ...
     def __init__(
         self,
         *,
@@ -631,12 +686,13 @@ class Order(_message.Message):
         error: _framework_pb2.Error | None = ...,
         heartbeat: _framework_pb2.Heartbeat | None = ...,
         exec: Global___OpenExec | None = ...,
+        recall: Global___RecallTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -713,6 +769,7 @@ class LaunchTask(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     FRAMEWORK_EPOCH_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
+    LINED_UP_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
     """The role that the task is charged to; the agent keeps it for the next master."""
@@ -725,6 +782,12 @@ class LaunchTask(_message.Message):
     key of the cluster, cut to 16 bytes. The agent returns it in AgentTask. A master that does not
     know the task adopts it only with this proof.
     """
+    lined_up: _builtins.bool
+    """Do not start the task now: it is lined up. Start it when a task of the same framework, role and
+    resources ends, in its place; name it as `successor` in the status of that end. A task that
+    cannot be lined up, or has not started when there is none left that it could succeed, is
+    returned. The agent forgets what is lined up when the session ends.
+    """
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     def __init__(
@@ -735,14 +798,39 @@ class LaunchTask(_message.Message):
         role: _builtins.str = ...,
         framework_epoch: _builtins.int = ...,
         proof: _builtins.bytes = ...,
+        lined_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "proof", b"proof", "role", b"role", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "lined_up", b"lined_up", "proof", b"proof", "role", b"role", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LaunchTask: _TypeAlias = LaunchTask  # noqa: Y015
+
+@_typing.final
+class RecallTask(_message.Message):
+    """Return a task that is lined up. If it has started, the order has no effect."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallTask: _TypeAlias = RecallTask  # noqa: Y015
 
 @_typing.final
 class KillTask(_message.Message):

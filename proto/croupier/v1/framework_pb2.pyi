@@ -618,8 +618,9 @@ Global___Submit: _TypeAlias = Submit  # noqa: Y015
 
 @_typing.final
 class Withdraw(_message.Message):
-    """Ends tasks that are QUEUED: they never run, and an update tells that they are KILLED. The verdict
-    has an entry for each; a task that was placed already has an error.
+    """Ends tasks that are QUEUED: an update tells that they are KILLED. They never run, except one that
+    is lined up at an agent and starts at this moment: it is killed. The verdict has an entry for each;
+    a task that was placed already has an error.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

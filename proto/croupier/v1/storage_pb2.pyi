@@ -261,7 +261,7 @@ class TaskRecord(_message.Message):
     task: _builtins.bytes
     """A TaskInfo, with the names of its secrets only."""
     agent_id: _builtins.str
-    """Empty as long as it is queued."""
+    """Empty as long as it is queued; with `queued`, the agent at which it is lined up."""
     role: _builtins.str
     client_id: _builtins.str
     seq: _builtins.int

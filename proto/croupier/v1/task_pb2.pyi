@@ -502,6 +502,7 @@ class TaskStatus(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    SUCCESSOR_FIELD_NUMBER: _builtins.int
     RECONCILED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task_id: _builtins.str
@@ -530,6 +531,10 @@ class TaskStatus(_message.Message):
     """With UNKNOWN: the master waits for the task's agent to return, and decides on the task within
     this time. Absent: no decision is pending.
     """
+    successor: _builtins.str
+    """Sent by agents to the master only, with the end of a task: the id of the task of the same
+    framework that was lined up and took its place.
+    """
     reconciled: _builtins.bool
     """An answer to RECONCILE: the latest status, which may have been sent before. All other fields
     are those of that update, and acknowledging `sequence` acknowledges it.
@@ -555,11 +560,12 @@ class TaskStatus(_message.Message):
         pid: _builtins.int = ...,
         decided_in_ms: _builtins.int | None = ...,
         usage: Global___Usage | None = ...,
+        successor: _builtins.str = ...,
         reconciled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "task_id", b"task_id", "time_ms", b"time_ms", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "successor", b"successor", "task_id", b"task_id", "time_ms", b"time_ms", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015

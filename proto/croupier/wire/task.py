@@ -147,6 +147,7 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
         else max(0, round(status.decided_in_s * 1000)),
         reconciled=status.is_reconciled,
         usage=usage_to_wire(status.usage),
+        successor=status.successor,
     )
 
 
@@ -184,6 +185,7 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         else None,
         is_reconciled=wire.reconciled,
         usage=usage_from_wire(wire.usage) if wire.HasField("usage") else None,
+        successor=TaskId(wire.successor),
     )
 
 

@@ -26,12 +26,15 @@ MOST_SHOWN = 3
 def chaos(first: int, number: int, processes: int) -> int:
     """Run worlds; return the number of worlds that violated an invariant."""
     started = time.monotonic()
-    steps = happened = tasks = violations = 0
+    steps = happened = tasks = lined = violations = 0
     injected: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     for outcome in run_all(range(first, first + number), processes):
         steps, happened = steps + outcome.steps, happened + outcome.happened
         tasks += outcome.tasks
         injected += outcome.injected
+        seen += outcome.seen
+        lined += bool(outcome.seen["lined up"])
         if outcome.violation:
             violations += 1
             if violations <= MOST_SHOWN:
@@ -41,7 +44,9 @@ def chaos(first: int, number: int, processes: int) -> int:
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(injected.items()))
     print(
         f"virtual chaos: seeds {first} to {first + number - 1}, {steps} steps, {happened} events,"
-        f" {tasks} tasks, {injected.total()} faults ({faults}),"
+        f" {tasks} tasks ({seen['lined up']} lined up in {lined} seeds,"
+        f" {seen['started from a line']} started from a line, {seen['returned']} returned),"
+        f" {injected.total()} faults ({faults}),"
         f" {violations} violations, {time.monotonic() - started:.1f} s",
         flush=True,
     )

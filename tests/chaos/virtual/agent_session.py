@@ -21,8 +21,15 @@ from croupier.master.core.events import (
     Received,
     RefusedLaunch,
     Register,
+    TasksReturned,
 )
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    RecallTask,
+    ResendUpdates,
+)
 from croupier.model.errors import CroupierError, NotLeader, Removed
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId
@@ -147,7 +154,7 @@ class AgentSession:
                 return [ev.Registered(agent_id)]
             case KillTask(_, task_id) if task_id.startswith(INVENTED):
                 return []
-            case LaunchTask() | KillTask() | AcknowledgeUpdate() | ResendUpdates():
+            case LaunchTask() | KillTask() | RecallTask() | AcknowledgeUpdate() | ResendUpdates():
                 return [order]
             case to.Heartbeat():
                 return []
@@ -182,6 +189,7 @@ class AgentSession:
             tasks=listed,
             incomplete=state.incomplete,
             problems=state.health.problems,
+            lines_up=True,
         )
         known = newest if self.heeds_epochs else ("", 0, None)
         self._send(session, Introduced(register, *known, proofs))
@@ -202,6 +210,9 @@ class AgentSession:
         launches = tuple(RefusedLaunch(*key, message) for key, message in refused)
         problems = self._process.state.health.problems
         self._send(session, partial(AgentHealth, problems=problems, refused=launches))
+
+    def send_returned(self, session: int, keys: Sequence[Key]) -> None:
+        self._send(session, partial(TasksReturned, tasks=tuple(keys)))
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         self._send(session, partial(AgentHealth, problems=problems, refused=()))

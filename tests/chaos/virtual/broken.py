@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from croupier.agent.core import on_session
 from croupier.agent.core import on_task as agent_on_task
-from croupier.agent.core.effects import Forget, Spawn
+from croupier.agent.core.effects import Forget, ReturnTasks, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
@@ -88,6 +89,22 @@ def acknowledges_all(self: PendingUpdates, sequence: int) -> int:
     return number
 
 
+def recalls_nothing(state: AgentState, key: Any) -> Iterator[Any]:
+    yield from ()
+
+
+def returns_and_keeps(state: AgentState, key: Any) -> Iterator[Any]:
+    if key in state.line and state.session is not None:
+        yield ReturnTasks(state.session, (key,))
+
+
+def keeps_line(state: AgentState, session: int) -> Iterator[Any]:
+    line = dict(state.line)
+    yield from _ON_DISCONNECTED(state, session)
+    state.line.update(line)
+
+
+_ON_DISCONNECTED = on_session.on_disconnected
 _ON_EXITED, _ON_LAUNCH = agent_on_task.on_exited, agent_on_task.on_launch
 _ADOPT = AgentProcess.adopt
 
@@ -100,6 +117,19 @@ def releases_twice(self: State, task: Task) -> None:
     if was_active:
         amount = task.info.resources
         self.allocator.charges.release(task.framework_id, task.role, task.agent_id, amount)
+
+
+def passes_and_releases(self: State, ended: Task, task: Task, now: float) -> None:
+    self.leave_line(task)
+    agent_id = ended.agent_id
+    self.release_task(ended)
+    self.place_task(task, agent_id, now)
+
+
+def forgets_line(self: State, agent: Any, now: float) -> None:
+    for task in list(agent.line.values()):
+        self.leave_line(task)
+        task.hold_as(TaskHold.RELEASED)
 
 
 def charges_none(state: State) -> None:

@@ -36,6 +36,8 @@ SUBSCRIBE_TIMEOUT_S = 6.0
 FOR_EVER_S = 1e9
 # Times to complete; 0 for no limit.
 MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
+# Bursts of short tasks that a framework submits.
+MOST_BURSTS = 4
 SUBMITTED_SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:1")
 SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
 
@@ -97,6 +99,8 @@ class FrameworkProcess(Process):
         # Random numbers of their own, so that seeds find the same mutants as before.
         self._submitting = Random(crc32(f"{seed}/{name}/submit".encode()))
         self._submits = self._submitting.random() < 0.5
+        self._bursting = Random(crc32(f"{seed}/{name}/burst".encode()))
+        self._bursts = MOST_BURSTS if self._bursting.random() < 0.7 else 0
         self._forget()
 
     def _forget(self) -> None:
@@ -142,6 +146,7 @@ class FrameworkProcess(Process):
             self.later(self.habits.reconciles_s, self._reconcile)
         if self._submits:
             self.later(1.0, self._submit)
+        self.later(1.5, self._burst)
 
     def _connect(self, master: str) -> None:
         if self._end is not None:
@@ -370,6 +375,35 @@ class FrameworkProcess(Process):
             if self.submitted and random.random() < 0.2:
                 self._call(calls.Withdraw((random.choice(sorted(self.submitted)),)))
         self.later(random.uniform(0.5, 5.0), self._submit)
+
+    def _burst(self) -> None:
+        """Submit many short tasks of one shape, to be lined up; withdraw or kill some."""
+        random = self._bursting
+        if self._bursts and self.is_subscribed and self.is_launching and len(self.ledger) < 50:
+            self._bursts -= 1
+            size = Resources.parse(random.choice(SUBMITTED_SIZES[:2]))
+            lasts = random.choice((0.02, 0.1, 0.4))
+            tasks = []
+            for _ in range(random.randint(8, 24)):
+                self.named += 1
+                task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.b{self.named}")
+                self.mine.append(task_id)
+                command = Command(shell=f"{lasts * random.uniform(0.5, 1.5):.3f} 0 1")
+                tasks.append(TaskInfo(task_id, command, size, grace_ms=200))
+            self.submitted |= {task.task_id for task in tasks}
+            self._call(calls.Submit(tuple(tasks)))
+            if random.random() < 0.5:
+                chosen = random.choice(tasks).task_id
+                self.later(random.uniform(0.0, 1.0), lambda: self.kill(chosen))
+            if random.random() < 0.5:
+                named = tuple(task.task_id for task in random.sample(tasks, 3))
+                self.later(random.uniform(0.0, 1.0), lambda: self._withdraw(named))
+        if self._bursts:
+            self.later(random.uniform(0.5, 4.0), self._burst)
+
+    def _withdraw(self, task_ids: tuple[TaskId, ...]) -> None:
+        if self.is_up and self.is_subscribed and len(self.ledger) < 50:
+            self._call(calls.Withdraw(task_ids))
 
     def _task(self, size: Resources) -> TaskInfo:
         self.named += 1

@@ -29,7 +29,7 @@ from croupier.master.core.records import (
     task_key,
 )
 from croupier.master.core.step import Event
-from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
+from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask, RecallTask
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
@@ -126,6 +126,9 @@ class Judge:
             if record.agent_id and not (history.placed or self.is_store_old):
                 self._check_limits(record)
             history.placed = True
+        elif isinstance(record, TaskRecord) and record.agent_id:
+            self.seen["lined up"] += not history.lined_up
+            history.lined_up = True
         history.recorded = True
         history.end_acknowledged = history.end_acknowledged or (done and history.is_known)
 
@@ -169,10 +172,10 @@ class Judge:
         match message:
             case Verdict():
                 self._on_verdict(term, session, message)
-            case LaunchTask(_, task):
+            case LaunchTask(_, task, lined_up=lined_up):
                 history = self.histories.get(task.task_id)
                 must(
-                    history is not None and history.placed,
+                    history is not None and (history.lined_up if lined_up else history.placed),
                     f"{task.task_id} is launched before its record is durable",
                 )
             case AcknowledgeUpdate(framework_id, task_id, sequence):
@@ -266,9 +269,23 @@ class Judge:
                 for status in effect.statuses:
                     if status.state.is_terminal:
                         self.histories[status.task_id].is_over = True
+        self._note_line(agent, event, effects)
         if isinstance(event, LaunchTask | LaunchIntoSandbox) and not agent.state.health.is_healthy:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
             must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
+
+    def _note_line(self, agent: AgentProcess, event: AgentEvent, effects: list[fx.Effect]) -> None:
+        """Note which lined-up tasks must not start any more, before they are ordered again."""
+        tasks = agent.state.tasks
+        if isinstance(event, LaunchTask):
+            self.histories[event.task.task_id].recalled = False
+        elif isinstance(event, RecallTask) and (event.framework_id, event.task_id) not in tasks:
+            self.histories[event.task_id].recalled = True
+        for effect in effects:
+            if isinstance(effect, fx.ReturnTasks):
+                self.seen["returned"] += len(effect.keys)
+                for _, task_id in effect.keys:
+                    self.histories[task_id].recalled = True
 
     def on_agent_start(self, agent: AgentProcess) -> None:
         """Check that the agent knows each process, or has detected that records are lost."""
@@ -300,6 +317,8 @@ class Judge:
         may_repeat = history.submitted and self.is_store_old
         must(history.run is None or may_repeat, f"{task_id} is started twice")
         must(not history.refused, f"{task_id} was refused and is started")
+        must(not history.recalled, f"{task_id} was recalled and is started")
+        self.seen["started from a line"] += history.lined_up
         # A task on an agent that was declared gone may still run.
         ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
         must(not ended, f"{task_id} is started after its terminal update")

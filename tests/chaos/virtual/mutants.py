@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from croupier.agent.core import on_life
+from croupier.agent.core import on_life, on_session
+from croupier.agent.core import on_line as agent_on_line
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
@@ -242,6 +243,26 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     "agent: updates out of order": (
         "updates that are sent again are sent newest first",
         _one(AgentSession, "is_orderly", False),
+    ),
+    "agent: recall ignored": (
+        "a lined-up task stays in the line when it is recalled",
+        _one(agent_on_line, "on_recall", broken.recalls_nothing),
+    ),
+    "agent: returns and starts": (
+        "a lined-up task that was returned stays in the line",
+        _one(agent_on_line, "on_recall", broken.returns_and_keeps),
+    ),
+    "master: charge passed twice": (
+        "the charge of an ended task passes to its successor and is released as well",
+        _one(State, "succeed", broken.passes_and_releases),
+    ),
+    "master: line lost with its agent": (
+        "tasks that are lined up at a lost agent are forgotten",
+        _one(State, "place_line", broken.forgets_line),
+    ),
+    "agent: line outlives the session": (
+        "an agent keeps what was lined up when its session ends",
+        _one(on_session, "on_disconnected", broken.keeps_line),
     ),
     "sdk: end shown twice": (
         "a handled update is passed to the handler again",

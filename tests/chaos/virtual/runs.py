@@ -25,6 +25,7 @@ class Outcome:
 
     Attributes:
         violation: the violated invariant; empty if none.
+        seen: what happened, by kind.
         injected: the number of effective faults by kind.
         digest: the digest of the trace, if it was traced.
     """
@@ -34,6 +35,7 @@ class Outcome:
     happened: int
     tasks: int
     violation: str
+    seen: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
     faults: tuple[Fault, ...] = ()
     digest: str = ""
@@ -63,6 +65,7 @@ def run(
         world.clock.ran,
         len(world.judge.histories),
         violation,
+        world.judge.seen,
         world.injected,
         tuple(world.faults),
         world.clock.digest() if traced else "",

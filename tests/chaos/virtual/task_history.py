@@ -33,6 +33,9 @@ class TaskHistory:
         accepted, refused: the master's verdict.
         recorded: whether the ledger has it.
         placed: whether the ledger has it with an agent.
+        lined_up: whether the ledger has, or had, it at an agent before it was placed there.
+        recalled: whether its agent was asked to return it, or has returned it, since it was
+            ordered.
         submitted: whether the master placed it.
         run: its process, once there was one.
         killers: the parties that wanted it killed.
@@ -52,6 +55,8 @@ class TaskHistory:
     refused: bool = False
     recorded: bool = False
     placed: bool = False
+    lined_up: bool = False
+    recalled: bool = False
     submitted: bool = False
     run: Run | None = None
     machine: Machine | None = None

@@ -85,6 +85,9 @@ class World:
     def send_refusals(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
         raise AssertionError
 
+    def send_returned(self, session: int, keys: Sequence[Key]) -> None:
+        raise AssertionError
+
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         raise AssertionError
 

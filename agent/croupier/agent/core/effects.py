@@ -67,6 +67,14 @@ class RefuseLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnTasks:
+    """Tell the master in the session that lined-up tasks have not started, and never will."""
+
+    session: int
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HealthChanged:
     """Report the agent's problems, none if it is healthy again, to the master, logs and metrics.
 
@@ -181,6 +189,7 @@ Effect = (
     | SendRegister
     | SendUpdates
     | RefuseLaunch
+    | ReturnTasks
     | HealthChanged
     | CheckHealth
     | Moved

@@ -75,6 +75,8 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
             for key in state.tasks:
                 state.deadlines.cancel(ResendDeadline(key))
         state.connection = None
+        # REGISTER of the next session tells that they have not started.
+        state.line.clear()
     yield from ()
 
 
@@ -115,6 +117,7 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
     yield from choose_agent_id(state)
     tasks = list(state.tasks.values())
     state.tasks.clear()
+    state.line.clear()
     state.live, state.free = 0, state.total
     state.connection = None
     for task in tasks:

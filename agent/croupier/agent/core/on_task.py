@@ -15,10 +15,11 @@ from croupier.agent.core.events import Exited, LaunchFailed, Now, Prepared
 from croupier.agent.core.limits import cause_of_end, limit_completion, limit_text
 from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch
+from croupier.agent.core.on_line import on_line_up, on_recall, return_stranded
 from croupier.agent.core.on_session import register_when_ready
 from croupier.agent.core.records import ForgetTask, KillRecord
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.status_updates import Cause, add_task, change_state, end_task
+from croupier.agent.core.status_updates import Cause, add_task, change_state, end_task, start_task
 from croupier.agent.core.tasks import (
     Adopting,
     CompletionDeadline,
@@ -64,7 +65,10 @@ def on_launch(
     """
     framework_id, info = order.framework_id, order.task
     key = (framework_id, info.task_id)
-    if key in state.tasks or key in state.voided:
+    if key in state.tasks or key in state.voided or key in state.line:
+        return
+    if order.lined_up:
+        yield from on_line_up(state, order, can_start=not (has_sandbox or secrets))
         return
     if not state.health.is_healthy and state.takes_refusals:
         # Not recorded: the disk may only have room for the ends of other tasks.
@@ -78,10 +82,7 @@ def on_launch(
         yield from add_task(state, order, Ended(), TaskState.DROPPED, now, rejection)
         return
     yield from note_framework_epoch(state, framework_id, order.framework_epoch)
-    state.runs += 1
-    run = f"{state.life}-{state.runs}"
-    yield from add_task(state, order, Starting(run), TaskState.STARTING, now)
-    yield fx.Spawn(key, run, secrets=secrets)
+    yield from start_task(state, order, now, secrets)
 
 
 def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
@@ -160,7 +161,9 @@ def on_kill(state: AgentState, event: KillTask, now: Now) -> Iterator[Effect]:
         return
     yield from note_framework_epoch(state, event.framework_id, event.framework_epoch)
     task = state.tasks.get(key)
-    if task is not None:
+    if key in state.line:
+        yield from on_recall(state, key)
+    elif task is not None:
         grace_ms = task.info.grace_ms if event.grace_ms is None else event.grace_ms
         yield from kill_task(state, task, KillOrder(event.reason, grace_ms), now)
     elif key not in state.voided:
@@ -177,6 +180,7 @@ def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
     for task in list(state.tasks.values()):
         grace_ms = min(task.info.grace_ms, STOP_GRACE_MS)
         yield from kill_task(state, task, KillOrder(Reason.AGENT_STOPPED, grace_ms), now)
+    yield from return_stranded(state)
 
 
 def begin_killing(
@@ -223,6 +227,7 @@ def kill_task(
     yield Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason))
     if isinstance(phase, Running):
         yield from begin_killing(state, task, phase, order, now, message)
+        yield from return_stranded(state)
         return
     state.set_phase(task, replace(phase, kill=order))
     if not isinstance(phase, Adopting):
@@ -231,6 +236,7 @@ def kill_task(
         if task.info.isolation.image:
             # A pull may take minutes.
             yield fx.CancelLaunch(task.key)
+    yield from return_stranded(state)
 
 
 def _kill_within(state: AgentState, task: Task, order: KillOrder, now: Now) -> None:

@@ -19,7 +19,9 @@ from croupier.agent.core.tasks import (
     Running,
     Starting,
     Task,
+    place_of,
 )
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.isolation import NO_FEATURES, Features
@@ -76,6 +78,8 @@ class AgentState:
         takes_refusals: whether the master of the session takes `RefuseLaunch`.
         stopping: whether the daemon is stopping, so that no task is started.
         features: what the agent can enforce on its tasks.
+        line: orders of lined-up tasks, which hold nothing and have no records; empty without a
+            session.
     """
 
     total: Resources
@@ -106,6 +110,7 @@ class AgentState:
     given_id: AgentId = NO_AGENT_ID
     is_certified: bool = False
     features: Features = NO_FEATURES
+    line: dict[Key, LaunchTask] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -207,5 +212,9 @@ class AgentState:
         assert self.adopting == sum(isinstance(phase, Adopting) for phase in phases)
         self.health.check()
         assert self.session is None or not (self.voided or self.adopting)
+        assert self.session is not None or not self.line
+        assert not (self.line.keys() & (self.tasks.keys() | self.voided.keys()))
+        live_places = {task.place for task in self.tasks.values() if task.may_be_succeeded}
+        assert live_places.issuperset(map(place_of, self.line.values()))
         for deadline in self.deadlines:
             assert deadline.key in self.tasks

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import Now
+from croupier.agent.core.on_line import return_stranded, take_successor
 from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
@@ -23,8 +24,10 @@ from croupier.agent.core.tasks import (
     Task,
 )
 from croupier.model.agent_orders import LaunchTask
+from croupier.model.ids import TaskId
 from croupier.model.isolation import Usage
-from croupier.model.task import Reason, Source, TaskState, TaskStatus, moved
+from croupier.model.secrets import NO_SECRETS, SecretValues
+from croupier.model.task import NO_TASK, Reason, Source, TaskState, TaskStatus, moved
 
 # Characters of an update's message.
 MAX_MESSAGE = 500
@@ -42,6 +45,7 @@ class Cause:
     exit_code: int | None = None
     signal: int | None = None
     usage: Usage | None = None
+    successor: TaskId = NO_TASK
 
 
 NO_CAUSE = Cause()
@@ -83,6 +87,7 @@ def change_state(
         cause.signal,
         phase.pid if isinstance(phase, Running | Killing) else task.pid,
         usage=cause.usage,
+        successor=cause.successor,
     )
     state.set_phase(task, phase)
     task.status = status
@@ -106,11 +111,27 @@ def change_state(
 def end_task(
     state: AgentState, task: Task, new: TaskState, now: Now, cause: Cause
 ) -> Iterator[Effect]:
-    """Bring a live task to a terminal state and free its resources."""
-    run = task.run
+    """Bring a live task to a terminal state; another takes its place, or its resources are free."""
+    run, successor = task.run, take_successor(state, task)
+    if successor is not None:
+        cause = replace(cause, successor=successor.task.task_id)
     state.free += task.info.resources
     state.live -= 1
     state.deadlines.cancel(KillDeadline(task.key))
     state.deadlines.cancel(CompletionDeadline(task.key))
     yield from change_state(state, task, Ended(), new, now, cause)
     yield fx.ForgetRun(task.key, run)
+    if successor is not None:
+        yield from start_task(state, successor, now)
+    else:
+        yield from return_stranded(state)
+
+
+def start_task(
+    state: AgentState, order: LaunchTask, now: Now, secrets: SecretValues = NO_SECRETS
+) -> Iterator[Effect]:
+    """Start a task, for which there is room."""
+    state.runs += 1
+    run = f"{state.life}-{state.runs}"
+    yield from add_task(state, order, Starting(run), TaskState.STARTING, now)
+    yield fx.Spawn((order.framework_id, order.task.task_id), run, secrets=secrets)

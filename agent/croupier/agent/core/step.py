@@ -6,12 +6,26 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from croupier.agent.core import events as ev
-from croupier.agent.core import on_health, on_life, on_limit, on_session, on_task, on_update
+from croupier.agent.core import (
+    on_health,
+    on_life,
+    on_limit,
+    on_line,
+    on_session,
+    on_task,
+    on_update,
+)
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    RecallTask,
+    ResendUpdates,
+)
 
 
 def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
@@ -34,8 +48,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_task.on_launch(state, order, now, has_sandbox=True)
         case ev.LaunchWithSecrets(order, secrets):
             return on_task.on_launch(state, order, now, secrets=secrets)
-        case AcknowledgeUpdate(framework_id, task_id, sequence):
-            return on_update.on_acknowledge(state, (framework_id, task_id), sequence, now)
+        case AcknowledgeUpdate() | RecallTask() | ResendUpdates():
+            return _handle_order(state, event, now)
         case ev.Started(key, pid):
             return on_task.on_started(state, key, pid, now)
         case ev.Exited():
@@ -50,10 +64,22 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_task.on_prepared(state, event, now)
         case KillTask():
             return on_task.on_kill(state, event, now)
+        case _:
+            return _handle_agent_event(state, event, now)
+
+
+def _handle_order(
+    state: AgentState, order: AcknowledgeUpdate | RecallTask | ResendUpdates, now: Now
+) -> Iterator[Effect]:
+    match order:
+        case AcknowledgeUpdate(framework_id, task_id, sequence):
+            return on_update.on_acknowledge(state, (framework_id, task_id), sequence, now)
+        case RecallTask(framework_id, task_id):
+            return on_line.on_recall(state, (framework_id, task_id))
         case ResendUpdates(framework_id):
             return on_update.on_resend(state, framework_id, now)
         case _:
-            return _handle_agent_event(state, event, now)
+            assert_never(order)
 
 
 def _handle_agent_event(state: AgentState, event: AgentEvent, now: Now) -> Iterator[Effect]:

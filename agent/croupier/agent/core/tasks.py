@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from croupier.agent.core.pending_updates import PendingUpdates
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import FrameworkId, Role, TaskId
+from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
 # A task's id is unique within its framework only.
 Key = tuple[FrameworkId, TaskId]
+# Framework, role and resources.
+Place = tuple[FrameworkId, Role, Resources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,16 @@ class Task:
         return not isinstance(self.phase, Ended)
 
     @property
+    def place(self) -> Place:
+        """What a lined-up task must have in common with it to succeed it."""
+        return (self.framework_id, self.role, self.info.resources)
+
+    @property
+    def may_be_succeeded(self) -> bool:
+        """Whether a lined-up task may take its place when it ends: it lives, and is not killed."""
+        return self.is_live and self.kill is None
+
+    @property
     def run(self) -> str:
         """The name of the process; empty once the task has ended."""
         return "" if isinstance(self.phase, Ended) else self.phase.run
@@ -142,6 +156,11 @@ class Task:
                 assert self.state is TaskState.RUNNING
             case Killing():
                 assert self.state is TaskState.KILLING
+
+
+def place_of(order: LaunchTask) -> Place:
+    """Return what a task must have in common with the one of an order, which may succeed it."""
+    return (order.framework_id, order.role, order.task.resources)
 
 
 @dataclass(frozen=True, slots=True)

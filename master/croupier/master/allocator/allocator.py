@@ -26,6 +26,7 @@ from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.allocator.profiles import Profiles
+from croupier.master.allocator.promises import Promises
 from croupier.master.allocator.queries import Queries
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.share import Totals
@@ -47,6 +48,7 @@ class Allocator:
         back_off: parties that left offers unanswered, and come last for some time.
         charges: the resources that frameworks hold.
         queries: read-only questions.
+        promises: who would be dealt what a task holds.
     """
 
     def __init__(
@@ -78,6 +80,9 @@ class Allocator:
         self.back_off = BackOff()
         self.charges = Charges(self._tree, self._agents, self.absent, self._members, self._waiters)
         self.queries = Queries(
+            self._tree, self._agents, self._profiles, self._members, self.back_off, rules
+        )
+        self.promises = Promises(
             self._tree, self._agents, self._profiles, self._members, self.back_off, rules
         )
         self._passes = Passes(

@@ -6,6 +6,7 @@ move is an error and changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
@@ -13,7 +14,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import AgentDescription
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import AgentRecord, DrainRequest
-from croupier.master.core.tasks import Task
+from croupier.master.core.tasks import Key, Task
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict
@@ -21,6 +22,7 @@ from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import NOTHING, Resources
+from croupier.model.task import TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,9 @@ class Agent:
         features: what it can enforce or measure.
         default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
         takes_exec: whether it runs commands beside tasks.
+        lines_up: whether tasks can be lined up at it.
+        line: the tasks that are lined up at it, in order; they are not in `tasks`.
+        running: how many submitted tasks of each framework, role and shape run on it.
     """
 
     agent_id: AgentId
@@ -120,6 +125,9 @@ class Agent:
     features: Features = NO_FEATURES
     default_user: str = AGENT_USER
     takes_exec: bool = False
+    lines_up: bool = False
+    line: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
+    running: Counter[tuple[FrameworkId, Key]] = field(default_factory=Counter)
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None
@@ -191,6 +199,11 @@ class Agent:
             total=Resources(self.total.scalars),
             is_authenticated=self.is_authenticated,
         )
+
+    def place_of(self, status: TaskStatus) -> tuple[FrameworkId, Key] | None:
+        """Return framework, role and shape of a submitted task; None if it is none."""
+        task = self.tasks.get((status.framework_id, status.task_id))
+        return None if task is None or task.kind is None else (task.framework_id, task.kind)
 
     def describe(self) -> AgentDescription:
         """Return its description for frameworks; the same object until it registers again."""

@@ -132,6 +132,7 @@ class Register:
         features: what it can enforce or measure.
         default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
         takes_exec: whether it runs commands beside tasks.
+        lines_up: whether tasks can be lined up at it.
     """
 
     session: SessionId
@@ -152,6 +153,15 @@ class Register:
     features: Features = NO_FEATURES
     default_user: str = AGENT_USER
     takes_exec: bool = False
+    lines_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TasksReturned:
+    """Lined-up tasks that an agent has not started, and never will."""
+
+    session: SessionId
+    tasks: tuple[tuple[FrameworkId, TaskId], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +246,7 @@ PeerEvent = (
     | Received
     | Register
     | AgentReported
+    | TasksReturned
     | AgentHealth
     | LaunchUnsent
     | AgentStopped

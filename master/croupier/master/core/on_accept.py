@@ -231,4 +231,5 @@ def order_launch(state: State, task: Task) -> Iterator[Effect]:
     agent = state.agents[task.agent_id]
     assert agent.session is not None
     epoch = state.frameworks[task.framework_id].epoch
-    yield Send(agent.session, LaunchTask(task.framework_id, task.info, task.role, epoch))
+    order = LaunchTask(task.framework_id, task.info, task.role, epoch, lined_up=task.is_lined_up)
+    yield Send(agent.session, order)

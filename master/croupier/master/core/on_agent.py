@@ -21,12 +21,27 @@ from croupier.master.core.effects import (
     Send,
     Step,
 )
-from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Claim, Register
+from croupier.master.core.events import (
+    AgentReported,
+    AgentStopped,
+    AgentTask,
+    Claim,
+    Register,
+    TasksReturned,
+)
 from croupier.master.core.facts import AgentJoined, AgentLeft, AgentRefused, AgentUnhealthy, Joined
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_line import (
+    give_back,
+    give_back_all,
+    line_up,
+    may_succeed,
+    on_update,
+    recall_all,
+)
 from croupier.master.core.on_sync import sync
-from croupier.master.core.on_task import drop, end, forget_removed, on_status, orphan, set_status
+from croupier.master.core.on_task import drop, end, forget_removed, orphan, set_status
 from croupier.master.core.records import ForgetAgent
 from croupier.master.core.resource_kinds import check_kinds
 from croupier.master.core.state import State
@@ -100,7 +115,12 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     if agent.record() != before:
         yield Save(agent.record())
     yield Send(
-        event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
+        event.session,
+        Registered(
+            agent.agent_id,
+            state.settings.heartbeat_s,
+            state.master_id,
+        ),
     )
     yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
@@ -118,13 +138,27 @@ def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterato
     on_received(state, agent, now)
     for status in event.statuses:
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
-        if is_own and status.state in REPORTABLE:
-            yield from on_status(state, status)
+        if is_own and status.state in REPORTABLE and may_succeed(agent, status):
+            yield from on_update(state, agent, status, now)
         else:
             message = f"an update of {status.task_id[:255]!r} is not for this agent to make"
             yield Close(event.session, ProtocolViolation(message))
             yield from disconnect(state, agent, message, now)
             return
+    yield from line_up(state, agent, dict.fromkeys(map(agent.place_of, event.statuses)), now)
+
+
+def on_tasks_returned(state: State, event: TasksReturned, now: float) -> Iterator[Effect]:
+    """Queue tasks again that an agent returned from its line."""
+    agent = state.peers.get(event.session)
+    if not isinstance(agent, Agent):
+        yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
+        return
+    on_received(state, agent, now)
+    # Each goes to the begin of its queue.
+    for key in reversed(event.tasks):
+        if key in agent.line:
+            yield from give_back(state, agent.line[key], now)
 
 
 def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[Effect]:
@@ -135,6 +169,7 @@ def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[
     yield from disconnect(state, agent, "it stopped", now)
     yield Close(event.session, None)
     message, losers = "its agent has stopped", concerned(agent)
+    yield from give_back_all(state, agent, now)
     yield from remove(state, agent, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
     yield Save(ForgetAgent(agent.agent_id))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "stopped", event.message))
@@ -146,6 +181,7 @@ def remove(
 ) -> Iterator[Effect]:
     """Remove a disconnected agent; its tasks end with status `new`."""
     _leave_pool(state, agent)
+    state.place_line(agent, now)
     for task in list(agent.tasks.values()):
         if task.state.is_terminal:
             yield from orphan(state, task, now)
@@ -192,6 +228,7 @@ def stop_offering(state: State, agent: Agent, message: str, now: float) -> Itera
         state.allocator.activate_agent(agent.agent_id, False)
     for offer in list(agent.offers.values()):
         yield from rescind(state, offer, message, now)
+    yield from recall_all(state, agent)
 
 
 def withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
@@ -223,6 +260,7 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
     """Move a disconnected agent and its tasks to UNREACHABLE; its resources do not count."""
     losers = concerned(agent)
     _leave_pool(state, agent)
+    state.place_line(agent, now)
     agent.move(Unreachable())
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     yield Save(agent.record())
@@ -324,7 +362,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     agent.last_received = agent.connected_at = now
     agent.takes_secrets = event.takes_secrets
     agent.default_user = event.default_user
-    agent.takes_exec = event.takes_exec
+    agent.takes_exec, agent.lines_up = event.takes_exec, event.lines_up
     agent.is_authenticated |= state.access.is_on
     agent.move(Connected(event.session, event.problems))
     state.unreachable.pop(agent.agent_id, None)

@@ -13,6 +13,7 @@ from croupier.master.core.facts import FrameworkJoined, FrameworkLeft, Joined
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Subscribed
 from croupier.master.core.on_allocation import return_offer
+from croupier.master.core.on_line import recall_of
 from croupier.master.core.on_task import (
     acknowledge,
     drop,
@@ -87,6 +88,7 @@ def disconnect(state: State, framework: Framework, message: str, now: float) -> 
     state.allocator.connect(framework.framework_id, False)
     for offer in list(framework.offers.values()):
         yield from return_offer(state, offer, "rescinded", message, now)
+    yield from recall_of(state, framework.framework_id)
     until = now + framework.failover_timeout_s
     state.deadlines.set(FailoverTimeout(framework.framework_id), until)
     yield Happened(FrameworkLeft(framework.framework_id, "disconnected", message))

@@ -17,7 +17,7 @@ from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, St
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import check_counts, order_launch
-from croupier.master.core.on_task import end, end_queued, moved_fact
+from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
 from croupier.master.core.state import State
 from croupier.master.core.suitability import check_suitable, require_image, require_user
@@ -103,6 +103,9 @@ def withdraw(state: State, framework: Framework, call: calls.Withdraw, now: floa
         elif task is not None and task.is_queued:
             reason, message = Reason.KILLED_BY_FRAMEWORK, "withdrawn while queued"
             yield from end_queued(state, task, TaskState.KILLED, reason, message, now)
+        elif task is not None and task.is_lined_up:
+            # It ends as soon as its agent has returned it; if it has started, it is killed.
+            yield from kill(state, task, None, Reason.KILLED_BY_FRAMEWORK, now)
         elif task is not None and not task.state.is_terminal:
             error = Conflict(f"task {task_id} was placed already; kill it instead")
         elif task is None or task.status.reason is not Reason.KILLED_BY_FRAMEWORK:
@@ -125,8 +128,7 @@ def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> 
     framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
     left, unused, launched = grant.resources, 0, []
     for task in tasks:
-        framework.queues.remove(task)
-        task.queued = None
+        kind = framework.queues.remove(task)
         amount = grant.shape.unit.carve(left, 1)
         try:
             # The constraints of the shape cannot state these.
@@ -135,11 +137,13 @@ def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> 
             check_suitable(agent, task.info)
         except CroupierError as error:
             unused += 1
+            task.queued = None
             yield from end(
                 state, task, TaskState.ERROR, Reason.TASK_INVALID, str(shortened(error)), now
             )
             continue
         left = left - amount
+        task.kind = kind if amount == task.info.resources else None
         yield from _launch(state, task, grant, amount, now)
         launched.append(task.status)
     if unused:

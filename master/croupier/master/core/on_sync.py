@@ -17,6 +17,7 @@ from croupier.master.core.facts import TasksUnproven
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt
+from croupier.master.core.on_line import give_back, on_started
 from croupier.master.core.on_task import (
     acknowledge,
     end,
@@ -40,9 +41,15 @@ from croupier.model.task import Reason, TaskState
 def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Step]:
     """Apply the list of an agent that has just registered."""
     listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
-    missing = [task for key, task in agent.tasks.items() if key not in listed]
     # The ledger may be older than the agent's records.
     may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
+    for key, task in reversed(list(agent.line.items())):
+        if key in listed or may_have_run:
+            state.place_lined(task, now)
+            yield from on_started(state, task, now)
+        else:
+            yield from give_back(state, task, now)
+    missing = [task for key, task in agent.tasks.items() if key not in listed]
     for task, grace_ms, reason in drain_kills(agent):
         yield from request_kill(task, grace_ms, reason)
     running: list[Task] = []

@@ -13,9 +13,9 @@ from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetTask
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Delivery, Task, TaskHold
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, RecallTask
 from croupier.model.ids import FrameworkId, TaskId
-from croupier.model.task import MASTER_SEQUENCE, TRANSITIONS, Reason, TaskState, TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, NO_TASK, TRANSITIONS, Reason, TaskState, TaskStatus
 
 # About 100 KB. A framework that leaves too much unread is disconnected.
 UPDATES_AT_ONCE = 500
@@ -23,6 +23,9 @@ UPDATES_AT_ONCE = 500
 
 def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
     """Apply an update that an agent sent for the first time or again, and forward it."""
+    if status.successor:
+        # For masters only.
+        status = replace(status, successor=NO_TASK)
     framework = state.frameworks.get(status.framework_id)
     task = framework.tasks.get(status.task_id) if framework else None
     if framework is None or task is None or task.agent_id != status.agent_id:
@@ -100,11 +103,17 @@ def request_kill(task: Task, grace_ms: int | None, reason: Reason) -> Iterator[E
 
 
 def order_kill(state: State, task: Task, now: float) -> Iterator[Effect]:
-    """Order the requested kill, if the task's agent is connected."""
+    """Order the requested kill, if the task's agent is connected.
+
+    A lined-up task is recalled: its agent's answer tells whether there is anything to kill.
+    """
     kill = task.kill
     assert kill is not None
     agent = state.agents.get(task.agent_id)
     if agent is None or agent.session is None:
+        return
+    if task.is_lined_up:
+        yield from recall(state, task)
         return
     # Of two orders, an agent obeys the one that is due first.
     due = now + (task.info.grace_ms if kill.grace_ms is None else kill.grace_ms) / 1000
@@ -113,6 +122,14 @@ def order_kill(state: State, task: Task, now: float) -> Iterator[Effect]:
     epoch = state.frameworks[task.framework_id].epoch if is_own else 0
     message = KillTask(task.framework_id, task.task_id, kill.grace_ms, kill.reason, epoch)
     yield Send(agent.session, message)
+
+
+def recall(state: State, task: Task) -> Iterator[Effect]:
+    """Ask the agent of a lined-up task to return it, unless that was asked before."""
+    session = state.agents[task.agent_id].session
+    if session is not None and not task.is_recalled:
+        task.is_recalled = True
+        yield Send(session, RecallTask(task.framework_id, task.task_id))
 
 
 def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:

@@ -53,6 +53,7 @@ class Settings:
             them together.
         adopt_unproven_s: time of a new term in which tasks that agents list need no proof.
         max_agent: the most of each named scalar that an agent may have.
+        line_window_s: work that may be lined up behind each running task; 0 lines nothing up.
     """
 
     heartbeat_s: float = 15.0
@@ -89,6 +90,7 @@ class Settings:
     owner_tasks: int = 250_000
     adopt_unproven_s: float = 0.0
     max_agent: Resources = LARGEST_AGENT
+    line_window_s: float = 0.1
 
     @property
     def suspect_s(self) -> float:

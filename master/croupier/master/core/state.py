@@ -8,7 +8,7 @@ only.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Literal
@@ -38,6 +38,7 @@ from croupier.model.resources import Resources, total_of
 from croupier.model.task import Reason, TaskState
 from croupier.model.verdict import Verdict
 
+NO_AGENT = AgentId("")
 # Most principals whose permissions are kept ready.
 MAX_PERMISSIONS = 1_000
 
@@ -51,6 +52,7 @@ class State:
         removed: ids of removed frameworks.
         gone: ids of agents that an operator declared gone; the oldest are forgotten.
         unreachable: ids of unreachable agents, oldest first.
+        lined: ids of the agents at which tasks are lined up.
         removals: times at which agents became unreachable, within the last window.
         ended: acknowledged tasks, for operators.
         verdicts: bytes of verdicts that were not marked as seen.
@@ -76,6 +78,7 @@ class State:
         self.removed = RemovedIds(self.cluster, self.epoch, settings.removed_frameworks)
         self.gone: OrderedDict[AgentId, None] = OrderedDict()
         self.unreachable: dict[AgentId, None] = {}
+        self.lined: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
         self.ended = EndedTasks(settings.completed_tasks)
         self.preemptor = allocator.preemptor(settings.preemption)
@@ -199,7 +202,9 @@ class State:
         self.owned.add(framework.owner, tasks=1)
         framework.ended += task.state.is_terminal
         agent = self.agents.get(task.agent_id)
-        if agent is not None and not task.is_orphan:
+        if task.is_lined_up:
+            self._put_in_line(task)
+        elif agent is not None and not task.is_orphan:
             agent.tasks[task.framework_id, task.task_id] = task
 
     def enqueue(self, task: Task) -> None:
@@ -210,12 +215,72 @@ class State:
         key = framework.queues.add(task, shape_of(task.info, task.queued.placement))
         self.allocator.queue(task.framework_id, *key, 1)
 
-    def place_task(self, task: Task, agent_id: AgentId, now: float) -> None:
-        """Put a task that was taken out of its queue on an agent, where it is charged already."""
-        task.agent_id, task.since, task.placed = agent_id, now, now
-        task.hold_as(TaskHold.ACTIVE)
+    def place_task(
+        self, task: Task, agent_id: AgentId, now: float, hold: TaskHold = TaskHold.ACTIVE
+    ) -> None:
+        """Put a task that was taken out of its queue on an agent, where it is charged already.
+
+        With the hold RELEASED it is charged later.
+        """
+        task.agent_id, task.since, task.placed, task.queued = agent_id, now, now, None
+        task.hold_as(hold)
         task.move(task.master_made(TaskState.STAGING, Reason.NONE, ""))
-        self.agents[agent_id].tasks[task.framework_id, task.task_id] = task
+        agent = self.agents[agent_id]
+        agent.tasks[task.framework_id, task.task_id] = task
+        if task.is_active and task.kind is not None:
+            agent.running[task.framework_id, task.kind] += 1
+
+    def line_up(self, framework: Framework, tasks: Sequence[Task], agent_id: AgentId) -> None:
+        """Line up tasks, the first ones of one queue, at an agent; the allocator deals to others.
+
+        O(tasks + log n).
+        """
+        for task in tasks:
+            task.kind = framework.queues.remove(task)
+            task.agent_id = agent_id
+            task.hold_as(TaskHold.LINED_UP)
+            self._put_in_line(task)
+        assert task.kind is not None
+        self.allocator.queue(framework.framework_id, *task.kind, -len(tasks))
+
+    def _put_in_line(self, task: Task) -> None:
+        self.agents[task.agent_id].line[task.framework_id, task.task_id] = task
+        self.lined[task.agent_id] = None
+
+    def leave_line(self, task: Task) -> None:
+        """Take a task out of the line of its agent."""
+        assert task.is_lined_up
+        agent = self.agents[task.agent_id]
+        del agent.line[task.framework_id, task.task_id]
+        task.is_recalled, task.agent_id = False, NO_AGENT
+        if not agent.line:
+            del self.lined[agent.agent_id]
+
+    def place_lined(self, task: Task, now: float) -> None:
+        """Note that a task has left the line of its agent to run there; it is charged later."""
+        agent_id = task.agent_id
+        self.leave_line(task)
+        self.place_task(task, agent_id, now, TaskHold.RELEASED)
+
+    def place_line(self, agent: Agent, now: float) -> None:
+        """Count all lined-up tasks of a lost agent as placed: it may have started them."""
+        for task in list(agent.line.values()):
+            self.place_lined(task, now)
+
+    def put_back(self, task: Task) -> None:
+        """Put a task that left its line at the begin of its queue. O(log n)."""
+        assert task.queued is not None
+        task.hold_as(TaskHold.QUEUED)
+        shape = shape_of(task.info, task.queued.placement)
+        key = self.frameworks[task.framework_id].queues.put_back(task, shape)
+        self.allocator.queue(task.framework_id, *key, 1)
+
+    def succeed(self, ended: Task, task: Task, now: float) -> None:
+        """Pass the charge of an ended task to one that was lined up behind it. O(1)."""
+        assert (ended.role, ended.info.resources) == (task.role, task.info.resources)
+        self.leave_line(task)
+        self._on_released(ended)
+        self.place_task(task, ended.agent_id, now)
 
     def dequeue(self, task: Task) -> None:
         """Take a task out of its queue without placing it. O(log n)."""
@@ -239,8 +304,11 @@ class State:
             self.allocator.charges.charge_returned(agent_id, absent)
         if found:
             self.allocator.charges.charge_all(agent_id, map(_charge, found))
+        running = self.agents[agent_id].running
         for task in listed:
             task.hold_as(TaskHold.ACTIVE)
+            if task.kind is not None:
+                running[task.framework_id, task.kind] += 1
 
     def release_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
         """Release what tasks of one agent hold. O(tasks)."""
@@ -268,6 +336,11 @@ class State:
     def _on_released(self, task: Task) -> None:
         task.hold_as(TaskHold.RELEASED)
         self.preemptor.ended((task.framework_id, task.task_id))
+        if task.kind is not None:
+            running, key = self.agents[task.agent_id].running, (task.framework_id, task.kind)
+            running[key] -= 1
+            if not running[key]:
+                del running[key]
 
     def slim_task(self, task: Task) -> None:
         """Drop the command and labels of a large task that has ended."""

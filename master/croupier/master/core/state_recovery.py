@@ -20,7 +20,7 @@ from croupier.master.core.records import (
     TaskRecord,
 )
 from croupier.master.core.settings import Settings
-from croupier.master.core.state import State
+from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
 from croupier.model.access import BUILTIN_GROUPS, AccessPolicy
 from croupier.model.errors import InvalidRequest
@@ -157,6 +157,8 @@ def recover_task(
             TaskHold.ORPHANED
             if is_orphan
             else TaskHold.QUEUED
+            if record.queued is not None and not record.agent_id
+            else TaskHold.LINED_UP
             if record.queued is not None
             else TaskHold.RELEASED
             if is_unreachable
@@ -190,7 +192,7 @@ def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> 
         return TaskStatus(
             record.framework_id,
             record.task_id,
-            record.agent_id,
+            NO_AGENT,
             TaskState.LOST if is_lost else TaskState.QUEUED,
             reason=Reason.TASK_UNKNOWN if is_lost else Reason.NONE,
             message="the master's store is an older copy; the task may have run" if is_lost else "",

@@ -29,6 +29,7 @@ from croupier.master.core.events import (
     Register,
     SessionEnded,
     Subscribe,
+    TasksReturned,
     TimePassed,
 )
 from croupier.master.core.framework_commands import FrameworkCommand
@@ -73,7 +74,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from on_framework.on_subscribe(state, event, now)
         case Register():
             yield from on_agent.on_register(state, event, now)
-        case AgentHealth() | LaunchUnsent():
+        case AgentHealth() | LaunchUnsent() | TasksReturned():
             yield from _on_launches(state, event, now)
         case AgentStopped():
             yield from on_agent.on_agent_stopped(state, event, now)
@@ -87,7 +88,11 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             assert_never(event)
 
 
-def _on_launches(state: State, event: AgentHealth | LaunchUnsent, now: float) -> Iterator[Effect]:
+def _on_launches(
+    state: State, event: AgentHealth | LaunchUnsent | TasksReturned, now: float
+) -> Iterator[Effect]:
+    if isinstance(event, TasksReturned):
+        return on_agent.on_tasks_returned(state, event, now)
     if isinstance(event, LaunchUnsent):
         return on_agent_health.on_launch_unsent(state, event, now)
     return on_agent_health.on_agent_health(state, event, now)

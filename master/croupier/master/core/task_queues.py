@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
 from croupier.master.allocator.pending_demand import Shape
-from croupier.master.core.tasks import Task
+from croupier.master.core.tasks import Key, Task
 from croupier.model.attributes import enforces
-from croupier.model.ids import Role, TaskId
+from croupier.model.ids import TaskId
 from croupier.model.isolation import feature_names
 from croupier.model.placement import Placement
 from croupier.model.task import TaskInfo
 
 # Each visit of an agent checks the shapes of a framework one by one.
 MAX_QUEUES = 64
-Key = tuple[Role, Shape]
+# The weight of the latest run in `run_s`.
+RUN_WEIGHT = 0.2
 
 
 def shape_of(info: TaskInfo, placement: Placement) -> Shape:
@@ -33,11 +35,13 @@ class TaskQueues:
 
     Attributes:
         last: the number of the last submission.
+        run_s: about how long tasks of a role and shape ran, in seconds; of the latest ones.
     """
 
     def __init__(self) -> None:
         self.last = 0
-        self._queues: dict[Key, dict[TaskId, Task]] = {}
+        self.run_s: dict[Key, float] = {}
+        self._queues: dict[Key, OrderedDict[TaskId, Task]] = {}
         self._keys: dict[TaskId, Key] = {}
 
     def __len__(self) -> int:
@@ -63,8 +67,14 @@ class TaskQueues:
         assert task.queued is not None
         key = task.role, shape
         self.last = max(self.last, task.queued.number)
-        self._queues.setdefault(key, {})[task.task_id] = task
+        self._queues.setdefault(key, OrderedDict())[task.task_id] = task
         self._keys[task.task_id] = key
+        return key
+
+    def put_back(self, task: Task, shape: Shape) -> Key:
+        """Add a task at the begin of its queue, which it returns. O(1)."""
+        key = self.add(task, shape)
+        self._queues[key].move_to_end(task.task_id, last=False)
         return key
 
     def remove(self, task: Task) -> Key:
@@ -79,6 +89,17 @@ class TaskQueues:
     def first(self, key: Key, number: int) -> list[Task]:
         """Return the first tasks of a queue; they stay in it."""
         return list(islice(self._queues[key].values(), number))
+
+    def length(self, key: Key) -> int:
+        """Return how many tasks of this role and shape are queued."""
+        return len(self._queues.get(key, ()))
+
+    def note_run(self, key: Key, seconds: float) -> None:
+        """Note how long a task has run."""
+        before = self.run_s.pop(key, seconds)
+        self.run_s[key] = before + RUN_WEIGHT * (seconds - before)
+        if len(self.run_s) > 2 * MAX_QUEUES:
+            del self.run_s[next(iter(self.run_s))]
 
     def counts(self) -> dict[Key, int]:
         """Return the length of each queue."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.effects import SessionId
 from croupier.master.core.records import NO_OWNER, QueuePlace, TaskRecord
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
 
+# The role and the shape of submitted tasks.
+Key = tuple[Role, Shape]
 # A slimmed task with more resources than this keeps cpus, mem, disk and gpus only.
 MAX_SLIM_PARTS = 32
 MAX_SLIM_MESSAGE = 256
@@ -22,7 +25,9 @@ MAX_SLIM_MESSAGE = 256
 class TaskHold(Enum):
     """The kind of claim that a task has on resources; it decides who sends the terminal update.
 
-    A QUEUED task was submitted and has no agent yet. An ABSENT task is known from the ledger only,
+    A QUEUED task was submitted and has no agent yet. A LINED_UP task waits at an agent for the
+    end of one like it, and holds nothing; no one else may place it before its agent has answered
+    for it. An ABSENT task is known from the ledger only,
     until its agent returns: it counts for its role and framework. An ACTIVE task holds resources
     of its agent. A RELEASED task holds nothing: it has ended, or its agent is unreachable. An
     ORPHANED task has ended and its agent has no record of it, so the master itself sends the
@@ -30,6 +35,7 @@ class TaskHold(Enum):
     """
 
     QUEUED = "queued"
+    LINED_UP = "lined up"
     ABSENT = "absent"
     ACTIVE = "active"
     RELEASED = "released"
@@ -37,7 +43,10 @@ class TaskHold(Enum):
 
 
 TRANSITIONS: dict[TaskHold, frozenset[TaskHold]] = {
-    TaskHold.QUEUED: frozenset({TaskHold.ACTIVE, TaskHold.ORPHANED}),
+    TaskHold.QUEUED: frozenset({TaskHold.LINED_UP, TaskHold.ACTIVE, TaskHold.ORPHANED}),
+    TaskHold.LINED_UP: frozenset(
+        {TaskHold.QUEUED, TaskHold.ACTIVE, TaskHold.RELEASED, TaskHold.ORPHANED}
+    ),
     TaskHold.ABSENT: frozenset({TaskHold.ACTIVE, TaskHold.RELEASED}),
     TaskHold.ACTIVE: frozenset({TaskHold.RELEASED}),
     TaskHold.RELEASED: frozenset({TaskHold.ACTIVE, TaskHold.ORPHANED}),
@@ -79,7 +88,7 @@ class Task:
     """A task that was launched or submitted, until its last update is acknowledged.
 
     Attributes:
-        agent_id: empty as long as it is queued.
+        agent_id: empty as long as it is queued; of a lined-up task, where it is.
         role: the role it was launched in, whatever roles its framework has now.
         status: the latest status, from the agent or from the master.
         since: when it was launched, or found on its agent; seconds on the master's clock.
@@ -97,7 +106,10 @@ class Task:
         master_status: the durable status of the master's own: a terminal one, or UNREACHABLE
             though its agent may have returned since.
         is_unsent: whether its framework may have missed a status of the master's own.
-        queued: its place in the queue of its framework, as long as it is queued.
+        queued: its place in the queue of its framework, as long as it is queued or lined up.
+        kind: its role and shape, if it was submitted to this master, and others may succeed it.
+        is_recalled: whether it is lined up, and its agent was asked to return it.
+        begun_ms: when its agent began to start it, by the agent's clock; 0 if it has not.
     """
 
     info: TaskInfo
@@ -119,6 +131,9 @@ class Task:
     submitted: float | None = None
     placed: float | None = None
     started_ms: int = 0
+    kind: Key | None = None
+    is_recalled: bool = False
+    begun_ms: int = 0
 
     def __post_init__(self) -> None:
         self.started_ms = self.started_ms or _start_ms(self.status)
@@ -142,6 +157,11 @@ class Task:
     def is_queued(self) -> bool:
         """Whether it waits for the master to place it."""
         return self.hold is TaskHold.QUEUED
+
+    @property
+    def is_lined_up(self) -> bool:
+        """Whether it waits at its agent for the end of a task like it."""
+        return self.hold is TaskHold.LINED_UP
 
     @property
     def is_absent(self) -> bool:

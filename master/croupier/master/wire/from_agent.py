@@ -16,6 +16,7 @@ from croupier.master.core.events import (
     Received,
     RefusedLaunch,
     Register,
+    TasksReturned,
 )
 from croupier.master.core.step import Event
 from croupier.master.launch_proofs import LaunchProofs
@@ -65,6 +66,11 @@ async def report_from_wire(
             return await _register(session, wire.register, proofs)
         case "health":
             return _health(session, wire.health)
+        case "returned":
+            returned = wire.returned.tasks
+            check_count(len(returned), MAX_UPDATES, "returned tasks in one report")
+            keys = ((FrameworkId(each.framework_id), TaskId(each.task_id)) for each in returned)
+            return TasksReturned(session, tuple(keys))
         case "goodbye":
             return AgentStopped(session, wire.goodbye.message[:1024])
         case _:
@@ -113,6 +119,7 @@ async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs 
         features=known_features(wire.isolation),
         default_user=check_id("user", wire.default_user or AGENT_USER),
         takes_exec=wire.takes_exec,
+        lines_up=wire.lines_up,
     )
 
 

@@ -8,7 +8,13 @@ from typing import assert_never
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.lineage import Lineage
 from croupier.master.link_keys import LinkKeys
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    RecallTask,
+    ResendUpdates,
+)
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.net.outbox import Encoded, joined
 from croupier.v1 import agent_pb2 as pb
@@ -46,15 +52,19 @@ def order_to_wire(
         reconnect_s: bound of the agent's waits between attempts to reconnect; 0: its own.
     """
     match message:
-        case LaunchTask(framework_id, task, role, framework_epoch, proof):
+        case LaunchTask(framework_id, task, role, framework_epoch, proof, lined_up):
             launch = pb.LaunchTask(
                 framework_id=framework_id,
                 task=task_to_wire(task, secrets),
                 role=role,
                 framework_epoch=framework_epoch,
                 proof=bytes.fromhex(proof),
+                lined_up=lined_up,
             )
             return pb.Order(launch=launch)
+        case RecallTask(framework_id, task_id):
+            recall = pb.RecallTask(framework_id=framework_id, task_id=task_id)
+            return pb.Order(recall=recall)
         case AcknowledgeUpdate(framework_id, task_id, sequence):
             return pb.Order(
                 acknowledge=pb.AcknowledgeUpdate(

@@ -1,0 +1,71 @@
+"""Lined-up tasks: each waits for the end of a task like it, and starts in its place.
+
+Rule: a lined-up task is either started, and named in the status of the task that it succeeds, or
+returned; never both. It is forgotten with the session, and REGISTER of the next one lacks it. It
+has no record before it starts, so a restart forgets it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.agent.core import effects as fx
+from croupier.agent.core.effects import Effect
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import Key, Task, place_of
+from croupier.model.agent_orders import LaunchTask
+from croupier.model.errors import InvalidRequest
+
+
+def on_line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iterator[Effect]:
+    """Line up a task, or return it if it `can_start` only by an order of its own, or never."""
+    if state.session is None:
+        # The order came with a session that has ended.
+        return
+    key = (order.framework_id, order.task.task_id)
+    if can_start and _is_valid(state, order):
+        state.line[key] = order
+        yield from return_stranded(state)
+    else:
+        yield fx.ReturnTasks(state.session, (key,))
+
+
+def on_recall(state: AgentState, key: Key) -> Iterator[Effect]:
+    """Return a lined-up task; if it has started, the master learns that anyway."""
+    if state.line.pop(key, None) is not None:
+        assert state.session is not None
+        yield fx.ReturnTasks(state.session, (key,))
+
+
+def take_successor(state: AgentState, task: Task) -> LaunchTask | None:
+    """Take the task out of the line that takes the place of one that ends; None if none may."""
+    if not (state.line and task.may_be_succeeded and _may_start(state)):
+        return None
+    found = next((key for key, each in state.line.items() if place_of(each) == task.place), None)
+    return None if found is None else state.line.pop(found)
+
+
+def return_stranded(state: AgentState) -> Iterator[Effect]:
+    """Return the lined-up tasks that no running task can be succeeded by. O(tasks)."""
+    if not state.line or state.session is None:
+        return
+    live = set()
+    if _may_start(state):
+        live = {task.place for task in state.tasks.values() if task.may_be_succeeded}
+    stranded = tuple(key for key, order in state.line.items() if place_of(order) not in live)
+    for key in stranded:
+        del state.line[key]
+    if stranded:
+        yield fx.ReturnTasks(state.session, stranded)
+
+
+def _may_start(state: AgentState) -> bool:
+    return state.health.is_healthy and not state.stopping
+
+
+def _is_valid(state: AgentState, order: LaunchTask) -> bool:
+    try:
+        order.task.check()
+    except InvalidRequest:
+        return False
+    return not (order.task.needs() - state.features or order.task.command.secrets)
