@@ -34,12 +34,12 @@ def run_daemon(name: str, main: Main) -> int:
     """
     ignore_hangups()
     raise_file_limit()
-    end_with_parent()
     # Inherited from a parent that ignores SIGCHLD, it would prevent waits for children.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log_grpc_errors()
     freeze_imports()
     gc.callbacks.append(LongCollections())
+    end_with_parent()
     try:
         asyncio.run(_run(main))
     except CroupierError as error:
@@ -73,7 +73,8 @@ def raise_file_limit() -> None:
 def end_with_parent() -> None:
     """Make the kernel send SIGTERM when the parent that `CROUPIER_PARENT` names ends.
 
-    If that parent has ended already, raise SIGTERM now. If the variable is unset, do nothing.
+    Wait until that parent closes the pipe that is stdin: then it has made the daemon's files. If it
+    has ended already, raise SIGTERM now. If the variable is unset, do nothing.
     """
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if not parent:
@@ -81,3 +82,4 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if str(os.getppid()) != parent:
         signal.raise_signal(signal.SIGTERM)
+    os.read(0, 1)

@@ -155,7 +155,10 @@ def spawned(argv: list[str], env: dict[str, str], options: Mapping[str, Any]) ->
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setpgid(0, options["setpgroup"])
-    opened = [os.open(*action[2:]) for action in options["file_actions"]]
+    opened = [
+        os.dup(action[1]) if action[0] == os.POSIX_SPAWN_DUP2 else os.open(*action[2:])
+        for action in options["file_actions"]
+    ]
     return become(opened, argv, os.getcwd(), env, False)  # noqa: PTH109 - as text
 
 

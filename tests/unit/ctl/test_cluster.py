@@ -27,7 +27,9 @@ class FakeChildren:
     def __init__(self) -> None:
         self.started: list[Child] = []
 
-    def start(self, daemon: Daemon, log: Path, _environment: Mapping[str, str]) -> Child:
+    def start(
+        self, daemon: Daemon, log: Path, _environment: Mapping[str, str], _stdin: int | None
+    ) -> Child:
         self.started.append(Child(daemon.name, 1, log))
         return self.started[-1]
 

@@ -18,7 +18,9 @@ MASTER = Address("127.0.0.1", 5050)
 
 def make(tmp_path: Path, name: str = "work") -> LocalSecurity:
     (tmp_path / name).mkdir(exist_ok=True)
-    return LocalSecurity.make(tmp_path / name, MASTER, {"XDG_CONFIG_HOME": str(tmp_path)})
+    made = LocalSecurity.make(tmp_path / name, MASTER, {"XDG_CONFIG_HOME": str(tmp_path)})
+    made.write_files()
+    return made
 
 
 def test_the_users_programs_find_its_credentials(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -159,3 +160,29 @@ run_daemon("tester", main)
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
     )
     assert int(told.stdout) > 1_000
+
+
+def test_the_daemon_waits_until_its_named_parent_has_made_its_files(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from croupier.process.daemon import run_daemon
+
+async def main(stop):
+    print(Path(sys.argv[1]).read_text())
+
+print("loaded", flush=True)
+run_daemon("tester", main)
+"""
+    made = tmp_path / "made"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(made)],
+        env={**os.environ, "CROUPIER_PARENT": str(os.getpid())},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loaded\n"
+        made.write_text("files")
+        assert process.communicate(timeout=60)[0] == "files\n"

@@ -56,15 +56,25 @@ class Children:
         self._changed = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
 
-    def start(self, daemon: Daemon, log: Path, environment: Mapping[str, str]) -> Child:
-        """Start `daemon` in its own process group, which Ctrl-C does not reach."""
+    def start(
+        self, daemon: Daemon, log: Path, environment: Mapping[str, str], stdin: int | None = None
+    ) -> Child:
+        """Start `daemon` in its own process group, which Ctrl-C does not reach.
+
+        `stdin` is a descriptor of this process; None is /dev/null.
+        """
         null, stderr = os.devnull, str(log)
+        own = (
+            (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0)
+            if stdin is None
+            else (os.POSIX_SPAWN_DUP2, stdin, 0)
+        )
         pid = os.posix_spawn(
             daemon.argv[0],
             daemon.argv,
             environment,
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0),
+                own,
                 (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 2, stderr, _LOG_FLAGS, 0o600),
             ],

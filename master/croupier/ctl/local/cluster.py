@@ -89,8 +89,10 @@ class Cluster:
         for directory in self._directories:
             self._programs.place(directory)
         begun = asyncio.get_running_loop().time()
-        self._started.append(self._launch(self._plan.master))
-        self._launch_agents(AT_ONCE)
+        self._launch_first()
+        # Imports gRPC, while the daemons start.
+        import croupier.ctl.local.questions  # noqa: F401
+
         try:
             async with asyncio.timeout(self._wait_s):
                 for step in (self._is_listening, self._admits_agents, self._are_registered):
@@ -105,6 +107,18 @@ class Cluster:
             self._launch_agents(missing)
         for directory in self._directories:
             self._programs.keep(directory)
+
+    def _launch_first(self) -> None:
+        """Start daemons, which load their modules while this process makes their files."""
+        wait, go = os.pipe()
+        try:
+            self._started.append(self._launch(self._plan.master, wait))
+            self._launch_agents(AT_ONCE, wait)
+            if self._security is not None:
+                self._security.write_files()
+        finally:
+            os.close(go)
+            os.close(wait)
 
     async def watch(self) -> None:
         """Report and restart each daemon that ends, until cancelled.
@@ -172,12 +186,12 @@ class Cluster:
             await asyncio.sleep(backoff.next_s())
             self._started[number] = self._launch(daemon)
 
-    def _launch(self, daemon: Daemon) -> Child:
+    def _launch(self, daemon: Daemon, stdin: int | None = None) -> Child:
         # The user's settings for commands must not reach the daemons.
         environment = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
         environment[PARENT_VARIABLE] = str(os.getpid())
         log = self._work_dir / f"{daemon.name}.log"
-        return self._children.start(daemon, log, environment)
+        return self._children.start(daemon, log, environment, stdin)
 
     @property
     def _directories(self) -> list[Path]:
@@ -210,7 +224,6 @@ class Cluster:
         """Store the token by which agents join; return whether that is done."""
         if self._security is None:
             return True
-        # Imports gRPC, while the daemons start.
         from croupier.ctl.local.questions import admits
 
         if not await admits(self._target, self._security.join_token):
@@ -233,9 +246,10 @@ class Cluster:
         self._launch_agents(AT_ONCE + ready - (len(self._started) - 1))
         return ready == len(self._plan.agents)
 
-    def _launch_agents(self, number: int) -> None:
+    def _launch_agents(self, number: int, stdin: int | None = None) -> None:
         begin = len(self._started) - 1
-        self._started += map(self._launch, self._plan.agents[begin : begin + max(0, number)])
+        agents = self._plan.agents[begin : begin + max(0, number)]
+        self._started += [self._launch(agent, stdin) for agent in agents]
 
     def _check_alive(self) -> None:
         for child in self._started:

@@ -50,11 +50,11 @@ class LocalSecurity:
     def make(
         cls, work_dir: Path, master: Address, environment: Mapping[str, str] = os.environ
     ) -> LocalSecurity:
-        """Make new secrets in a private directory within `work_dir`.
+        """Make a private directory within `work_dir`, for the files that `write_files` makes.
 
         Raises:
             Conflict: if the user has a credentials file of another origin for this address.
-            InvalidRequest: if a file cannot be written, or another user has planted the directory.
+            InvalidRequest: if it cannot be made, or another user has planted it.
         """
         credentials = credentials_file(master, environment)
         if credentials is not None and not _is_replaceable(credentials):
@@ -69,9 +69,11 @@ class LocalSecurity:
             private.chmod(0o700)
             for old in (*private.glob("*.token"), *private.glob("*.crt"), *private.glob("*.key")):
                 old.unlink()
-            files = _make_files(private)
         except OSError as error:
             raise InvalidRequest(f"cannot write {private}: {error.strerror}") from None
+        own = f"master-{CLUSTER}"
+        names = ("ca.crt", f"{own}.crt", f"{own}.key", "admin.token", "join.token")
+        files = SecurityFiles(*(private / name for name in names))
         return cls(files, master, credentials, make_token())
 
     @property
@@ -83,6 +85,28 @@ class LocalSecurity:
             tls_name=master_dns_name(CLUSTER),
             token_file=self.files.admin_token,
         )
+
+    def write_files(self) -> None:
+        """Make new secrets.
+
+        Raises:
+            InvalidRequest: if a file cannot be written.
+        """
+        # Takes 0.1 s to import.
+        from croupier.ctl.certificates.certificate import Leaf, utc_now
+        from croupier.ctl.certificates.directory import AuthorityDirectory
+
+        private = self.files.ca.parent
+        try:
+            authority = AuthorityDirectory(private)
+            authority.init(CLUSTER, _DAYS, utc_now(), force=False)
+            leaf = Leaf("master", CLUSTER, (HOST, "localhost"))
+            authority.issue(leaf, _DAYS, utc_now(), force=False)
+            # Nothing else is ever signed.
+            authority.key.unlink()
+            create_token_file(self.files.admin_token, make_token())
+        except OSError as error:
+            raise InvalidRequest(f"cannot write {private}: {error.strerror}") from None
 
     def let_join(self) -> None:
         """Write the token by which agents join, once the master knows it: agents wait for it.
@@ -120,24 +144,6 @@ class LocalSecurity:
 
     def _admin_text(self) -> str:
         return read_token_file(self.files.admin_token).text
-
-
-def _make_files(private: Path) -> SecurityFiles:
-    # Takes 0.1 s to import.
-    from croupier.ctl.certificates.certificate import Leaf, utc_now
-    from croupier.ctl.certificates.directory import AuthorityDirectory
-
-    authority = AuthorityDirectory(private)
-    authority.init(CLUSTER, _DAYS, utc_now(), force=False)
-    leaf = Leaf("master", CLUSTER, (HOST, "localhost"))
-    made = authority.issue(leaf, _DAYS, utc_now(), force=False)
-    # Nothing else is ever signed.
-    authority.key.unlink()
-    files = SecurityFiles(
-        authority.ca, made.cert, made.key, private / "admin.token", private / "join.token"
-    )
-    create_token_file(files.admin_token, make_token())
-    return files
 
 
 def _check_own(directory: Path) -> None:
