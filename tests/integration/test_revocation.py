@@ -16,8 +16,8 @@ from croupier.ctl.certificates import command
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
 from croupier.ctl.connection import Refused
-from croupier.ctl.flags import Target
-from croupier.ctl.policy import PolicyOptions, restore_key
+from croupier.ctl.flags import Change, Target
+from croupier.ctl.policy import restore_key
 from croupier.master.app import Master
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.net.certificate import read_certificates
@@ -29,8 +29,6 @@ from croupier.v1.access_pb2_grpc import AccessServiceStub
 from croupier.v1.operator_pb2 import WatchEventsRequest
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.masters import RawAgent, StreamEnded, running_master
-
-OPTIONS = PolicyOptions()
 
 
 class Site:
@@ -70,7 +68,7 @@ class Site:
 
     async def revoke(self, master: Master, named: Path | str, by: str = "client/admin") -> None:
         target = self.target(master, by)
-        await asyncio.to_thread(command.revoke, target, str(named), "stolen", OPTIONS)
+        await asyncio.to_thread(command.revoke, str(named), "stolen", Change(master=target))
 
     async def caller(self, master: Master, name: str) -> str:
         """Return the principal that the master sees, or why it refuses."""
@@ -143,7 +141,7 @@ async def test_a_restored_key_is_accepted_again(site: Site) -> None:
         await site.revoke(master, key_id)
         assert "was revoked" in await site.caller(master, "client/spare")
         assert await site.scrape(master, "client/spare") == 401
-        await asyncio.to_thread(restore_key, site.target(master), key_id, OPTIONS)
+        await asyncio.to_thread(restore_key, key_id, Change(master=site.target(master)))
         assert await site.caller(master, "client/spare") == "client/spare"
 
 

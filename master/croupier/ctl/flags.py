@@ -129,6 +129,19 @@ WideFlag = Annotated[
 ]
 JsonFlag = Annotated[bool, _switch("--json", "Print JSON.")]
 DryRunFlag = Annotated[bool, _switch("--dry-run", "Change nothing; print what would change.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The flags of commands that change something at the master."""
+
+    dry_run: DryRunFlag = False
+    master: MasterFlag = LOCAL
+    as_json: JsonFlag = False
+
+
+CHANGE: Final = Change()
 YesFlag = Annotated[bool, _switch("--yes", "Do not ask for confirmation.")]
 WaitFlag = Annotated[
     bool, _switch("--wait", "Follow the drain until it is done, with a line for each change.")

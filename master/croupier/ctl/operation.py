@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Target
+from croupier.ctl.flags import Change, Target
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View
 from croupier.model.errors import Conflict, InvalidRequest
@@ -56,9 +56,7 @@ def print_preview(target: Target, preview: MakePreview, *, as_json: bool) -> Pre
     return found
 
 
-def confirm(
-    target: Target, named: str, preview: MakePreview, *, yes: bool, dry_run: bool, as_json: bool
-) -> str | None:
+def confirm(named: str, preview: MakePreview, change: Change, *, yes: bool) -> str | None:
     """Return the name or id of the object to operate on; None after a dry run.
 
     Without `yes`, print the consequences and ask.
@@ -68,12 +66,12 @@ def confirm(
         InvalidRequest: if standard input is not a terminal.
         CroupierError: if the object is not found, or no master can be reached.
     """
-    if dry_run:
-        print_preview(target, preview, as_json=as_json)
+    if change.dry_run:
+        print_preview(change.master, preview, as_json=change.as_json)
         return None
     if yes:
         return named
-    found = print_preview(target, preview, as_json=False)
+    found = print_preview(change.master, preview, as_json=False)
     if not sys.stdin.isatty():
         raise InvalidRequest("cannot ask for confirmation: stdin is not a terminal; give --yes")
     print("type yes to continue: ", end="", flush=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from croupier.api.objects import as_object
 from croupier.api.policy import Caller, RevokedKey, policy_view
 from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Target
+from croupier.ctl.flags import Change, Target
 from croupier.ctl.operation import print_result
 from croupier.ctl.table import print_table
 from croupier.ctl.terminal import print_lines
@@ -23,14 +22,6 @@ from croupier.model.principal import check_principal
 from croupier.v1 import access_pb2 as pb
 
 DENIED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyOptions:
-    """Flags of commands that change the policy."""
-
-    dry_run: bool = False
-    as_json: bool = False
 
 
 def show_policy(target: Target, *, only_groups: bool = False, as_json: bool) -> None:
@@ -99,7 +90,7 @@ def check_access(
     return 0 if answer.allowed else DENIED
 
 
-def grant(target: Target, rule: Rule, options: PolicyOptions) -> None:
+def grant(rule: Rule, change: Change) -> None:
     """Add or replace a rule.
 
     Raises:
@@ -113,13 +104,13 @@ def grant(target: Target, rule: Rule, options: PolicyOptions) -> None:
         actions=[action.value for action in rule.actions],
         object=rule.object,
     )
-    _change(target, lambda _: [pb.PolicyChange(set_rule=wire)], options)
+    _change(lambda _: [pb.PolicyChange(set_rule=wire)], change)
 
 
-def revoke(target: Target, rule: str, options: PolicyOptions) -> None:
+def revoke(rule: str, change: Change) -> None:
     """Remove a rule; raises as `grant`."""
     check_id("rule", rule)
-    _change(target, lambda _: [pb.PolicyChange(remove_rule=rule)], options)
+    _change(lambda _: [pb.PolicyChange(remove_rule=rule)], change)
 
 
 def show_revoked(target: Target, *, as_json: bool) -> None:
@@ -131,17 +122,17 @@ def show_revoked(target: Target, *, as_json: bool) -> None:
         print_table(REVOKED, keys, sys.stdout)
 
 
-def revoke_key(target: Target, key: RevokedKey, options: PolicyOptions) -> None:
+def revoke_key(key: RevokedKey, change: Change) -> None:
     """Refuse all certificates with a key; raises as `grant`."""
-    _change(target, lambda _: [pb.PolicyChange(revoke_key=pb.RevokedKey(**key))], options)
+    _change(lambda _: [pb.PolicyChange(revoke_key=pb.RevokedKey(**key))], change)
 
 
-def restore_key(target: Target, key_id: str, options: PolicyOptions) -> None:
+def restore_key(key_id: str, change: Change) -> None:
     """Accept the certificates with a revoked key again; raises as `grant`."""
-    _change(target, lambda _: [pb.PolicyChange(restore_key=key_id)], options)
+    _change(lambda _: [pb.PolicyChange(restore_key=key_id)], change)
 
 
-def add_members(target: Target, group: str, members: Sequence[str], options: PolicyOptions) -> None:
+def add_members(group: str, members: Sequence[str], change: Change) -> None:
     """Add principals to a group, which is made if there is none; raises as `grant`."""
     check_id("group", group)
     asked = [check_member(member) for member in members]
@@ -152,12 +143,10 @@ def add_members(target: Target, group: str, members: Sequence[str], options: Pol
         added = [pb.Membership(group=group, member=member) for member in asked]
         return [pb.PolicyChange(add_member=each) for each in added]
 
-    _change(target, changes, options)
+    _change(changes, change)
 
 
-def remove_members(
-    target: Target, group: str, members: Sequence[str], options: PolicyOptions
-) -> None:
+def remove_members(group: str, members: Sequence[str], change: Change) -> None:
     """Remove principals from a group, or without any the whole group; raises as `grant`."""
     check_id("group", group)
     asked = [check_member(member) for member in members]
@@ -168,7 +157,7 @@ def remove_members(
         removed = [pb.Membership(group=group, member=member) for member in asked]
         return [pb.PolicyChange(remove_member=each) for each in removed]
 
-    _change(target, changes, options)
+    _change(changes, change)
 
 
 async def _policy(master: Master) -> pb.GetPolicyResponse:
@@ -176,23 +165,21 @@ async def _policy(master: Master) -> pb.GetPolicyResponse:
 
 
 def _change(
-    target: Target,
-    changes: Callable[[pb.GetPolicyResponse], list[pb.PolicyChange]],
-    options: PolicyOptions,
+    changes: Callable[[pb.GetPolicyResponse], list[pb.PolicyChange]], change: Change
 ) -> None:
     """Change the policy, or only check that with `dry_run`, and print the differences."""
 
     async def changed(master: Master) -> tuple[View, View]:
         before = await _policy(master)
-        request = pb.UpdatePolicyRequest(changes=changes(before), dry_run=options.dry_run)
+        request = pb.UpdatePolicyRequest(changes=changes(before), dry_run=change.dry_run)
         answer = await master.ask(master.access.UpdatePolicy, request)
         return policy_view(before), policy_view(answer.policy)
 
-    before, after = run(target, changed)
+    before, after = run(change.master, changed)
     lines = list(difference_lines(before, after))
-    if options.as_json:
-        print(json.dumps({"dry_run": options.dry_run, "changes": lines, **after}, indent=2))
+    if change.as_json:
+        print(json.dumps({"dry_run": change.dry_run, "changes": lines, **after}, indent=2))
         return
-    if options.dry_run:
+    if change.dry_run:
         print("nothing was changed; this is what would be:")
     print_lines(*lines)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from croupier.api.objects import as_object
 from croupier.api.roles import RolesChange, role_view
 from croupier.ctl.connection import run
-from croupier.ctl.flags import Target
+from croupier.ctl.flags import Change, Target
 from croupier.ctl.lists import ROLES, all_of
 from croupier.ctl.operation import ask
 from croupier.ctl.table import Table, print_table
@@ -35,15 +34,6 @@ _QUOTA = (
     pb.RoleChange.PART_LIMIT,
     pb.RoleChange.PART_PREEMPTION,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeOptions:
-    """The flags of commands that change a role."""
-
-    dry_run: bool = False
-    force: bool = False
-    as_json: bool = False
 
 
 def show_role(target: Target, role: str, table: Table, *, as_json: bool) -> None:
@@ -112,21 +102,21 @@ def quota_removal(role: str) -> pb.RoleChange:
     return _change(role, None, _QUOTA)
 
 
-def change_role(target: Target, change: pb.RoleChange, options: ChangeOptions) -> None:
+def change_role(wanted: pb.RoleChange, change: Change, *, force: bool = False) -> None:
     """Make the change, or only check it with `dry_run`, and print the differences.
 
     Raises:
         CroupierError: if the master refuses.
     """
-    request = pb.UpdateRolesRequest(changes=[change], dry_run=options.dry_run, force=options.force)
-    answer = ask(target, "UpdateRoles", request)
+    request = pb.UpdateRolesRequest(changes=[wanted], dry_run=change.dry_run, force=force)
+    answer = ask(change.master, "UpdateRoles", request)
     view = as_object(RolesChange, answer)
-    if options.as_json:
+    if change.as_json:
         print(json.dumps(view, indent=2))
         return
     if answer.dry_run:
         print("nothing was changed; this is what would be:")
-    print_lines(*moved_lines(view["roles"], change.role, view["others"]))
+    print_lines(*moved_lines(view["roles"], wanted.role, view["others"]))
 
 
 def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]:

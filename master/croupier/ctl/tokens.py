@@ -14,7 +14,7 @@ from pathlib import Path
 
 from croupier.api.tokens import token_view
 from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Target
+from croupier.ctl.flags import Change, Target
 from croupier.ctl.operation import print_result
 from croupier.ctl.table import print_table
 from croupier.ctl.terminal import print_lines
@@ -155,7 +155,7 @@ def list_tokens(target: Target, *, as_json: bool) -> None:
         print_table(TOKENS, views, sys.stdout)
 
 
-def revoke_tokens(target: Target, named: str, *, dry_run: bool, as_json: bool) -> None:
+def revoke_tokens(named: str, change: Change) -> None:
     """Revoke the token of this id, or all tokens of a principal, and print them.
 
     Raises:
@@ -171,16 +171,16 @@ def revoke_tokens(target: Target, named: str, *, dry_run: bool, as_json: bool) -
         ]
         if not found:
             raise NotFound(f"no token has the id or the principal {named!r}; croupier token list")
-        if not dry_run:
+        if not change.dry_run:
             for token in found:
                 request = pb.RevokeTokenRequest(token_id=token.token_id)
                 await master.ask(master.access.RevokeToken, request)
         return [token_view(token) for token in found]
 
-    views = run(target, revoke)
-    done = "would be revoked" if dry_run else "is revoked"
+    views = run(change.master, revoke)
+    done = "would be revoked" if change.dry_run else "is revoked"
     lines = [f"token {view['token_id']} for {scope_text(view)} {done}" for view in views]
-    print_result({"dry_run": dry_run, "tokens": views}, *lines, as_json=as_json)
+    print_result({"dry_run": change.dry_run, "tokens": views}, *lines, as_json=change.as_json)
 
 
 async def _tokens(master: Master) -> AsyncIterator[pb.Token]:

@@ -8,7 +8,7 @@ import pytest
 
 from croupier.ctl import operation
 from croupier.ctl.connection import Master
-from croupier.ctl.flags import LOCAL
+from croupier.ctl.flags import CHANGE, Change
 from croupier.ctl.operation import Preview, confirm
 from croupier.model.errors import Conflict, InvalidRequest
 
@@ -28,10 +28,15 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation, "run", lambda *_: found)
 
 
-def confirmed(monkeypatch: pytest.MonkeyPatch, typed: io.StringIO, **flags: bool) -> str | None:
-    given = {"yes": False, "dry_run": False, "as_json": False} | flags
+def confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+    typed: io.StringIO,
+    change: Change = CHANGE,
+    *,
+    yes: bool = False,
+) -> str | None:
     monkeypatch.setattr("sys.stdin", typed)
-    return confirm(LOCAL, "h1", preview, **given)
+    return confirm("h1", preview, change, yes=yes)
 
 
 @pytest.mark.usefixtures("_offline")
@@ -60,6 +65,6 @@ def test_without_a_terminal_a_flag_is_needed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_dry_run_confirms_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert confirmed(monkeypatch, Terminal("yes\n"), yes=True, dry_run=True) is None
-    assert confirmed(monkeypatch, Terminal("yes\n"), dry_run=True, as_json=True) is None
+    assert confirmed(monkeypatch, Terminal("yes\n"), Change(dry_run=True), yes=True) is None
+    assert confirmed(monkeypatch, Terminal("yes\n"), Change(dry_run=True, as_json=True)) is None
     assert '"dry_run": true' in capsys.readouterr().out

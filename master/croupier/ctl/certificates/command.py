@@ -10,9 +10,9 @@ from pathlib import Path
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
 from croupier.ctl.certificates.view import certificate_lines, certificate_view, certificate_views
-from croupier.ctl.flags import Target
+from croupier.ctl.flags import Change
 from croupier.ctl.operation import print_result
-from croupier.ctl.policy import PolicyOptions, revoke_key
+from croupier.ctl.policy import revoke_key
 from croupier.ctl.terminal import print_lines
 from croupier.model.access import KEY_DIGITS
 from croupier.model.errors import Conflict, InvalidRequest
@@ -120,7 +120,7 @@ def rotate(directory: Path, days: int, *, finish: bool, as_json: bool) -> None:
     )
 
 
-def revoke(target: Target, named: str, description: str, options: PolicyOptions) -> None:
+def revoke(named: str, description: str, change: Change) -> None:
     """Revoke the key of the certificate in a file, or the key of this id.
 
     Raises:
@@ -138,7 +138,7 @@ def revoke(target: Target, named: str, description: str, options: PolicyOptions)
             )
         key_id = found.key_id
         description = ": ".join(filter(None, (found.identity, description)))
-    revoke_key(target, {"key_id": key_id, "description": description}, options)
+    revoke_key({"key_id": key_id, "description": description}, change)
 
 
 def show(paths: Sequence[Path], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.app import family
-from croupier.ctl.flags import LOCAL, DryRunFlag, JsonFlag, JsonListFlag, MasterFlag
+from croupier.ctl.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 
 access = family(
     "access",
@@ -77,9 +77,7 @@ def grant(
     to: str,
     action: Annotated[list[str], Parameter(negative="")],
     on: str,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Add a rule, or replace the one of that name.
 
@@ -96,14 +94,13 @@ def grant(
         `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*` (everything). A rule has
         one object: add a rule with a name of its own for each further one.
     """
-    from croupier.ctl.policy import PolicyOptions
     from croupier.ctl.policy import grant as grant_rule
     from croupier.model.access import Rule
     from croupier.model.access_checks import parse_action
 
     words = [word.strip() for text in action for word in text.split(",") if word.strip()]
     rule = Rule(name, to, tuple(parse_action(word) for word in dict.fromkeys(words)), on)
-    grant_rule(master, rule, PolicyOptions(dry_run, as_json))
+    grant_rule(rule, change)
 
 
 @access.command(name="revoke")
@@ -111,9 +108,7 @@ def revoke(
     rule: str,
     /,
     *,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Remove a rule.
 
@@ -122,10 +117,9 @@ def revoke(
     rule
         Its name, as croupier access show prints it.
     """
-    from croupier.ctl.policy import PolicyOptions
     from croupier.ctl.policy import revoke as revoke_rule
 
-    revoke_rule(master, rule, PolicyOptions(dry_run, as_json))
+    revoke_rule(rule, change)
 
 
 @group.command(name="list")
@@ -142,9 +136,7 @@ def group_add(
     name: GroupName,
     /,
     *members: str,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Add members to a group, or make a group.
 
@@ -153,9 +145,9 @@ def group_add(
     members
         Principals such as client/alice, or groups of an identity provider as oidc:NAME.
     """
-    from croupier.ctl.policy import PolicyOptions, add_members
+    from croupier.ctl.policy import add_members
 
-    add_members(master, name, members, PolicyOptions(dry_run, as_json))
+    add_members(name, members, change)
 
 
 @group.command(name="remove")
@@ -163,9 +155,7 @@ def group_remove(
     name: GroupName,
     /,
     *members: str,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Remove members from a group; without members, remove the group.
 
@@ -174,6 +164,6 @@ def group_remove(
     members
         Principals such as client/alice, or groups of an identity provider as oidc:NAME.
     """
-    from croupier.ctl.policy import PolicyOptions, remove_members
+    from croupier.ctl.policy import remove_members
 
-    remove_members(master, name, members, PolicyOptions(dry_run, as_json))
+    remove_members(name, members, change)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from croupier.ctl.app import app, family
 from croupier.ctl.flags import (
+    CHANGE,
     LOCAL,
     AgentName,
+    Change,
     DryRunFlag,
     GraceFlag,
     JsonFlag,
@@ -106,9 +108,7 @@ def gone(
     /,
     *,
     yes: YesFlag = False,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Declare an agent and all its tasks permanently lost.
 
@@ -125,11 +125,11 @@ def gone(
     from croupier.v1.operator_pb2 import MarkAgentGoneRequest
 
     preview = partial(gone_preview, named=name)
-    confirmed = confirm(master, name, preview, yes=yes, dry_run=dry_run, as_json=as_json)
+    confirmed = confirm(name, preview, change, yes=yes)
     if confirmed is not None:
         request = MarkAgentGoneRequest(agent=confirmed)
-        view = agent_view(ask(master, "MarkAgentGone", request).agent)
-        print_result(view, f"{name_of(view)} is gone", as_json=as_json)
+        view = agent_view(ask(change.master, "MarkAgentGone", request).agent)
+        print_result(view, f"{name_of(view)} is gone", as_json=change.as_json)
 
 
 def _change(master: Target, method: str, request: Message, as_json: bool) -> None:

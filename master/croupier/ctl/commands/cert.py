@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.app import family
-from croupier.ctl.flags import LOCAL, DryRunFlag, JsonFlag, JsonListFlag, MasterFlag
+from croupier.ctl.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 from croupier.process.cli import read_by
 
 cert = family(
@@ -216,9 +216,7 @@ def revoke(
     /,
     *,
     description: Annotated[str, Parameter(help="A note for the list.")] = "",
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Refuse the certificates of an agent or a client. Their open connections end at once.
 
@@ -230,9 +228,8 @@ def revoke(
         A certificate (PEM), or the id of its key: cert show and the audit log show it.
     """
     from croupier.ctl.certificates import command
-    from croupier.ctl.policy import PolicyOptions
 
-    command.revoke(master, named, description, PolicyOptions(dry_run, as_json))
+    command.revoke(named, description, change)
 
 
 @cert.command(name="revoked")
@@ -248,9 +245,7 @@ def restore(
     key: str,
     /,
     *,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Accept the certificates with a revoked key again.
 
@@ -259,9 +254,9 @@ def restore(
     key
         The id of the key, as croupier cert revoked shows it.
     """
-    from croupier.ctl.policy import PolicyOptions, restore_key
+    from croupier.ctl.policy import restore_key
 
-    restore_key(master, key, PolicyOptions(dry_run, as_json))
+    restore_key(key, change)
 
 
 @cert.command(name="show")

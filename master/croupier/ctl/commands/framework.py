@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.ctl.app import family
-from croupier.ctl.flags import LOCAL, DryRunFlag, FrameworkName, JsonFlag, MasterFlag, YesFlag
+from croupier.ctl.flags import CHANGE, Change, FrameworkName, YesFlag
 
 framework = family("framework", "Tear a framework down. `croupier frameworks` lists them.")
 
@@ -14,9 +14,7 @@ def teardown(
     /,
     *,
     yes: YesFlag = False,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Remove a framework permanently, and kill its tasks.
 
@@ -48,7 +46,7 @@ def teardown(
         return view, f"framework {named(known, framework_id)} is torn down{ending}"
 
     preview = partial(teardown_preview, named=name)
-    confirmed = confirm(master, name, preview, yes=yes, dry_run=dry_run, as_json=as_json)
+    confirmed = confirm(name, preview, change, yes=yes)
     if confirmed is not None:
-        view, line = run(master, partial(torn_down, given=confirmed))
-        print_result(view, line, as_json=as_json)
+        view, line = run(change.master, partial(torn_down, given=confirmed))
+        print_result(view, line, as_json=change.as_json)

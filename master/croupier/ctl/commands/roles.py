@@ -8,7 +8,9 @@ from cyclopts import Parameter
 
 from croupier.ctl.app import family
 from croupier.ctl.flags import (
+    CHANGE,
     LOCAL,
+    Change,
     DryRunFlag,
     ForceFlag,
     JsonFlag,
@@ -73,10 +75,10 @@ def weights_set(
         NAME=WEIGHT: multiplies the weight for that resource; may be repeated. The given resource
         weights replace all earlier ones. Without this flag the earlier ones stay.
     """
-    from croupier.ctl.role_change import ChangeOptions, change_role, weight_change
+    from croupier.ctl.role_change import change_role, weight_change
 
-    change = weight_change(role, weight, resource or ())
-    change_role(master, change, ChangeOptions(dry_run, force, as_json))
+    wanted = weight_change(role, weight, resource or ())
+    change_role(wanted, Change(dry_run, master, as_json), force=force)
 
 
 @weights.command(name="remove")
@@ -84,14 +86,12 @@ def weights_remove(
     role: RoleName,
     /,
     *,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Reset the weight of a role to the master's configuration, which is 1 by default."""
-    from croupier.ctl.role_change import ChangeOptions, change_role, weight_removal
+    from croupier.ctl.role_change import change_role, weight_removal
 
-    change_role(master, weight_removal(role), ChangeOptions(dry_run, as_json=as_json))
+    change_role(weight_removal(role), change)
 
 
 @quota.command(name="list")
@@ -142,10 +142,10 @@ def quota_set(
     preemption
         on, off (the role neither preempts nor is preempted), or inherit (as its parent).
     """
-    from croupier.ctl.role_change import ChangeOptions, change_role, quota_change
+    from croupier.ctl.role_change import change_role, quota_change
 
-    change = quota_change(role, guarantee, limit, preemption)
-    change_role(master, change, ChangeOptions(dry_run, force, as_json))
+    wanted = quota_change(role, guarantee, limit, preemption)
+    change_role(wanted, Change(dry_run, master, as_json), force=force)
 
 
 @quota.command(name="remove")
@@ -153,11 +153,9 @@ def quota_remove(
     role: RoleName,
     /,
     *,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Remove the guarantee, the limit and the preemption setting of a role."""
-    from croupier.ctl.role_change import ChangeOptions, change_role, quota_removal
+    from croupier.ctl.role_change import change_role, quota_removal
 
-    change_role(master, quota_removal(role), ChangeOptions(dry_run, as_json=as_json))
+    change_role(quota_removal(role), change)

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.app import family
-from croupier.ctl.flags import LOCAL, DryRunFlag, JsonFlag, JsonListFlag, MasterFlag
+from croupier.ctl.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 
 token = family("token", "Create, list and revoke tokens of clients, and join tokens of agents.")
 create = family("create", "Create a token. It is shown once.", within=token)
@@ -99,9 +99,7 @@ def revoke(
     named: str,
     /,
     *,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> None:
     """Revoke a token, or all tokens of a principal. Its open connections end within a second.
 
@@ -112,4 +110,4 @@ def revoke(
     """
     from croupier.ctl.tokens import revoke_tokens
 
-    revoke_tokens(master, named, dry_run=dry_run, as_json=as_json)
+    revoke_tokens(named, change)
