@@ -57,21 +57,19 @@ def make_http(
         is_authenticated: whether the agent itself has a credential.
     """
     # These import aiohttp.
-    from croupier.agent.files import FileRoutes
     from croupier.agent.http_guards import http_guards
-    from croupier.agent.output import OutputRoutes
     from croupier.agent.served_files import ServedFiles
-    from croupier.agent.usage_route import UsageRoute
+    from croupier.agent.task_routes import SandboxRoutes, UsageRoute
     from croupier.process.http.server import HttpServer
 
     served = ServedFiles(own.state.is_live, own.links)
-    output, files = OutputRoutes(own.sandboxes, served), FileRoutes(own.sandboxes, served)
+    sandboxes = SandboxRoutes(own.sandboxes, served)
     usage = UsageRoute(own.state, own.usage, own.flags)
     return HttpServer(
         registry,
         clock,
         ready,
-        [*output.routes(), *files.routes(), *usage.routes()],
+        [*sandboxes.routes(), *usage.routes()],
         (config.hostname, config.http.host, *config.http_names),
         tls=tls,
         guards=http_guards(config, own.links, tls, is_authenticated=is_authenticated),

@@ -56,7 +56,7 @@ class ServedFiles:
     async def answer(self, request: web.Request, handle: Handle) -> web.StreamResponse:
         """Return what `handle` answers to a request for a part of a task's files."""
         try:
-            key = _task_of(request)
+            key = task_of(request)
             part = requested_part(request.query, request.headers.get("Range"))
             with self._a_reader(request.remote or ""):
                 return await handle(key, part)
@@ -170,7 +170,12 @@ def _zero(_: int) -> int:
     return 0
 
 
-def _task_of(request: web.Request) -> Key:
+def task_of(request: web.Request) -> Key:
+    """Return the task that the path of a request names.
+
+    Raises:
+        InvalidRequest: if an id is malformed.
+    """
     match = request.match_info
     framework_id = FrameworkId(check_id("framework", match["framework_id"]))
     return framework_id, TaskId(check_id("task", match["task_id"]))
