@@ -22,7 +22,7 @@ from croupier.agent.isolation.disk_watch import MIB
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.limits import limits_of
 from croupier.agent.output_range import PartRequest
-from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
+from croupier.agent.sandbox import STREAMS, NothingWritten, Sandboxes, Stream
 from croupier.agent.sandbox_files import components_of, list_directory, open_file
 from croupier.agent.served_files import HEADERS, POLL_S, ServedFiles, is_connected, task_of
 from croupier.agent.task_usage import TaskUsage
@@ -62,7 +62,9 @@ class SandboxRoutes:
             waits = follow and self._served.is_live(key) and is_connected(request)
             try:
                 return self._sandboxes.open_output(key, stream)
-            except NotFound:
+            except NotFound as error:
+                if not waits and isinstance(error, NothingWritten):
+                    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
                 if not waits:
                     raise
             await asyncio.sleep(POLL_S)
