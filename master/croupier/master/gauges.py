@@ -82,6 +82,12 @@ def _resources(state: State) -> dict[tuple[str, ...], float]:
     }
 
 
+def _lined_up(term: Term) -> int:
+    """Return how many tasks are lined up. O(agents that have some)."""
+    state = term.driver.state
+    return sum(len(state.agents[each].line) for each in state.lined)
+
+
 def _oldest_queued_s(term: Term) -> float:
     """Return how long the oldest queued task waits, in seconds; since the term began at most."""
     now, began_at = term.clock.now(), term.recovery.began_at
@@ -141,6 +147,11 @@ TERM: Final[tuple[Family[Term], ...]] = (
         "recovery_seconds",
         "Time from the start of the current term until no agent was missing.",
         lambda term: term.recovery.complete_s,
+    ),
+    Family(
+        "tasks_lined_up",
+        "Submitted tasks that are lined up at agents, behind tasks like them.",
+        _lined_up,
     ),
     Family(
         "tasks_queued_oldest_seconds",

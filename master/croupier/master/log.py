@@ -36,6 +36,7 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.PreemptionEnded: ("preemption_ended", logging.INFO),
     facts.UpdateHandled: ("update_handled", logging.DEBUG),
     facts.UpdateAcknowledged: ("update_acknowledged", logging.DEBUG),
+    facts.TaskLined: ("task_lined", logging.DEBUG),
 }
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENTS}
 

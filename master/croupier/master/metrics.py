@@ -108,6 +108,13 @@ FACT_COUNTERS: Final = (
         facts.UpdateAcknowledged,
         ("outcome",),
     ),
+    FactCounter(
+        "line_tasks",
+        "Submitted tasks by what became of them at an agent's line: lined_up, recalled, returned or"
+        " started.",
+        facts.TaskLined,
+        ("outcome",),
+    ),
     FactCounter("role_changes", "Changes of role settings by operators.", facts.RoleChanged),
     FactCounter(
         "preemptions", "Preemptions on behalf of starved frameworks.", facts.PreemptionBegun

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import Deactivate, MarkGone, OperateAgent
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, Register, TasksReturned
+from croupier.master.core.facts import TaskLined
 from croupier.master.core.settings import Settings
 from croupier.model.agent_orders import KillTask, LaunchTask, RecallTask
 from croupier.model.errors import ProtocolViolation
@@ -354,3 +357,12 @@ def test_a_disconnected_framework_is_dealt_nothing_more() -> None:
     world = Lined(10)
     world.end_session(world.session)
     assert world.orders()[3:] == ["recall t3"]
+
+
+def test_each_step_of_a_line_is_counted() -> None:
+    world = Lined(10)
+    world.run("t1", "t3")
+    world.end_session(world.session)
+    world.give("t4")
+    outcomes = Counter(each.outcome for each in world.facts if isinstance(each, TaskLined))
+    assert outcomes == {"lined_up": 7, "started": 1, "recalled": 6, "returned": 1}

@@ -97,14 +97,16 @@ def change_state(
             state.deadlines.set(ResendDeadline(task.key), now.at + FIRST_RESEND_S)
     is_first = not task.updates.sequence
     task.updates.add(status)
-    may_wait = new in MAY_WAIT
+    is_short = new in MAY_WAIT
     if is_first:
         yield Checkpoint(TaskRecord(task.info, task.role, task.run, status, task.proof))
     else:
         # Lazy: the run file tells of a start whose record is lost with the agent.
-        yield Checkpoint(UpdateRecord(status), lazy=may_wait)
+        yield Checkpoint(UpdateRecord(status), lazy=is_short)
     yield fx.Moved(status)
     if state.session is not None:
+        # No one waits for the resources of a task that was succeeded: many ends leave together.
+        may_wait = is_short or bool(status.successor)
         yield fx.SendUpdates(state.session, (status,), may_wait=may_wait)
 
 

@@ -27,7 +27,9 @@ def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
         yield f"  message: {task['message']}"
     framework_id = task["framework_id"]
     yield f"  framework: {named(task['framework_name'], framework_id)}, role {task['role']}"
-    if task["state"] == TaskState.QUEUED.name:
+    if task["state"] == TaskState.QUEUED.name and task["hostname"]:
+        yield f"  agent: lined up at {task['hostname']}, behind tasks like it"
+    elif task["state"] == TaskState.QUEUED.name:
         yield f"  agent: it waits for one (croupier why {short_id(framework_id)} tells why)"
     else:
         pid = f", pid {task['pid']}" if task["pid"] else ""

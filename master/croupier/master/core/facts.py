@@ -249,6 +249,13 @@ class UpdateAcknowledged:
     outcome: Literal["forwarded", "unknown"]
 
 
+@dataclass(frozen=True, slots=True)
+class TaskLined:
+    """A submitted task was lined up at an agent, was recalled, was returned, or has started."""
+
+    outcome: Literal["lined_up", "recalled", "returned", "started"]
+
+
 Fact = (
     AgentJoined
     | AgentLeft
@@ -271,4 +278,5 @@ Fact = (
     | PreemptionEnded
     | UpdateHandled
     | UpdateAcknowledged
+    | TaskLined
 )

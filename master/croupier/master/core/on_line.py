@@ -17,6 +17,7 @@ from typing import Final
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.effects import Effect, Happened, Save, Send
+from croupier.master.core.facts import TaskLined
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_task import end, moved_fact, on_status, order_kill, recall
@@ -73,6 +74,7 @@ def on_started(state: State, task: Task, now: float) -> Iterator[Effect]:
     """Tell of a task that its agent took from the line; kill it if that was asked."""
     framework, agent = state.frameworks[task.framework_id], state.agents[task.agent_id]
     yield Save(task.record())
+    yield Happened(TaskLined("started"))
     yield Happened(moved_fact(task.status))
     if framework.session is not None:
         yield Send(framework.session, Placed(agent.describe(), (task.status,)))
@@ -84,6 +86,7 @@ def give_back(state: State, task: Task, now: float) -> Iterator[Effect]:
     """Put a task that will not start at its agent back into the queue, or end it if it is due."""
     framework = state.frameworks[task.framework_id]
     state.leave_line(task)
+    yield Happened(TaskLined("returned"))
     if task.kill is None and task.role in framework.roles:
         state.put_back(task)
         yield Save(task.record())
@@ -192,6 +195,7 @@ def _line_up(state: State, agent: Agent, place: Place, number: int) -> Iterator[
     for task in suitable:
         yield Save(task.record())
         yield from order_launch(state, task)
+        yield Happened(TaskLined("lined_up"))
 
 
 def _may_wait(state: State, agent: Agent, task: Task) -> bool:

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from croupier.master.core.deadlines import ResendTerminalUpdates
 from croupier.master.core.effects import Effect, Happened, Save, Send, SessionId
-from croupier.master.core.facts import AgentDrained, PreemptionEnded, TaskMoved, UpdateHandled
+from croupier.master.core.facts import (
+    AgentDrained,
+    PreemptionEnded,
+    TaskLined,
+    TaskMoved,
+    UpdateHandled,
+)
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetTask
@@ -130,6 +136,7 @@ def recall(state: State, task: Task) -> Iterator[Effect]:
     if session is not None and not task.is_recalled:
         task.is_recalled = True
         yield Send(session, RecallTask(task.framework_id, task.task_id))
+        yield Happened(TaskLined("recalled"))
 
 
 def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:

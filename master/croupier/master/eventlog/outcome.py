@@ -73,5 +73,6 @@ def _outcome(fact: facts.Fact, roles: dict[OfferId, Role]) -> Outcome | None:
             | facts.PreemptionEnded()
             | facts.UpdateHandled()
             | facts.UpdateAcknowledged()
+            | facts.TaskLined()
         ):
             return None

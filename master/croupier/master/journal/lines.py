@@ -94,6 +94,7 @@ OMITTED: Final = frozenset(
         facts.CallAnswered,
         facts.UpdateHandled,
         facts.UpdateAcknowledged,
+        facts.TaskLined,
     }
 )
 # All kinds of events.
