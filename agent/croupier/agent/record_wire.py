@@ -9,7 +9,7 @@ from croupier.model.task import Reason
 from croupier.v1 import agent_pb2, task_pb2
 from croupier.v1 import storage_pb2 as pb
 from croupier.wire.store_position import position_from_wire, position_to_wire
-from croupier.wire.task import status_from_wire, status_to_wire, task_from_wire, task_to_wire
+from croupier.wire.task import status_from_wire, status_to_wire, task_from_wire, task_to_bytes
 
 _Record = pb.CheckpointRecord
 
@@ -23,7 +23,7 @@ def record_to_wire(record: r.Record) -> pb.CheckpointRecord:
     match record:
         case r.TaskRecord():
             task = _Record.Task(
-                task=task_to_wire(record.info).SerializeToString(),
+                task=task_to_bytes(record.info),
                 role=record.role,
                 run=record.run,
                 first=status_to_wire(record.first),

@@ -133,7 +133,7 @@ def order_from_wire(order: pb.Order) -> Event:
     match order.WhichOneof("order"):
         case "launch":
             launch = order.launch
-            secrets = secrets_from_wire(launch.task)
+            secrets = secrets_from_wire(launch.task) if launch.task.command.secrets else None
             launch_task = LaunchTask(
                 FrameworkId(launch.framework_id),
                 task_from_wire(launch.task),

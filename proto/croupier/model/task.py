@@ -48,6 +48,8 @@ DEFAULT_GRACE_MS = 3_000
 # Of an ended task with more text than MAX_SLIM, only the name is kept, cut to MAX_SLIM_NAME.
 MAX_SLIM = 1024
 MAX_SLIM_NAME = 256
+# Bytes of a task's message besides its text.
+MAX_TAGS = 512
 
 
 class _Named(IntEnum):
@@ -239,6 +241,8 @@ class TaskInfo:
         grace_ms: time between SIGTERM and SIGKILL.
         max_completion_ms: the task is ended this long after its start; 0: never.
         output: how much of its output is kept.
+        encoded: the message that describes it, as it came, so that nobody need write it again;
+            empty if there is none. A copy that differs has none. It holds no secret.
     """
 
     task_id: TaskId
@@ -251,6 +255,13 @@ class TaskInfo:
     isolation: Isolation = NO_ISOLATION
     max_completion_ms: int = 0
     output: OutputBound = NO_OUTPUT_BOUND
+    encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
+
+    def with_encoded(self, encoded: bytes) -> TaskInfo:
+        """Keep `encoded` in this new task, unless fields that nobody knows make it large."""
+        if len(encoded) <= MAX_TAGS + 4 * self.size:
+            object.__setattr__(self, "encoded", encoded)
+        return self
 
     @property
     def size(self) -> int:

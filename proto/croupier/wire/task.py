@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
@@ -10,6 +11,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
 from croupier.model.isolation import MAX_COMPLETION_MS, NO_ISOLATION, NO_LIMITS
 from croupier.model.output_bound import MAX_FILES, MAX_SIZE, NO_OUTPUT_BOUND, OutputBound
+from croupier.model.resources import Resources
 from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValues
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
@@ -27,6 +29,7 @@ from croupier.model.task import (
 )
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
+from croupier.v1.resources_pb2 import Resources as ResourcesMessage
 from croupier.wire.isolation import (
     isolation_from_wire,
     isolation_to_wire,
@@ -46,11 +49,15 @@ from croupier.wire.resources import (
 _REASONS: dict[int, Reason] = {int(reason): reason for reason in Reason}
 # Bounds of numbers that the master passes on from peers: the year 9999, and a year.
 _MAX_TIME_MS = 253_402_300_799_999
+# Bytes of resources that are kept for the next task of their shape.
+_MAX_SHAPE = 256
 _MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
 
 
 def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskInfo:
     """Return the message for `task`; only the values in `secrets` are in it, else names."""
+    if task.encoded:
+        return pb.TaskInfo.FromString(task.encoded)
     values = dict.fromkeys(task.command.secrets, "") | secrets.reveal()
     return pb.TaskInfo(
         task_id=task.task_id,
@@ -73,6 +80,11 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
     )
 
 
+def task_to_bytes(task: TaskInfo) -> bytes:
+    """Return the message for `task`, serialized, with the names of its secrets only."""
+    return task.encoded or task_to_wire(task).SerializeToString()
+
+
 def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
     """Return the task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
 
@@ -81,21 +93,22 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
     Raises:
         InvalidRequest: if an amount of resources is malformed, or a list is too long.
     """
-    check_count(len(wire.command.argv), MAX_WORDS, "words in a command")
-    check_count(len(wire.command.environment), MAX_WORDS, "variables in an environment")
-    check_count(len(wire.command.secrets), MAX_SECRETS, "secrets of a task")
+    command = wire.command
+    check_count(len(command.argv), MAX_WORDS, "words in a command")
+    check_count(len(command.environment), MAX_WORDS, "variables in an environment")
+    check_count(len(command.secrets), MAX_SECRETS, "secrets of a task")
     check_count(len(wire.labels), MAX_LABELS, "labels on a task")
-    return TaskInfo(
+    task = TaskInfo(
         task_id=TaskId(wire.task_id),
         command=Command(
-            argv=tuple(wire.command.argv),
-            shell=wire.command.shell,
-            environment=dict(wire.command.environment),
-            user=wire.command.user,
-            secrets=dict.fromkeys(wire.command.secrets, WITHHELD),
-            secret_files=wire.command.secret_files,
+            argv=tuple(command.argv),
+            shell=command.shell,
+            environment=dict(command.environment),
+            user=command.user,
+            secrets=dict.fromkeys(command.secrets, WITHHELD),
+            secret_files=command.secret_files,
         ),
-        resources=resources_from_wire(wire.resources),
+        resources=_resources(wire.resources),
         name=wire.name,
         grace_ms=grace_from_wire(wire.kill_policy)
         if wire.HasField("kill_policy")
@@ -108,6 +121,18 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         max_completion_ms=min(wire.max_completion_ms, MAX_COMPLETION_MS + 1),
         output=_output_from_wire(wire.output) if wire.HasField("output") else NO_OUTPUT_BOUND,
     )
+    return task if command.secrets else task.with_encoded(wire.SerializeToString())
+
+
+def _resources(wire: ResourcesMessage) -> Resources:
+    data = wire.SerializeToString()
+    return _shape(data) if len(data) <= _MAX_SHAPE else resources_from_wire(wire)
+
+
+@lru_cache(maxsize=1024)
+def _shape(data: bytes) -> Resources:
+    """Return the amount in `data`; tasks of one shape share it."""
+    return resources_from_wire(ResourcesMessage.FromString(data))
 
 
 def secrets_from_wire(wire: pb.TaskInfo) -> SecretValues:

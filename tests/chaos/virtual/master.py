@@ -36,6 +36,7 @@ from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
 from croupier.model.errors import CroupierError, FailedOver, NotLeader
 from croupier.model.store_position import StorePosition
+from croupier.v1.agent_pb2 import AgentServiceConnectResponse
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
@@ -348,7 +349,9 @@ class MasterProcess(Process):
                 term.agent_ids[session] = message.agent_id
             if isinstance(message, LaunchTask):
                 message = term.proofs.proven(message, term.agent_ids[session])
-            heading = response_to_wire([], term.epoch, term.lineage)
+            heading = AgentServiceConnectResponse.FromString(
+                response_to_wire([], term.epoch, term.lineage)
+            )
             end.send(Ordered(term.epoch, message, heading))  # type: ignore[arg-type]
         else:
             end.send(message)

@@ -76,7 +76,7 @@ async def serve_framework(
         await _put(inbox, session, request, guard)
 
     async def write(events: list[Encoded]) -> None:
-        await context.write(pb.FrameworkServiceConnectResponse.FromString(joined(events)))
+        await context.write(joined(events))
 
     await serve_stream(session, requests, handle, write, context, inbox, first_call_s)
 

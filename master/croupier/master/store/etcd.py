@@ -45,7 +45,15 @@ from croupier.master.store.etcd_rows import (
     row_of,
     rows_of,
 )
-from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, Rows, decode, tag_of
+from croupier.master.store.rows import (
+    SCHEMA_VERSION,
+    NewerRecord,
+    Row,
+    Rows,
+    decode,
+    key_of,
+    tag_of,
+)
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.process.logging import get_logger
@@ -150,12 +158,11 @@ class EtcdStore:
             FailedOver: if another master leads.
         """
         assert self._is_loaded, "load comes first"
-        rows: dict[tuple[str, str], Row] = {}
+        latest: dict[tuple[str, str], Record] = {}
         for record in records:
-            row = self._rows.encode(record)
-            rows.pop(row[:2], None)
-            rows[row[:2]] = row
-        await self._write(list(rows.values()))
+            latest.pop(key_of(record), None)
+            latest[key_of(record)] = record
+        await self._write(list(map(self._rows.encode, latest.values())))
 
     async def _write(self, rows: Sequence[Row]) -> None:
         transactions = batches(self._keys, rows)

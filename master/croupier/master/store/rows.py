@@ -152,6 +152,12 @@ def decode(kind: str, body: bytes) -> r.Record:
     return Rows().decode(kind, body)
 
 
+def key_of(record: r.Record) -> tuple[str, str]:
+    """Return kind and id of the row of `record`; the last record of a key wins."""
+    stored = _KIND_OF[type(record)]
+    return stored.tag, _id_of(stored, record)
+
+
 def tag_of(record: type) -> str:
     """Return the kind of rows that hold records of a class."""
     return _KIND_OF[record].tag

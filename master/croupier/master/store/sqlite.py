@@ -20,7 +20,7 @@ from croupier.master.store import sqlite_table as table
 from croupier.master.store.conversion import JSON_VERSION, converted
 from croupier.master.store.lock import StoreLock
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
-from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, Rows
+from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, Rows, key_of
 from croupier.master.store.sqlite_errors import LOCKED, is_damage, meaning
 from croupier.master.store.sqlite_table import StoredRow
 from croupier.master.store.wal import damage
@@ -255,12 +255,13 @@ class SqliteStore:
     def _commit(self, records: Sequence[Record]) -> None:
         connection = self._connected
         # The last record of a kind and id wins.
-        rows = {row[:2]: row for row in map(self._rows.encode, records)}
+        latest = {key_of(each): each for each in records}
+        rows = list(map(self._rows.encode, latest.values()))
         commits = self.commits + 1
         try:
             with table.transaction(connection):
                 self._check_foreign_commits(connection)
-                table.write(connection, [*rows.values(), table.head(commits)])
+                table.write(connection, [*rows, table.head(commits)])
         except sqlite3.Error as error:
             raise Unavailable(f"cannot write the store {self._path}: {meaning(error)}") from None
         # A commit to a file that was removed is not durable.

@@ -215,8 +215,8 @@ async def _parsed(
 
 def _task(wire: task_pb2.TaskInfo, seal: Seal) -> TaskInfo:
     """Convert a task; the only place where a master handles plain values from a framework."""
-    task, values = task_from_wire(wire), secrets_from_wire(wire)
-    return seal(task, values) if values else task
+    task = task_from_wire(wire)
+    return seal(task, secrets_from_wire(wire)) if wire.command.secrets else task
 
 
 def _tasks(wire: pb.Call) -> Iterable[task_pb2.TaskInfo]:

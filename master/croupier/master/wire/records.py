@@ -24,7 +24,7 @@ from croupier.wire.resources import (
     resources_to_wire,
 )
 from croupier.wire.roles import settings_from_wire, settings_to_wire
-from croupier.wire.task import status_from_wire, status_to_wire, task_from_wire, task_to_wire
+from croupier.wire.task import status_from_wire, status_to_wire, task_from_wire, task_to_bytes
 
 
 def master_to_wire(record: r.MasterRecord) -> pb.MasterRecord:
@@ -121,7 +121,7 @@ def task_record_to_wire(record: r.TaskRecord) -> pb.TaskRecord:
     """Return the message for `record`."""
     wire = pb.TaskRecord(
         framework_id=record.framework_id,
-        task=task_to_wire(record.info).SerializeToString(),
+        task=task_to_bytes(record.info),
         agent_id=record.agent_id,
         role=record.role,
         client_id=record.client_id,

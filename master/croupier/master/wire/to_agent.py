@@ -23,18 +23,15 @@ from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import task_to_wire
 
 
-def response_to_wire(
-    orders: Iterable[Encoded], epoch: int, lineage: Lineage
-) -> pb.AgentServiceConnectResponse:
-    """Return a response that carries `orders`, the epoch and the position of the store."""
+def response_to_wire(orders: Iterable[Encoded], epoch: int, lineage: Lineage) -> bytes:
+    """Return a serialized response with `orders`, the epoch and the position of the store."""
     response = pb.AgentServiceConnectResponse(
         master_epoch=epoch,
         cluster=lineage.cluster,
         position=position_to_wire(lineage.position()),
         first_commit=lineage.first_commit,
     )
-    response.MergeFromString(joined(orders))
-    return response
+    return response.SerializeToString() + joined(orders)
 
 
 def order_to_wire(
