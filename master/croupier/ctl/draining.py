@@ -18,7 +18,7 @@ from functools import partial
 
 from croupier.api.agents import agent_view
 from croupier.ctl.connection import Master, connected
-from croupier.ctl.flags import Target
+from croupier.ctl.flags import Change
 from croupier.ctl.lists import AGENTS, messages
 from croupier.ctl.operation import ask, print_preview, print_result
 from croupier.ctl.previews import drain_preview
@@ -38,7 +38,7 @@ DONE, TIMED_OUT, ENDED = 0, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class DrainOptions:
-    """The flags of `croupier drain`.
+    """The flags of `croupier drain` beside those of every change.
 
     Attributes:
         grace_ms: the longest grace period of a task; None means each task's own.
@@ -48,11 +48,9 @@ class DrainOptions:
     grace_ms: int | None = None
     wait: bool = False
     timeout_s: float | None = None
-    dry_run: bool = False
-    as_json: bool = False
 
 
-def drain_agent(target: Target, agent: str, options: DrainOptions) -> int:
+def drain_agent(agent: str, options: DrainOptions, change: Change) -> int:
     """Drain the agent and print the progress; return the exit code.
 
     Raises:
@@ -61,23 +59,23 @@ def drain_agent(target: Target, agent: str, options: DrainOptions) -> int:
     """
     if options.timeout_s is not None and not options.wait:
         raise InvalidRequest("--timeout is for --wait")
-    if options.dry_run:
+    if change.dry_run:
         preview = partial(drain_preview, named=agent, grace_ms=options.grace_ms)
-        print_preview(target, preview, as_json=options.as_json)
+        print_preview(change.master, preview, as_json=change.as_json)
         return DONE
     request = pb.DrainAgentRequest(agent=agent, grace_ms=options.grace_ms)
-    view = agent_view(ask(target, "DrainAgent", request).agent)
+    view = agent_view(ask(change.master, "DrainAgent", request).agent)
     if options.wait:
-        return asyncio.run(Follower(target, view, options).run())
-    print_result(view, *drain_lines(view), as_json=options.as_json)
+        return asyncio.run(Follower(view, options.timeout_s, change).run())
+    print_result(view, *drain_lines(view), as_json=change.as_json)
     return DONE
 
 
 class Follower:
     """Waits for the end of a drain, even while no master can be reached."""
 
-    def __init__(self, target: Target, agent: View, options: DrainOptions) -> None:
-        self._target, self._agent, self._options = target, agent, options
+    def __init__(self, agent: View, timeout_s: float | None, change: Change) -> None:
+        self._agent, self._timeout_s, self._change = agent, timeout_s, change
         self._printed: object = None
         self._is_cut_off = False
 
@@ -89,7 +87,7 @@ class Follower:
         tasks = [following, interrupt]
         first = asyncio.FIRST_COMPLETED
         try:
-            await asyncio.wait(tasks, timeout=self._options.timeout_s, return_when=first)
+            await asyncio.wait(tasks, timeout=self._timeout_s, return_when=first)
             if following.done():
                 code = following.result()
             else:
@@ -100,14 +98,14 @@ class Follower:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CLOSE_S)
-        if self._options.as_json:
+        if self._change.as_json:
             print(json.dumps(self._agent, indent=2))
         return code
 
     async def _follow(self) -> int:
         while True:
             try:
-                async with connected(self._target) as master:
+                async with connected(self._change.master) as master:
                     while True:
                         code = await self._poll(master)
                         if code is not None:
@@ -140,7 +138,7 @@ class Follower:
         return DONE if drain["done"] else None
 
     def _print(self, *lines: str) -> None:
-        if not self._options.as_json:
+        if not self._change.as_json:
             print_lines(*lines)
 
 

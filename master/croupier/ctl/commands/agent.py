@@ -10,7 +10,6 @@ from croupier.ctl.flags import (
     LOCAL,
     AgentName,
     Change,
-    DryRunFlag,
     GraceFlag,
     JsonFlag,
     MasterFlag,
@@ -53,9 +52,7 @@ def drain(
     grace: GraceFlag = None,
     wait: WaitFlag = False,
     timeout: TimeoutFlag = None,
-    dry_run: DryRunFlag = False,
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    change: Change = CHANGE,
 ) -> int:
     """Kill the tasks of an agent and withhold it from offers, until it is reactivated.
 
@@ -76,7 +73,7 @@ def drain(
     """
     from croupier.ctl.draining import DrainOptions, drain_agent
 
-    return drain_agent(master, name, DrainOptions(grace, wait, timeout, dry_run, as_json))
+    return drain_agent(name, DrainOptions(grace, wait, timeout), change)
 
 
 @agent.command(name="deactivate")
