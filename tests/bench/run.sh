@@ -13,6 +13,7 @@ sh deploy/setup.sh dev
 .venv/bin/python -m tests.bench.isolation
 .venv/bin/python -m tests.bench.master_killed
 .venv/bin/python -m tests.bench.reregister
+.venv/bin/python -m tests.bench.raw_agents
 .venv/bin/python -m tests.bench.heavy_messages
 .venv/bin/python -m tests.bench.live_readers | grep '^{'
 .venv/bin/python -m tests.bench.exec | grep '^{'

@@ -13,7 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 LONG_S: Final = 0.02
+# Objects until the youngest are collected, while modules are imported.
 YOUNG: Final = 5_000
+# The same while a daemon runs, and the number of such collections until an older generation is
+# collected: a full collection then looks at about 40,000 new objects.
+THRESHOLDS: Final = (2_000, 5, 2)
 _FULL: Final = 2
 
 
@@ -35,13 +39,12 @@ class LongCollections:
 
 
 def freeze_imports() -> None:
-    """Exclude imported modules from garbage collection: with them one takes 50 ms of the loop.
-
-    Reference counts free nearly all, so collect the youngest objects less often than by default.
-    """
-    gc.set_threshold(YOUNG)
+    """Exclude imported modules from garbage collection: with them one takes 50 ms of the loop."""
+    gc.set_threshold(*THRESHOLDS)
     gc.collect()
     gc.freeze()
+    # Python waits until a quarter of what the last full collection found is new: now of nothing.
+    gc.collect()
 
 
 def thaw() -> None:

@@ -40,7 +40,7 @@ async def serve_stream(
     REGISTER after `first_call_s` is ended too.
     """
     reader = asyncio.create_task(_read(session, requests, handle))
-    deadline = asyncio.create_task(_end_unintroduced(session, first_call_s))
+    _expect_first_call(session, first_call_s, FIRST_CALL_STEPS)
     message = "the stream ended"
     try:
         await _write(session, write)
@@ -48,7 +48,6 @@ async def serve_stream(
         session.error = TooSlow(f"nothing was read for {WRITE_TIMEOUT_S:.0f} s")
         message = str(session.error)
     finally:
-        deadline.cancel()
         session.outbox.close()
         reader.cancel()
         inbox.put_now(SessionEnded(session.session_id, message))
@@ -69,16 +68,19 @@ async def refuse(context: Context, response: object, refusal: CroupierError) -> 
     raise AssertionError("abort raises")
 
 
-async def _end_unintroduced(session: Session[Any], first_call_s: float) -> None:
+def _expect_first_call(session: Session[Any], first_call_s: float, steps: int) -> None:
     """End a session whose first call does not come in time.
 
     A master that is busy after a failover may read calls late. So it waits in steps: each of them
     also runs every ready task once.
     """
-    for _ in range(FIRST_CALL_STEPS):
-        await asyncio.sleep(first_call_s / FIRST_CALL_STEPS)
-        if session.is_introduced:
-            return
+    if session.is_introduced or session.outbox.is_closed:
+        return
+    if steps:
+        wait_s = first_call_s / FIRST_CALL_STEPS
+        loop = asyncio.get_running_loop()
+        loop.call_later(wait_s, _expect_first_call, session, first_call_s, steps - 1)
+        return
     session.end(
         Unavailable(f"the first call did not come within {first_call_s:g} s; connect again")
     )
