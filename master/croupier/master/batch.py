@@ -8,7 +8,7 @@ The driver uses it as follows, and so do tests in virtual time:
     for _ in batch.allocate(now):           # at any time; `Driver` coalesces bursts
         ...
     commit(batch.records())                 # raises FailedOver once another master leads
-    for effect in batch.effects:            # only after the commit, while this master leads
+    for effect in joined(batch.effects):    # only after the commit, while this master leads
         perform(effect)
 
 Rule: the caller performs no effect before the records are durable, and decides nothing else
@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from croupier.master.core.effects import Deposed, Effect, Pause, Save
+from croupier.master.core.effects import Close, Deposed, Effect, Pause, Save, Send, SessionId
 from croupier.master.core.events import AllocationDue, TimePassed
+from croupier.master.core.messages import Updated
 from croupier.master.core.records import Record
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, steps
 from croupier.model.errors import FailedOver
+from croupier.model.limits import MAX_PER_REPORT
 
 OnDecided = Callable[[Event, float, Sequence[Effect]], None]
 
@@ -86,3 +88,29 @@ class Batch:
             raise
         self._on_decided(event, now, effects)
         self.effects += effects
+
+
+def joined(effects: Iterable[Effect]) -> list[Effect]:
+    """Return `effects` with status updates that follow each other on a session as one message.
+
+    So the states of a short task, and those of all tasks in an agent's report, are encoded, queued
+    and read together. The order on each session stays.
+    """
+    made: list[Effect] = []
+    latest: dict[SessionId, tuple[int, Updated]] = {}
+    for effect in effects:
+        if isinstance(effect, Send):
+            session, message = effect.session, effect.message
+            before = latest.pop(session, None)
+            if isinstance(message, Updated):
+                place = len(made)
+                if before is not None and len(before[1].statuses) < MAX_PER_REPORT:
+                    place, message = before[0], Updated(before[1].statuses + message.statuses)
+                    effect = Send(session, message)
+                latest[session] = place, message
+                made[place : place + 1] = [effect]
+                continue
+        elif isinstance(effect, Close):
+            latest.pop(effect.session, None)
+        made.append(effect)
+    return made

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol, TypeVar, assert_never, cast
 
-from croupier.master.batch import Batch
+from croupier.master.batch import Batch, joined
 from croupier.master.core.effects import (
     AccessChanged,
     Answer,
@@ -176,7 +176,7 @@ class Driver:
             await self._commit(batch.records())
             self._check_leading()
             self._slice.begin()
-            for number, effect in enumerate(batch.effects):
+            for number, effect in enumerate(joined(batch.effects)):
                 self._perform(effect)
                 if number % CHECK_EVERY == 0 and self._slice.is_over:
                     await self._slice.give_way()
