@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
@@ -43,6 +43,11 @@ def joined(messages: Iterable[Encoded]) -> bytes:
         parts.append(_head(len(message)))
         parts.append(message)
     return b"".join(parts)
+
+
+def unless_encoded(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return a serializer that leaves a message as it is if a session has built its bytes."""
+    return lambda message: message if isinstance(message, bytes) else encode(message)
 
 
 def _head(size: int) -> bytes:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Self, TypeVar
 
+import grpc
+
 from croupier.master.core import on_agent, on_allocation, on_submit, on_task
 from croupier.master.core.effects import Save, Send, SessionId
 from croupier.master.core.frameworks import Framework
@@ -36,6 +38,7 @@ from croupier.model.task import (
     TaskStatus,
 )
 from croupier.net.address import Address
+from croupier.net.outbox import unless_encoded
 from croupier.net.task_scope import end
 from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
 from croupier.process.clock import SystemClock
@@ -43,7 +46,7 @@ from croupier.sdk.testing.agents import Description, with_room
 from croupier.sdk.testing.core import Behaviour
 from croupier.sdk.testing.recorded import RecordedCall
 from croupier.sdk.testing.service import Service
-from croupier.v1 import framework_pb2_grpc as rpc
+from croupier.v1 import framework_pb2 as pb
 
 FoundT = TypeVar("FoundT")
 
@@ -93,7 +96,15 @@ class FakeMaster:
         self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        rpc.add_FrameworkServiceServicer_to_server(self._service, self._server)
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._service.Connect,
+            pb.FrameworkServiceConnectRequest.FromString,
+            unless_encoded(pb.FrameworkServiceConnectResponse.SerializeToString),
+        )
+        served = grpc.method_handlers_generic_handler(
+            "croupier.v1.FrameworkService", {"Connect": handler}
+        )
+        self._server.add_generic_rpc_handlers((served,))
         self._port = bind(self._server, Address("127.0.0.1", self._port))
         await self._server.start()
         self._ticking = asyncio.create_task(self._service.tick())

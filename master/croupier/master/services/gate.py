@@ -34,6 +34,7 @@ from croupier.model.errors import (
     shortened,
 )
 from croupier.net.credentials import AUTHORIZATION
+from croupier.net.outbox import unless_encoded
 
 _STATUS = grpc.StatusCode
 # Time for the request of a unary call to arrive, once the caller is authenticated.
@@ -122,7 +123,7 @@ class Gate(grpc.aio.ServerInterceptor):
         if handler.response_streaming and not handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(serve_answers)
         if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(serve_stream, None, _once(encode))
+            return grpc.stream_stream_rpc_method_handler(serve_stream, None, unless_encoded(encode))
         # As a stream, so that gRPC reads the request when it is asked for, not before.
         return grpc.stream_unary_rpc_method_handler(serve_unary)
 
@@ -227,11 +228,6 @@ async def _abort(context: Context, error: CroupierError) -> None:
     """End the call with the status of `error`."""
     # The text may quote all of the request.
     await context.abort(status_of(error), str(shortened(error)))
-
-
-def _once(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Return a serializer that leaves a message as it is if a session has built its bytes."""
-    return lambda message: message if isinstance(message, bytes) else encode(message)
 
 
 async def _one(read: Read, usage: Usage | None) -> bytes:
