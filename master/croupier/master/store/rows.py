@@ -7,8 +7,8 @@ Rule: a field that this release does not know survives: it is kept when the reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple, cast
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -18,6 +18,7 @@ from croupier.master.core import records as r
 from croupier.master.wire import records as wire
 from croupier.model.errors import InvalidRequest
 from croupier.v1 import storage_pb2 as pb
+from croupier.wire.mapped import Both
 
 # The version of the format. 3: records were JSON; see `conversion`.
 SCHEMA_VERSION: Final = 4
@@ -42,7 +43,7 @@ class Stored(NamedTuple):
         tag: the name of the kind.
         record: the class of its records.
         message: the class of their messages.
-        encode, decode: convert records to messages, and back.
+        both: converts records to messages, and back.
         id: the attributes that make the id of a row; empty for the only row of its kind.
         forget: the class that deletes a row; it has the same attributes.
     """
@@ -50,47 +51,28 @@ class Stored(NamedTuple):
     tag: str
     record: type
     message: type[Message]
-    encode: Callable[[Any], Message]
-    decode: Callable[[Any], r.Record]
+    both: Both
     id: tuple[str, ...] = ()
     forget: type | None = None
 
 
 _STORED: Final = (
+    Stored("master", r.MasterRecord, pb.MasterRecord, wire.MASTER),
+    Stored("agent", r.AgentRecord, pb.AgentRecord, wire.AGENT, ("agent_id",), r.ForgetAgent),
     Stored(
-        "master", r.MasterRecord, pb.MasterRecord, wire.master_to_wire, wire.master_from_wire
+        "framework", r.FrameworkRecord, pb.FrameworkRecord, wire.FRAMEWORK, ("framework_id",),
+        r.ForgetFramework,
     ),
+    Stored("role", r.RoleRecord, pb.RoleRecord, wire.ROLE, ("role",), r.ForgetRole),
     Stored(
-        "agent", r.AgentRecord, pb.AgentRecord, wire.agent_to_wire, wire.agent_from_wire,
-        ("agent_id",), r.ForgetAgent,
+        "task", r.TaskRecord, pb.TaskRecord, wire.TASK, ("framework_id", "task_id"), r.ForgetTask
     ),
+    Stored("group", a.GroupRecord, pb.GroupRecord, wire.GROUP, ("name",), a.ForgetGroup),
+    Stored("rule", a.RuleRecord, pb.RuleRecord, wire.RULE, ("name",), a.ForgetRule),
+    Stored("token", a.TokenRecord, pb.TokenRecord, wire.TOKEN, ("token_id",), a.ForgetToken),
     Stored(
-        "framework", r.FrameworkRecord, pb.FrameworkRecord, wire.framework_to_wire,
-        wire.framework_from_wire, ("framework_id",), r.ForgetFramework,
-    ),
-    Stored(
-        "role", r.RoleRecord, pb.RoleRecord, wire.role_to_wire, wire.role_from_wire, ("role",),
-        r.ForgetRole,
-    ),
-    Stored(
-        "task", r.TaskRecord, pb.TaskRecord, wire.task_record_to_wire, wire.task_record_from_wire,
-        ("framework_id", "task_id"), r.ForgetTask,
-    ),
-    Stored(
-        "group", a.GroupRecord, pb.GroupRecord, wire.group_to_wire, wire.group_from_wire,
-        ("name",), a.ForgetGroup,
-    ),
-    Stored(
-        "rule", a.RuleRecord, pb.RuleRecord, wire.rule_record_to_wire, wire.rule_record_from_wire,
-        ("name",), a.ForgetRule,
-    ),
-    Stored(
-        "token", a.TokenRecord, pb.TokenRecord, wire.token_record_to_wire,
-        wire.token_record_from_wire, ("token_id",), a.ForgetToken,
-    ),
-    Stored(
-        "revoked_key", a.RevokedKeyRecord, pb.RevokedKeyRecord, wire.revoked_to_wire,
-        wire.revoked_from_wire, ("key_id",), a.ForgetRevokedKey,
+        "revoked_key", a.RevokedKeyRecord, pb.RevokedKeyRecord, wire.REVOKED_KEY, ("key_id",),
+        a.ForgetRevokedKey,
     ),
 )  # fmt: skip
 
@@ -113,7 +95,7 @@ class Rows:
             raise NewerRecord(f"records of the kind {kind[:80]!r} are not known to this release")
         try:
             message = stored.message.FromString(body)
-            record = stored.decode(message)
+            record = cast("r.Record", stored.both.from_wire(message))
         except (InvalidRequest, ValueError, DecodeError) as error:
             why = "it is damaged" if isinstance(error, DecodeError) else str(error)
             raise InvalidRequest(f"not a record of the kind {kind!r}: {why}") from None
@@ -138,7 +120,7 @@ def encode(record: r.Record) -> Row:
     """Return the row of a record without unknown fields; for a `Forget`, the row to delete."""
     stored = _KIND_OF[type(record)]
     is_kept = type(record) is stored.record
-    body = stored.encode(record).SerializeToString() if is_kept else None
+    body = stored.both.to_wire(record).SerializeToString() if is_kept else None
     return Row(stored.tag, _id_of(stored, record), body)
 
 
