@@ -20,7 +20,7 @@ from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
-from croupier.agent.directories import open_beneath, unlink_beneath
+from croupier.agent.directories import open_beneath
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.isolation.layers import NO_ISOLATION, Layers
 from croupier.agent.run_ends import RunEnds, RunEvent
@@ -206,7 +206,7 @@ class Supervisor:
         Raises:
             OSError: if it cannot be removed.
         """
-        unlink_beneath(self.path_of(run))
+        self._waiting.forget(self.path_of(run).name)
 
     async def end(self, timeout_s: float) -> int:
         """Kill all tasks, and wait for the end of their shims; return how many are left."""

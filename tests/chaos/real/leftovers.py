@@ -27,5 +27,6 @@ def _unsettled(name: str, metrics: str) -> Iterator[Violation]:
 
 def _kept(name: str, runs: Path) -> Iterator[Violation]:
     if runs.is_dir():
-        for path in sorted(runs.iterdir()):
+        # A spare file is of no run.
+        for path in sorted(set(runs.iterdir()) - set(runs.glob(".spare-*"))):
             yield Violation("kept", name, f"runs/{path.name}")

@@ -107,7 +107,8 @@ async def test_a_task_that_has_run_is_not_run_again(
     process: AgentProcess, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "ledger"
-    line = f"echo ran >> {ledger}; rm stdout; mkfifo stdout"
+    wait = "until [ -e stdout ]; do sleep 0.01; done"
+    line = f"echo ran >> {ledger}; {wait}; rm stdout; mkfifo stdout"
     master.launch(shell("t1", line))
     await master.state("t1", FINISHED)
     for sessions in (2, 3):

@@ -13,6 +13,7 @@ import pytest
 
 from croupier.agent.core.events import Exited, Started
 from croupier.agent.shim import run_file
+from croupier.agent.shim.orphan_runs import end_orphans
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.supervisor_fixture import TaskRunner, key
@@ -78,6 +79,9 @@ async def test_a_run_file_is_removed_on_request(runner: TaskRunner) -> None:
     await runner.ended("t1")
     runner.supervisor.forget("t1")
     runner.supervisor.forget("t1")
+    # What is left is blank, or removed by the next agent.
+    assert [path.name for path in runner.runs.iterdir()] == [".spare-1"]
+    assert end_orphans(runner.runs, ()) == 0
     assert not list(runner.runs.iterdir())
 
 

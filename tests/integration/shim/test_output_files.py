@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from croupier.agent.core.events import Exited
 from croupier.agent.sandbox import STREAMS
+from croupier.agent.shim import run_file
+from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from tests.harness.eventually import eventually
-from tests.harness.supervisor_fixture import TaskRunner
+from tests.harness.supervisor_fixture import TaskRunner, key
 
 NOBODY = UnixUser("nobody", 65534, 65534, ())
 
@@ -110,13 +113,42 @@ async def test_each_task_owns_its_files(runner: TaskRunner) -> None:
     assert {path.owner() for path in (runner.work / "spare").iterdir()} == {"root"}
 
 
-async def test_spare_files_go_with_their_shim(runner: TaskRunner, tmp_path: Path) -> None:
+async def test_spare_files_go_with_their_shim(tmp_path: Path, shim: Shim) -> None:
+    runner = TaskRunner(tmp_path, shim)
     await run(runner, "t1", "true")
-    (runner.work / "spare" / "4194305.0").touch()
-    (tmp_path / "next").mkdir()
-    other = TaskRunner(runner.work, runner.shim, runs=tmp_path / "next")
-    assert len(spare(runner)) == len(list((runner.work / "spare").iterdir())) == 2
+    (tmp_path / "spare" / "4194305.0").touch()
+    other = TaskRunner(tmp_path, shim, runs=tmp_path / "others")
+    assert len(spare(runner)) == len(list((tmp_path / "spare").iterdir())) == 2
     other.supervisor.close()
-    runner.supervisor._waiting.close()
-    assert not list((runner.work / "spare").iterdir())
-    runner.supervisor._waiting._spare = os.open("/", os.O_PATH)
+    runner.supervisor.close()
+    assert not list((tmp_path / "spare").iterdir())
+
+
+async def test_the_run_file_of_a_forgotten_run_is_used_again(runner: TaskRunner) -> None:
+    async def inode(name: str) -> int:
+        runner.shell(name, "exit 3")
+        assert (await runner.ended(name)) == Exited(key(name), exit_code=3)
+        assert run_file.read_path(runner.runs / name).end == run_file.End(exit_code=3)
+        return (runner.runs / name).stat().st_ino
+
+    first = await inode("t1")
+    assert await inode("t2") != first
+    runner.supervisor.forget("t1")
+    assert not (runner.runs / "t1").exists()
+    assert await inode("t3") == first
+    assert {path.name for path in runner.runs.iterdir()} == {"t2", "t3"}
+
+
+async def test_a_run_file_that_is_linked_or_locked_is_not_used_again(runner: TaskRunner) -> None:
+    for number, name in enumerate(("linked", "locked")):
+        await run(runner, name, "true")
+        path = runner.runs / name
+        inode = path.stat().st_ino
+        with path.open("rb") as held:
+            if name == "linked":
+                os.link(path, runner.work / "link")
+            else:
+                assert run_file.try_lock(held.fileno())
+            runner.supervisor.forget(name)
+            await run(runner, f"t{number}", "true")
+            assert (runner.runs / f"t{number}").stat().st_ino != inode

@@ -109,15 +109,18 @@ class RunRecord:
     given: Process | None = None
 
 
+def blank(given: Process) -> bytes:
+    """Return the content of a run file whose run a shim is given."""
+    heading = HEADING + b"given %d %d\n" % (given.pid, given.started)
+    return heading.ljust(LINE) + _BLANK[LINE:]
+
+
 def create(path: Path, given: Process | None = None) -> int:
     """Create a run file in its full size; return a descriptor. It must not exist already.
 
     `given` is the shim that is given the run, if that lives already.
     """
-    content = _BLANK
-    if given is not None:
-        heading = HEADING + b"given %d %d\n" % (given.pid, given.started)
-        content = heading.ljust(LINE) + _BLANK[LINE:]
+    content = _BLANK if given is None else blank(given)
     fd = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         if os.write(fd, content) != SIZE:

@@ -21,6 +21,7 @@ from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphan_sweep import OPTION, VARIABLE
+from croupier.agent.shim.spare_run_files import SpareRunFiles
 from croupier.agent.shim.start import ALL_SIGNALS, TO_DEFAULT, create_locked, move_up
 
 # Idle shims that are kept, and for how many seconds. Each takes 50 KB.
@@ -82,6 +83,7 @@ class WaitingShims:
         """
         self._shim, self._null, self._pipe, self._ended = shim, null, pipe, ended
         self._spare = _open_spare(spare)
+        self._run_files = SpareRunFiles(runs)
         self._mark = "-" * (len(os.fsencode(f"{OPTION}{runs}/")) + _NAME_BYTES)
         self._loop = asyncio.get_running_loop()
         self._all: dict[int, WaitingShim] = {}
@@ -101,6 +103,14 @@ class WaitingShims:
             self._kill(waiting)
             if is_new:
                 raise ChildProcessError("a new shim was killed")
+
+    def forget(self, run: str) -> None:
+        """Remove the run file of a run that is over, or use it again.
+
+        Raises:
+            OSError: if that fails.
+        """
+        self._run_files.put(run)
 
     def put_back(self, waiting: WaitingShim) -> None:
         """Keep a shim whose task is over for another one."""
@@ -144,9 +154,12 @@ class WaitingShims:
             waiting.channel.close()
         self._all.clear()
         os.close(self._spare)
+        self._run_files.close()
 
     def _give(self, waiting: WaitingShim, path: Path, message: bytes, home: int) -> bool:
-        run = create_locked(path, waiting.process)
+        run = self._run_files.take(path.name, waiting.process)
+        if run < 0:
+            run = create_locked(path, waiting.process)
         try:
             is_given = waiting.give(message, home, run)
         finally:
