@@ -42,9 +42,10 @@ FIRST_SEEDS = {
     "agent: adopts nothing": 4,
     "agent: strays ignored": 3,
     "agent: starts anew": 4,
+    "agent: line outlives the session": 11,
+    "master: line lost with its agent": 36,
     "agent: invents exits": 4,
     "agent: ack covers too much": 24,
-    "agent: updates out of order": 232,
     "sdk: end shown twice": 6,
 }
 
