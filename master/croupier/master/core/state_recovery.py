@@ -187,7 +187,8 @@ def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> 
 
     A queued task is LOST if the store is an older copy by now: it may have been launched since.
     """
-    if record.queued is not None and record.master_status is None:
+    has_place = agent is not None or not record.agent_id
+    if record.queued is not None and record.master_status is None and has_place:
         is_lost = record.queued.generation != state.generation
         return TaskStatus(
             record.framework_id,
