@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 120, 34, 40
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line of a chart: points of (minutes, percent), in order of time."""
+    """A line of a chart: points of (time, percent), in order of time."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -23,12 +23,14 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Curves over time, with a title and notes at moments of time."""
+    """Curves over time, with a title and notes at moments; an axis with a number at each `tick`."""
 
     title: str
     what: str
     curves: Sequence[Curve]
     notes: Sequence[tuple[float, str]] = ()
+    unit: str = "minutes"
+    tick: int = 1
 
     def svg(self) -> str:
         """Return the file."""
@@ -55,11 +57,11 @@ class Chart:
             at = y(percent)
             yield f'<path d="M{_LEFT} {at}H{_WIDTH - _RIGHT}" stroke="#ddd"/>'
             yield f'<text x="{_LEFT - 8}" y="{at}" dy="4" text-anchor="end">{percent} %</text>'
-        for minute in range(int(end) + 1):
-            yield f'<text x="{x(minute)}" y="{floor + 16}" text-anchor="middle">{minute}</text>'
+        for time in range(0, int(end) + 1, self.tick):
+            yield f'<text x="{x(time)}" y="{floor + 16}" text-anchor="middle">{time}</text>'
         middle = (_LEFT + _WIDTH - _RIGHT) // 2
         axis = f'x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle"'
-        yield f"<text {axis}>minutes; {self.what}</text>"
+        yield f"<text {axis}>{self.unit}; {self.what}</text>"
         for moment, text in self.notes:
             yield f'<path d="M{x(moment)} {_TOP}V{floor}" stroke="#888" stroke-dasharray="2 3"/>'
             yield f'<text x="{x(moment)}" y="{_TOP + 10}" dx="4" fill="#555">{text}</text>'

@@ -9,6 +9,7 @@ from typing import Final
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
+from croupier.sim.experiments.lined_up import ALONE_S, Contest
 from croupier.sim.framework import SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.series import Points, Series
@@ -108,10 +109,29 @@ def _smooth(points: Points) -> Points:
     return [(part[0][0] / 60, sum(value for _, value in part) / len(part)) for part in parts]
 
 
+def _lined_up() -> Chart:
+    """Return the chart of a guest that comes to tasks of 10 ms, which are lined up or not."""
+    curves, before_ms = [], 20
+    for watched, suffix in ((("guest", "busy"), ""), (("guest",), ", one by one")):
+        contest = Contest(8, 0.01, not suffix, 1)
+        contest.cluster.run(ALONE_S + 0.06)
+        for name in watched:
+            points = [
+                ((at - ALONE_S) * 1000 + before_ms, part)
+                for at, part in contest.series.curves[name]
+                if (at - ALONE_S) * 1000 >= -before_ms
+            ]
+            curves.append(Curve(name + suffix, points))
+    title = "8 slots, tasks of 10 ms, a round trip of 10 ms"
+    notes = ((before_ms, "the guest comes"),)
+    return Chart(title, "share of all slots", curves, notes, "milliseconds", 10)
+
+
 def pictures() -> Iterator[tuple[str, str]]:
     """Yield the name and content of each picture."""
     for name, scene in SCENES.items():
         yield f"{name}.svg", scene.chart().svg()
+    yield "lined-up.svg", _lined_up().svg()
 
 
 _WEB: Final = ("web", "web", "cpus")

@@ -1,39 +1,73 @@
 """A simulated agent: it runs each task for its duration, and reports.
 
 Like the real one it numbers its updates of each task, keeps the unacknowledged ones, and lists
-every task when it registers again.
+every task when it registers again. Lined-up tasks start in place of tasks like them that end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentReported, AgentTask, Register
+from croupier.master.core.events import AgentReported, AgentTask, Register, TasksReturned
 from croupier.master.core.messages import Registered, ToAgent, ToFramework
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.master.core.step import Event
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    RecallTask,
+    ResendUpdates,
+)
 from croupier.model.attributes import Attributes
 from croupier.model.errors import CroupierError
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import NO_FEATURES
 from croupier.model.resources import Resources
-from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task import NO_TASK, Reason, Source, TaskState, TaskStatus
 from croupier.sim.kernel import Kernel
 from croupier.sim.machine import Machine
 from croupier.sim.work import Work
 
 TaskKey = tuple[FrameworkId, TaskId]
+_Place = tuple[FrameworkId, Role, Resources]
 
 
 @dataclass(slots=True)
 class _Task:
     """A task until its last update is acknowledged."""
 
-    info: TaskInfo
+    order: LaunchTask
     work: Work
     latest: TaskStatus | None = None
     unacknowledged: list[TaskStatus] = field(default_factory=list)
+
+    @property
+    def place(self) -> _Place:
+        return _place_of(self.order)
+
+
+def _place_of(order: LaunchTask) -> _Place:
+    """Return what a lined-up task must have in common with the one that it succeeds."""
+    return (order.framework_id, order.role, order.task.resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What agents are like, seen from the master.
+
+    Attributes:
+        delay_s: how long each message takes, either way; REGISTER is always there at once.
+        lines_up: whether tasks may be lined up. Then STARTING tells the time of each start.
+    """
+
+    delay_s: float = 0.0
+    lines_up: bool = False
+
+
+NEAR = Link()
 
 
 class SimulatedAgent:
@@ -58,6 +92,7 @@ class SimulatedAgent:
         attributes: Attributes | None = None,
         tick_s: float = 0.0,
         on_change: Callable[[SimulatedAgent], None] | None = None,
+        link: Link = NEAR,
     ) -> None:
         """Create an agent that is not connected.
 
@@ -70,6 +105,7 @@ class SimulatedAgent:
             attributes: the attributes that the agent advertises.
             tick_s: if above 0, ends of tasks are noticed only at multiples of it.
             on_change: called when a task has started or ended on the machine.
+            link: the way to the master.
         """
         self.kernel = kernel
         self.hostname = hostname
@@ -83,9 +119,12 @@ class SimulatedAgent:
         self._works = works
         self._tick_s = tick_s
         self._on_change = on_change
+        self._link = link
         self._session: SessionId | None = None
         self._tasks: dict[TaskKey, _Task] = {}
+        self._line: dict[TaskKey, LaunchTask] = {}
         self._to_report: list[TaskStatus] = []
+        self._to_return: list[TaskKey] = []
         self._wakes_at: float | None = None
         self._has_changed = False
 
@@ -96,19 +135,44 @@ class SimulatedAgent:
         self._session = self.kernel.open_session(self)
         # REGISTER lists these updates.
         self._to_report.clear()
+        self._to_return.clear()
+        self._line.clear()
         tasks = tuple(
-            AgentTask(key[0], task.info, task.latest, tuple(task.unacknowledged))
+            AgentTask(key[0], task.order.task, task.latest, tuple(task.unacknowledged))
             for key, task in self._tasks.items()
             if task.latest is not None
         )
         about = (self.agent_id, self.hostname, self.total, self.attributes)
-        self.kernel.step(Register(self._session, *about, tasks=tasks, features=self.features))
+        self.kernel.step(
+            Register(
+                self._session,
+                *about,
+                tasks=tasks,
+                features=self.features,
+                lines_up=self._link.lines_up,
+            )
+        )
 
     def take(self, message: ToAgent | ToFramework) -> None:
         """See `Peer`."""
+        if self._link.delay_s and not isinstance(message, Registered):
+            at = self.kernel.now + self._link.delay_s
+            self.kernel.at(at, partial(self._arrived, self._session, message))
+        else:
+            self._obey(message)
+
+    def _arrived(self, session: SessionId | None, message: ToAgent | ToFramework) -> None:
+        if session == self._session:
+            self._obey(message)
+
+    def _obey(self, message: ToAgent | ToFramework) -> None:
         match message:
-            case LaunchTask(framework_id, task):
-                self._launch((framework_id, task.task_id), task)
+            case LaunchTask(lined_up=True):
+                self._line_up(message)
+            case LaunchTask():
+                self._launch(message)
+            case RecallTask(framework_id, task_id):
+                self._return((framework_id, task_id))
             case AcknowledgeUpdate(framework_id, task_id, sequence):
                 self._acknowledged((framework_id, task_id), sequence)
             case KillTask(framework_id, task_id):
@@ -126,7 +190,16 @@ class SimulatedAgent:
             self._changed()
         if self._session is not None and self._to_report:
             statuses, self._to_report = tuple(self._to_report), []
-            self.kernel.step(AgentReported(self._session, statuses))
+            self._tell(AgentReported(self._session, statuses))
+        if self._session is not None and self._to_return:
+            keys, self._to_return = tuple(self._to_return), []
+            self._tell(TasksReturned(self._session, keys))
+
+    def _tell(self, event: Event) -> None:
+        if self._link.delay_s:
+            self.kernel.at(self.kernel.now + self._link.delay_s, partial(self.kernel.step, event))
+        else:
+            self.kernel.step(event)
 
     def closed(self, error: CroupierError | None) -> None:
         """Connect again at once."""
@@ -134,13 +207,31 @@ class SimulatedAgent:
         self.error = error
         self.kernel.at(self.kernel.now, self.connect)
 
-    def _launch(self, key: TaskKey, info: TaskInfo) -> None:
+    def _line_up(self, order: LaunchTask) -> None:
+        self._line[order.framework_id, order.task.task_id] = order
+        self._return_stranded()
+
+    def _return_stranded(self) -> None:
+        """Return the lined-up tasks that no running task can be succeeded by."""
+        live = {task.place for key, task in self._tasks.items() if key in self.machine}
+        for key in [key for key, order in self._line.items() if _place_of(order) not in live]:
+            self._return(key)
+
+    def _return(self, key: TaskKey) -> None:
+        if self._line.pop(key, None) is not None:
+            self._to_return.append(key)
+            self.kernel.will_send(self)
+
+    def _launch(self, order: LaunchTask) -> None:
+        key = (order.framework_id, order.task.task_id)
         work = self._works.pop(key)
         now = self.kernel.now
         work.started_at = now
         self.launched += 1
-        self._tasks[key] = _Task(info, work)
+        self._tasks[key] = _Task(order, work)
         self.machine.start(key, work.shape.use, work.seconds, now)
+        if self._link.lines_up:
+            self._report(key, TaskState.STARTING)
         self._report(key, TaskState.RUNNING)
         self._has_changed = True
 
@@ -149,6 +240,7 @@ class SimulatedAgent:
             self.machine.stop(key, self.kernel.now)
             self._report(key, TaskState.KILLED, reason)
             self._has_changed = True
+            self._return_stranded()
 
     def _wake(self) -> None:
         """Report tasks that have ended. A wake-up that a later change made needless is ignored."""
@@ -158,9 +250,17 @@ class SimulatedAgent:
         self._wakes_at = None
         for key in self.machine.done(now):
             self.machine.stop(key, now)
-            self._report(key, self._tasks[key].work.end())
+            self._end(key, self._tasks[key])
         self._has_changed = True
         self.kernel.will_send(self)
+
+    def _end(self, key: TaskKey, task: _Task) -> None:
+        """Report the end of a task; the first one that is lined up for its place starts."""
+        following = (each for each, order in self._line.items() if _place_of(order) == task.place)
+        found = next(following, None)
+        self._report(key, task.work.end(), successor=found[1] if found else NO_TASK)
+        if found is not None:
+            self._launch(self._line.pop(found))
 
     def _changed(self) -> None:
         """Schedule the next end of a task, and notify the observer."""
@@ -177,11 +277,24 @@ class SimulatedAgent:
             self._wakes_at = end
             self.kernel.at(end, self._wake)
 
-    def _report(self, key: TaskKey, state: TaskState, reason: Reason = Reason.NONE) -> None:
+    def _report(
+        self,
+        key: TaskKey,
+        state: TaskState,
+        reason: Reason = Reason.NONE,
+        successor: TaskId = NO_TASK,
+    ) -> None:
         task = self._tasks[key]
         sequence = task.latest.sequence + 1 if task.latest else 1
         task.latest = TaskStatus(
-            *key, self.agent_id, state, Source.EXECUTOR, reason, sequence=sequence
+            *key,
+            self.agent_id,
+            state,
+            Source.EXECUTOR,
+            reason,
+            sequence=sequence,
+            time_ms=round(self.kernel.now * 1000),
+            successor=successor,
         )
         task.unacknowledged.append(task.latest)
         self._to_report.append(task.latest)

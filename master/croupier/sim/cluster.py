@@ -12,7 +12,7 @@ from croupier.master.core.state import State
 from croupier.model.attributes import Attributes
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
-from croupier.sim.agent import SimulatedAgent, TaskKey
+from croupier.sim.agent import NEAR, Link, SimulatedAgent, TaskKey
 from croupier.sim.experiment import Simulated
 from croupier.sim.framework import Ended, Habits, SimulatedFramework
 from croupier.sim.gpus import GpuPlaces
@@ -72,6 +72,7 @@ class SimulatedCluster:
         settings: Settings = PATIENT,
         paging: Paging = PAGING,
         tick_s: float = 0.0,
+        link: Link = NEAR,
     ) -> None:
         """Connect an agent on each node.
 
@@ -82,6 +83,7 @@ class SimulatedCluster:
             settings: the master's.
             paging: see `machine`.
             tick_s: agents notice the end of tasks at multiples of this; 0 is at once.
+            link: the way between agents and master.
         """
         self.rng = Random(seed)
         self.kernel = Kernel(State("sim", settings, allocator))
@@ -93,7 +95,7 @@ class SimulatedCluster:
         for node in nodes:
             about = (node.hostname, node.advertised, Machine[TaskKey](node.size, paging))
             agent = SimulatedAgent(
-                self.kernel, *about, self._works, node.attributes, tick_s, self._on_change
+                self.kernel, *about, self._works, node.attributes, tick_s, self._on_change, link
             )
             self.agents.append(agent)
             agent.connect()

@@ -1,17 +1,18 @@
-"""A simulated framework: it takes offers for its work, and acknowledges status updates."""
+"""A simulated framework: it takes offers for its work, or submits it, and acknowledges updates."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, count, islice
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
 from croupier.master.core.messages import (
     Offered,
+    Placed,
     Rescinded,
     Subscribed,
     ToAgent,
@@ -50,11 +51,13 @@ class Habits:
             suppresses offers while it has no work.
         max_per_offer: the most tasks of a shape in one offer; None means no bound.
         refuse_s: the filter of declined offers; None is the master's default.
+        submits: whether it submits its work instead, and takes no offers.
     """
 
     declares: bool = True
     max_per_offer: int | None = None
     refuse_s: float | None = None
+    submits: bool = False
 
 
 class SimulatedFramework:
@@ -105,6 +108,7 @@ class SimulatedFramework:
         self._seqs = count(1)
         self._task_numbers = count(1)
         self._waiting: dict[Shape, deque[Work]] = {}
+        self._submitted: dict[TaskId, Work] = {}
         self._running: dict[TaskId, Work] = {}
         self._offers: dict[OfferId, Offered] = {}
         self._to_acknowledge: list[tuple[AgentId, TaskId, int]] = []
@@ -119,7 +123,7 @@ class SimulatedFramework:
     @property
     def waiting(self) -> int:
         """The number of tasks that were not launched."""
-        return sum(map(len, self._waiting.values()))
+        return len(self._submitted) + sum(map(len, self._waiting.values()))
 
     @property
     def running(self) -> int:
@@ -130,7 +134,7 @@ class SimulatedFramework:
         """Subscribe."""
         self._session = self.kernel.open_session(self)
         # Reset before the step: its answer has missed updates, after which lost tasks wait again.
-        self._demand_changed = False
+        self._demand_changed = self._habits.submits
         self.kernel.step(
             Subscribe(
                 self._session,
@@ -140,7 +144,8 @@ class SimulatedFramework:
                 self.name,
                 _FAILOVER_S,
                 demands=self._demands(),
-                suppressed=not self._habits.declares and not self._waiting,
+                suppressed=self._habits.submits
+                or (not self._habits.declares and not self._waiting),
             )
         )
 
@@ -151,7 +156,7 @@ class SimulatedFramework:
             self._wait(work)
 
     def withdraw(self) -> None:
-        """Drop the work that was not launched."""
+        """Drop the work that was not launched; what was submitted stays queued."""
         self._waiting.clear()
         self._demand_changed = True
         self.kernel.will_send(self)
@@ -164,7 +169,7 @@ class SimulatedFramework:
     def take(self, message: ToAgent | ToFramework) -> None:
         """See `Peer`."""
         match message:
-            case Updated(statuses):
+            case Updated(statuses) | Placed(_, statuses):
                 for status in statuses:
                     self._on_status(status)
                 self.kernel.will_send(self)
@@ -212,19 +217,34 @@ class SimulatedFramework:
         self.kernel.will_send(self)
 
     def _demands(self) -> tuple[Demand, ...]:
-        if not self._habits.declares:
+        if self._habits.submits or not self._habits.declares:
             return ()
         shapes = list(self._waiting.items())[:MAX_SHAPES]
         most = self._habits.max_per_offer
         return tuple(shape.demand(len(works), most) for shape, works in shapes) or (_IDLE,)
 
     def _declare_demand(self) -> None:
-        if self._habits.declares:
+        if self._habits.submits:
+            self._submit_all()
+        elif self._habits.declares:
             self._call(calls.UpdateDemand(self._demands()))
         elif self._waiting:
             self._call(calls.Revive())
         else:
             self._call(calls.Suppress())
+
+    def _submit_all(self) -> None:
+        """Submit the waiting work."""
+        works = list(chain.from_iterable(self._waiting.values()))
+        self._waiting.clear()
+        for first in range(0, len(works), MAX_TASKS_PER_ACCEPT):
+            part = works[first : first + MAX_TASKS_PER_ACCEPT]
+            self._call(calls.Submit(tuple(map(self._task_of, part))))
+
+    def _task_of(self, work: Work) -> TaskInfo:
+        task_id = TaskId(f"{self.name}-{next(self._task_numbers)}")
+        self._submitted[task_id] = self._works[self.framework_id, task_id] = work
+        return TaskInfo(task_id, _COMMAND, work.shape.ask)
 
     # Offers.
 
@@ -275,9 +295,8 @@ class SimulatedFramework:
         tasks = []
         for work in works:
             task_id = TaskId(f"{self.name}-{next(self._task_numbers)}")
-            self._running[task_id] = work
             self._works[self.framework_id, task_id] = work
-            self._hold(work.shape.ask, 1)
+            self._run(task_id, work)
             tasks.append(TaskInfo(task_id, _COMMAND, work.shape.ask))
         self._call(calls.Accept(offer_ids, tuple(tasks), self._habits.refuse_s))
         if not self._habits.declares and not self._waiting:
@@ -289,13 +308,20 @@ class SimulatedFramework:
             if each.error is not None:
                 task_id = TaskId(each.task_id)
                 self._works.pop((self.framework_id, task_id), None)
+                self._run(task_id, self._submitted.pop(task_id, None))
                 self._wait(self._ended(task_id))
 
     # Tasks.
 
+    def _run(self, task_id: TaskId, work: Work | None) -> None:
+        if work is not None:
+            self._running[task_id] = work
+            self._hold(work.shape.ask, 1)
+
     def _on_status(self, status: TaskStatus) -> None:
         if status.needs_acknowledgement:
             self._to_acknowledge.append((status.agent_id, status.task_id, status.sequence))
+        self._run(status.task_id, self._submitted.pop(status.task_id, None))
         if not status.state.is_terminal or status.task_id not in self._running:
             return
         work = self._ended(status.task_id)

@@ -53,6 +53,10 @@ EXPERIMENTS: Final[dict[str, Entry]] = {
         needs_data=True,
         scale="Fraction of the nodes and pods to run; 1 is all of them, and takes minutes.",
     ),
+    "lined-up": Entry(
+        "croupier.sim.experiments.lined_up",
+        "Short tasks lined up at agents: throughput, and the wait of a framework that comes later",
+    ),
     "properties": Entry(
         "croupier.sim.experiments.properties",
         "Table 2 of the DRF paper: search for violations of each property by each policy",
