@@ -256,8 +256,9 @@ class SimulatedAgent:
 
     def _end(self, key: TaskKey, task: _Task) -> None:
         """Report the end of a task; the first one that is lined up for its place starts."""
-        following = (each for each, order in self._line.items() if _place_of(order) == task.place)
-        found = next(following, None)
+        # The line ends with the session.
+        line = self._line if self._session is not None else {}
+        found = next((each for each in line if _place_of(line[each]) == task.place), None)
         self._report(key, task.work.end(), successor=found[1] if found else NO_TASK)
         if found is not None:
             self._launch(self._line.pop(found))

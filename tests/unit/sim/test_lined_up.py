@@ -110,3 +110,16 @@ class TestAgent:
         with checked_steps():
             cluster.run(5.0)
         assert len(ended) == len(works)
+
+    @pytest.mark.parametrize("habits", [SUBMITS, Habits(), Habits(declares=False)])
+    def test_guests_by_offers_are_served_in_time_too(self, habits: Habits) -> None:
+        cluster = make_cluster()
+        cluster.framework("busy", "busy", SUBMITS, [Work(SHAPE, 0.01) for _ in range(300)])
+        guest = cluster.framework("guest", "guest", habits)
+        work = Work(SHAPE, 0.01)
+        cluster.kernel.at(0.3, lambda: guest.submit([work]))
+        with checked_steps():
+            cluster.run(0.5)
+        assert work.started_at is not None
+        # A task of 10 ms, and 1.5 round trips of 4 ms.
+        assert work.started_at - work.submitted_at < 0.01 + 0.006 + 1e-9
