@@ -278,14 +278,14 @@ class Judge:
         """Note which lined-up tasks must not start any more, before they are ordered again."""
         tasks = agent.state.tasks
         if isinstance(event, LaunchTask):
-            self.histories[event.task.task_id].recalled = False
+            self.histories[event.task.task_id].recalled.discard(agent.name)
         elif isinstance(event, RecallTask) and (event.framework_id, event.task_id) not in tasks:
-            self.histories[event.task_id].recalled = True
+            self.histories[event.task_id].recalled.add(agent.name)
         for effect in effects:
             if isinstance(effect, fx.ReturnTasks):
                 self.seen["returned"] += len(effect.keys)
                 for _, task_id in effect.keys:
-                    self.histories[task_id].recalled = True
+                    self.histories[task_id].recalled.add(agent.name)
 
     def on_agent_start(self, agent: AgentProcess) -> None:
         """Check that the agent knows each process, or has detected that records are lost."""
@@ -317,7 +317,8 @@ class Judge:
         may_repeat = history.submitted and self.is_store_old
         must(history.run is None or may_repeat, f"{task_id} is started twice")
         must(not history.refused, f"{task_id} was refused and is started")
-        must(not history.recalled, f"{task_id} was recalled and is started")
+        is_recalled = machine.name in history.recalled
+        must(not is_recalled, f"{task_id} was recalled and is started")
         self.seen["started from a line"] += history.lined_up
         # A task on an agent that was declared gone may still run.
         ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old

@@ -34,8 +34,8 @@ class TaskHistory:
         recorded: whether the ledger has it.
         placed: whether the ledger has it with an agent.
         lined_up: whether the ledger has, or had, it at an agent before it was placed there.
-        recalled: whether its agent was asked to return it, or has returned it, since it was
-            ordered.
+        recalled: the agents that were asked to return it, or have returned it, since it was ordered
+            there.
         submitted: whether the master placed it.
         run: its process, once there was one.
         killers: the parties that wanted it killed.
@@ -56,7 +56,7 @@ class TaskHistory:
     recorded: bool = False
     placed: bool = False
     lined_up: bool = False
-    recalled: bool = False
+    recalled: set[str] = field(default_factory=set)
     submitted: bool = False
     run: Run | None = None
     machine: Machine | None = None

@@ -79,11 +79,27 @@ def test_a_task_that_could_not_be_started_is_succeeded_too() -> None:
         order("t2", resources="cpus:2;mem:100MB"),
         order("t2", role="other"),
         replace(order("t2"), framework_id=FrameworkId("F2")),
-        replace(order("t2"), task=replace(task("t2"), command=Command(argv=("",)))),
     ],
 )
-def test_a_task_that_can_succeed_none_is_returned(other: LaunchTask) -> None:
-    assert told(lined().do(other)) == ["return t2"]
+def test_a_task_waits_for_one_that_it_can_succeed(other: LaunchTask) -> None:
+    world = lined()
+    assert told(world.do(other)) == []
+    assert told(world.do(ev.Exited(KEY, 0))) == ["t1 FINISHED"]
+    assert told(world.do(RecallTask(other.framework_id, TaskId("t2")))) == ["return t2"]
+
+
+def test_a_line_that_was_late_waits_for_the_next_launch() -> None:
+    world = lined()
+    world.do(ev.Exited(KEY, 0))
+    assert told(world.do(order("t2"))) == []
+    world.do(replace(order("t3"), lined_up=False))
+    world.do(ev.Started(key("t3"), 8))
+    assert told(world.do(ev.Exited(key("t3"), 0)))[0] == "t3 FINISHED then t2"
+
+
+def test_a_task_that_is_not_valid_is_returned() -> None:
+    invalid = replace(order("t2"), task=replace(task("t2"), command=Command(argv=("",))))
+    assert told(lined().do(invalid)) == ["return t2"]
 
 
 def test_a_task_with_a_sandbox_is_returned() -> None:
@@ -115,7 +131,7 @@ def test_a_recall_of_a_started_task_has_no_effect() -> None:
 def test_a_killed_task_is_not_succeeded() -> None:
     """The kill may free its resources for another framework."""
     world = lined("t2")
-    assert "return t2" in told(world.do(KillTask(F, KEY[1], None, Reason.PREEMPTED)))
+    world.do(KillTask(F, KEY[1], None, Reason.PREEMPTED))
     assert told(world.do(ev.Exited(KEY, signal=15))) == ["t1 KILLED"]
 
 
@@ -145,5 +161,6 @@ def test_an_agent_that_stops_or_is_unhealthy_returns_its_line() -> None:
     world = lined("t2")
     changed = world.do(ev.HealthChecked((Problem("disk", "is full"),)))
     assert any(isinstance(each, HealthChanged) for each in changed)
-    assert told(world.do(ev.Exited(KEY, 0))) == ["t1 FINISHED", "return t2"]
+    assert told(world.do(ev.Exited(KEY, 0))) == ["t1 FINISHED"]
+    assert told(world.do(RecallTask(*key("t2")))) == ["return t2"]
     assert told(world.do(order("t3"))) == ["return t3"]

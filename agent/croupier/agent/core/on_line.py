@@ -3,6 +3,9 @@
 Rule: a lined-up task is either started, and named in the status of the task that it succeeds, or
 returned; never both. It is forgotten with the session, and REGISTER of the next one lacks it. It
 has no record before it starts, so a restart forgets it too.
+
+Without a task that it could succeed, it waits: a launch of one may be on its way. The master, which
+deals the free resources, recalls it otherwise.
 """
 
 from __future__ import annotations
@@ -23,9 +26,8 @@ def on_line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iter
         # The order came with a session that has ended.
         return
     key = (order.framework_id, order.task.task_id)
-    if can_start and _is_valid(state, order):
+    if can_start and _is_valid(state, order) and _may_start(state):
         state.line[key] = order
-        yield from return_stranded(state)
     else:
         yield fx.ReturnTasks(state.session, (key,))
 
@@ -45,18 +47,12 @@ def take_successor(state: AgentState, task: Task) -> LaunchTask | None:
     return None if found is None else state.line.pop(found)
 
 
-def return_stranded(state: AgentState) -> Iterator[Effect]:
-    """Return the lined-up tasks that no running task can be succeeded by. O(tasks)."""
-    if not state.line or state.session is None:
-        return
-    live = set()
-    if _may_start(state):
-        live = {task.place for task in state.tasks.values() if task.may_be_succeeded}
-    stranded = tuple(key for key, order in state.line.items() if place_of(order) not in live)
-    for key in stranded:
-        del state.line[key]
-    if stranded:
-        yield fx.ReturnTasks(state.session, stranded)
+def return_all(state: AgentState) -> Iterator[Effect]:
+    """Return the whole line."""
+    if state.line and state.session is not None:
+        returned = tuple(state.line)
+        state.line.clear()
+        yield fx.ReturnTasks(state.session, returned)
 
 
 def _may_start(state: AgentState) -> bool:

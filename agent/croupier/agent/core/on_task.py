@@ -15,7 +15,7 @@ from croupier.agent.core.events import Exited, LaunchFailed, Now, Prepared
 from croupier.agent.core.limits import cause_of_end, limit_completion, limit_text
 from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch
-from croupier.agent.core.on_line import on_line_up, on_recall, return_stranded
+from croupier.agent.core.on_line import on_line_up, on_recall, return_all
 from croupier.agent.core.on_session import register_when_ready
 from croupier.agent.core.records import ForgetTask, KillRecord
 from croupier.agent.core.state import AgentState
@@ -180,7 +180,7 @@ def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
     for task in list(state.tasks.values()):
         grace_ms = min(task.info.grace_ms, STOP_GRACE_MS)
         yield from kill_task(state, task, KillOrder(Reason.AGENT_STOPPED, grace_ms), now)
-    yield from return_stranded(state)
+    yield from return_all(state)
 
 
 def begin_killing(
@@ -227,7 +227,6 @@ def kill_task(
     yield Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason))
     if isinstance(phase, Running):
         yield from begin_killing(state, task, phase, order, now, message)
-        yield from return_stranded(state)
         return
     state.set_phase(task, replace(phase, kill=order))
     if not isinstance(phase, Adopting):
@@ -236,7 +235,6 @@ def kill_task(
         if task.info.isolation.image:
             # A pull may take minutes.
             yield fx.CancelLaunch(task.key)
-    yield from return_stranded(state)
 
 
 def _kill_within(state: AgentState, task: Task, order: KillOrder, now: Now) -> None:

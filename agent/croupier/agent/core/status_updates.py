@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import Now
-from croupier.agent.core.on_line import return_stranded, take_successor
+from croupier.agent.core.on_line import take_successor
 from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
@@ -125,8 +125,6 @@ def end_task(
     yield fx.ForgetRun(task.key, run)
     if successor is not None:
         yield from start_task(state, successor, now)
-    else:
-        yield from return_stranded(state)
 
 
 def start_task(

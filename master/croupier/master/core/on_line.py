@@ -120,6 +120,17 @@ def recall_of(state: State, framework_id: FrameworkId) -> Iterator[Effect]:
                 yield from recall(state, task)
 
 
+def recall_stranded(state: State) -> Iterator[Effect]:
+    """Recall lines after a pass that has dealt nothing that they could succeed. O(ends)."""
+    for agent_id in state.stranded:
+        agent = state.agents.get(agent_id)
+        if agent is not None and agent.session is not None:
+            for task in agent.line.values():
+                if (task.framework_id, task.kind) not in agent.running:
+                    yield from recall(state, task)
+    state.stranded.clear()
+
+
 def recall_broken(state: State, now: float) -> Iterator[Effect]:
     """Recall what the policy would not deal next any more, at some of the agents."""
     for agent_id in list(islice(state.lined, AGENTS_AT_ONCE)):
@@ -165,6 +176,7 @@ def _number(state: State, agent: Agent, place: Place) -> int:
     """Return how many tasks are to be lined up now; 0 as long as enough are.
 
     The last queued task stays in its queue: with it, the framework keeps its place in the order.
+    And at least as many stay as are lined up, for other agents and slots that become free.
     """
     framework_id, key = place
     queues, shape = state.frameworks[framework_id].queues, key[1]
@@ -179,7 +191,8 @@ def _number(state: State, agent: Agent, place: Place) -> int:
     wanted = 1 if run_s is None else min(ceil(slots * window_s / run_s), MOST_LINED_UP)
     if 2 * lined > wanted:
         return 0
-    return min(wanted - lined, MOST_LINED_UP - len(agent.line), waiting)
+    spare = ceil((waiting - queues.lined[key]) / 2)
+    return max(0, min(wanted - lined, MOST_LINED_UP - len(agent.line), spare))
 
 
 def _line_up(state: State, agent: Agent, place: Place, number: int) -> Iterator[Effect]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from croupier.master.core.effects import Effect
 from croupier.master.core.on_allocation import offer
-from croupier.master.core.on_line import Place, line_up, recall_broken
+from croupier.master.core.on_line import Place, line_up, recall_broken, recall_stranded
 from croupier.master.core.on_submit import launch_queued
 from croupier.master.core.state import State
 from croupier.model.ids import AgentId
@@ -22,6 +22,7 @@ def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]
             filled.setdefault(grant.agent_id, {})[place] = None
         else:
             yield from offer(state, grant, state.frameworks[grant.framework_id].offer_lease_s, now)
+    yield from recall_stranded(state)
     yield from recall_broken(state, now)
     for agent_id, places in filled.items():
         yield from line_up(state, state.agents[agent_id], places, now)

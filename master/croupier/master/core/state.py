@@ -53,6 +53,7 @@ class State:
         gone: ids of agents that an operator declared gone; the oldest are forgotten.
         unreachable: ids of unreachable agents, oldest first.
         lined: ids of the agents at which tasks are lined up.
+        stranded: ids of agents at which the last task of a kind has ended since the latest pass.
         removals: times at which agents became unreachable, within the last window.
         ended: acknowledged tasks, for operators.
         verdicts: bytes of verdicts that were not marked as seen.
@@ -79,6 +80,7 @@ class State:
         self.gone: OrderedDict[AgentId, None] = OrderedDict()
         self.unreachable: dict[AgentId, None] = {}
         self.lined: dict[AgentId, None] = {}
+        self.stranded: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
         self.ended = EndedTasks(settings.completed_tasks)
         self.preemptor = allocator.preemptor(settings.preemption)
@@ -241,6 +243,7 @@ class State:
             task.hold_as(TaskHold.LINED_UP)
             self._put_in_line(task)
         assert task.kind is not None
+        framework.queues.lined[task.kind] += len(tasks)
         self.allocator.queue(framework.framework_id, *task.kind, -len(tasks))
 
     def _put_in_line(self, task: Task) -> None:
@@ -252,6 +255,8 @@ class State:
         assert task.is_lined_up
         agent = self.agents[task.agent_id]
         del agent.line[task.framework_id, task.task_id]
+        if task.kind is not None:
+            self.frameworks[task.framework_id].queues.lined[task.kind] -= 1
         task.is_recalled, task.agent_id = False, NO_AGENT
         if not agent.line:
             del self.lined[agent.agent_id]
@@ -341,6 +346,7 @@ class State:
             running[key] -= 1
             if not running[key]:
                 del running[key]
+                self.stranded[task.agent_id] = None
 
     def slim_task(self, task: Task) -> None:
         """Drop the command and labels of a large task that has ended."""

@@ -193,7 +193,7 @@ def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> 
         return TaskStatus(
             record.framework_id,
             record.task_id,
-            NO_AGENT,
+            record.agent_id if is_lost else NO_AGENT,
             TaskState.LOST if is_lost else TaskState.QUEUED,
             reason=Reason.TASK_UNKNOWN if is_lost else Reason.NONE,
             message="the master's store is an older copy; the task may have run" if is_lost else "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -36,11 +36,13 @@ class TaskQueues:
     Attributes:
         last: the number of the last submission.
         run_s: about how long tasks of a role and shape ran, in seconds; of the latest ones.
+        lined: how many tasks that were in a queue are lined up at agents.
     """
 
     def __init__(self) -> None:
         self.last = 0
         self.run_s: dict[Key, float] = {}
+        self.lined: Counter[Key] = Counter()
         self._queues: dict[Key, OrderedDict[TaskId, Task]] = {}
         self._keys: dict[TaskId, Key] = {}
 
