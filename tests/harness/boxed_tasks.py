@@ -73,7 +73,7 @@ class Boxes:
         """Run a shell line in a box; return what it has printed."""
         self.start(name, "/bin/sh", "-c", f"exec 2>&1; {line}", isolation=isolation)
         end = await self.runner.ended(name)
-        assert isinstance(end, Exited), (end, (self.runner.home(name) / "stderr").read_text())
+        assert isinstance(end, Exited), (end, self.runner.printed(name, "stderr"))
         return self.runner.printed(name)
 
 

@@ -170,7 +170,7 @@ class Tries:
         else:
             self._start("attacker", attacker, ("./escapes",), environment, tries)
             end = await self._runner.measured("attacker")
-            errors = (self._runner.home("attacker") / "stderr").read_text()
+            errors = self._runner.printed("attacker", "stderr")
             assert isinstance(end, Exited), end
             assert end.exit_code == 0, (end, errors)
             printed = self._runner.printed("attacker")

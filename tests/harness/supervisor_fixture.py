@@ -138,9 +138,9 @@ class TaskRunner:
         """Return the task's sandbox."""
         return Path(self.sandboxes.path_of(key(name)))
 
-    def printed(self, name: str) -> str:
-        """Return the task's stdout."""
-        path = self.home(name) / "stdout"
+    def printed(self, name: str, stream: str = "stdout") -> str:
+        """Return the task's output; a task that has written nothing has no file."""
+        path = self.home(name) / stream
         return path.read_text() if path.exists() else ""
 
     def shim_of(self, name: str) -> int:

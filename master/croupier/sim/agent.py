@@ -209,13 +209,6 @@ class SimulatedAgent:
 
     def _line_up(self, order: LaunchTask) -> None:
         self._line[order.framework_id, order.task.task_id] = order
-        self._return_stranded()
-
-    def _return_stranded(self) -> None:
-        """Return the lined-up tasks that no running task can be succeeded by."""
-        live = {task.place for key, task in self._tasks.items() if key in self.machine}
-        for key in [key for key, order in self._line.items() if _place_of(order) not in live]:
-            self._return(key)
 
     def _return(self, key: TaskKey) -> None:
         if self._line.pop(key, None) is not None:
@@ -240,7 +233,6 @@ class SimulatedAgent:
             self.machine.stop(key, self.kernel.now)
             self._report(key, TaskState.KILLED, reason)
             self._has_changed = True
-            self._return_stranded()
 
     def _wake(self) -> None:
         """Report tasks that have ended. A wake-up that a later change made needless is ignored."""

@@ -62,7 +62,7 @@ class Isolated:
         """Run a task to its end, which must be exit code 0; return what it printed."""
         self.spawn(name, *argv, user=user)
         end = await self.runner.ended(name)
-        errors = (self.runner.home(name) / "stderr").read_text()
+        errors = self.runner.printed(name, "stderr")
         assert end == Exited(key(name), 0), errors
         return self.runner.printed(name)
 
