@@ -83,7 +83,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if issubclass(hint, Enum):
         return st.sampled_from(hint)
     hints = get_type_hints(hint)
-    return st.builds(hint, **{f.name: _field(f, hints[f.name]) for f in dataclasses.fields(hint)})
+    given = (each for each in dataclasses.fields(hint) if each.init)
+    return st.builds(hint, **{each.name: _field(each, hints[each.name]) for each in given})
 
 
 def _field(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
