@@ -18,6 +18,16 @@ from croupier.model.errors import Unavailable
 Script = Callable[[str], None]
 
 
+@pytest.fixture(autouse=True)
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the source of an installation that has no program of it."""
+    source = tmp_path / "package" / "shim.c"
+    source.parent.mkdir()
+    source.write_text("int main(void) {}")
+    monkeypatch.setattr(build, "_SOURCE", source)
+    return source
+
+
 @pytest.fixture
 def only_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     """Make a script the only compiler; $out is the path of its output."""
@@ -63,39 +73,44 @@ def test_an_agent_without_a_compiler_says_what_to_install(
 
 
 @pytest.fixture
-def of_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the program of an installation from a wheel, which any user may own."""
-    source = tmp_path / "package" / "shim.c"
-    source.parent.mkdir()
-    source.write_text("int main(void) {}")
-    monkeypatch.setattr(build, "_SOURCE", source)
-    program = source.with_suffix("")
+def installed(source: Path) -> Path:
+    """Return the program of an installation, which any user may own."""
+    program = source.with_name(compiling.program_name(source))
     program.write_text("#!/bin/sh\necho 'croupier-shim 2'\n")
     program.chmod(0o777)
     return program
 
 
-def test_the_program_of_a_wheel_is_copied(
-    work: Path, of_wheel: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_program_of_the_installation_is_copied(
+    work: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     shim = prepare_shim(work)
     (path,) = work.iterdir()
     assert shim == Shim((str(path),))
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (
-        of_wheel.read_bytes(), 0o755
+        installed.read_bytes(), 0o755
     )  # fmt: skip
     # A running agent has its own one.
-    of_wheel.unlink()
+    installed.unlink()
     assert prepare_shim(work) == shim
 
 
 def test_a_program_of_another_machine_is_not_used(
-    work: Path, of_wheel: Path, only_compiler: Script
+    work: Path, installed: Path, only_compiler: Script
 ) -> None:
-    of_wheel.write_text("rubbish")
+    installed.write_text("rubbish")
     only_compiler(GOOD)
     assert (len(prepare_shim(work).argv), runs(work)) == (1, 1)
+
+
+def test_a_program_of_older_sources_is_not_used(
+    work: Path, source: Path, installed: Path, only_compiler: Script
+) -> None:
+    source.write_text("int main(void) { return 1; }")
+    only_compiler(GOOD)
+    assert (len(prepare_shim(work).argv), runs(work)) == (1, 1)
+    assert installed.exists()
 
 
 def test_the_shim_is_compiled_once(work: Path, only_compiler: Script) -> None:

@@ -45,7 +45,7 @@ def build_program(directory: Path) -> Path:
     # Containers of tasks use older ones until they end. It also runs inside images, which have no
     # libraries of this machine.
     try:
-        return provide(directory / "container", _SOURCE, _VERSION, (STATIC,))
+        return provide(directory, _SOURCE, _VERSION, (STATIC,))
     except Unavailable as error:
         text = f"no container can be started without a static C program: {error}"
         raise Unavailable(text) from error

@@ -1,4 +1,4 @@
-"""The shim as a program: a copy of that of the wheel, or compiled here from its sources.
+"""The shim as a program: a copy of that of the installation, or compiled from its sources.
 
 Rule: an agent runs programs of its work dir only. So an upgrade, which replaces the files of the
 package, leaves the agent that runs with the shim that it knows.
@@ -6,8 +6,6 @@ package, leaves the agent that runs with the shim that it knows.
 
 from __future__ import annotations
 
-import hashlib
-import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.shim.compiling import FLAGS, compile_program, print_version, works
+from croupier.agent.shim.compiling import (
+    FLAGS,
+    compile_program,
+    print_version,
+    program_name,
+    works,
+)
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
 
@@ -53,13 +57,14 @@ class Shim:
 def prepare_shim(directory: Path) -> Shim:
     """Return the shim, which is kept in `directory`; those of other versions are removed.
 
-    Blocks while it is compiled, 20 s at most: once for each version, and not from a wheel.
+    Blocks while it is compiled, 20 s at most: once for each version, and only if the
+    installation has no program of its sources.
 
     Raises:
         Unavailable: if there is none.
     """
     try:
-        path = provide(directory / "shim", _SOURCE, _VERSION)
+        path = provide(directory, _SOURCE, _VERSION)
     except Unavailable as error:
         raise Unavailable(
             f"the agent has no shim to start tasks with: {error}. Install a C compiler with the C"
@@ -73,20 +78,19 @@ def prepare_shim(directory: Path) -> Shim:
 
 
 def provide(
-    prefix: Path, source: Path, version: bytes, flags_of: Sequence[tuple[str, ...]] = FLAGS
+    directory: Path, source: Path, version: bytes, flags_of: Sequence[tuple[str, ...]] = FLAGS
 ) -> Path:
-    """Return the program of `source`, made unless it was before, at `prefix` and a digest.
+    """Return the program of `source` in `directory`, made unless it was before.
 
     Raises:
         Unavailable: if it cannot be made.
     """
-    sources = b"".join(each.read_bytes() for each in (source, *sorted(source.parent.glob("*.h"))))
-    name = hashlib.sha256(sources + platform.machine().encode()).hexdigest()[:16]
-    path = prefix.with_name(f"{prefix.name}-{name}")
+    name = program_name(source)
+    path = directory / name
     if works(path, version):
         return path
-    of_wheel = source.with_suffix("")
-    if of_wheel.exists() and _copy(of_wheel, path, version):
+    installed = source.with_name(name)
+    if installed.exists() and _copy(installed, path, version):
         return path
     why = compile_program(path, source, version, flags_of)
     if why:

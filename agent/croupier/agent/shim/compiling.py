@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import shutil
 import signal
 import stat
@@ -20,6 +22,13 @@ _CHECK_S = 5.0
 STATIC: Final = ("-O2", "-s", "-static")
 # A static program starts faster, but not every machine has a static C library.
 FLAGS: Final = (STATIC, ("-O2", "-s"), ())
+
+
+def program_name(source: Path) -> str:
+    """Return the name of the program of `source`: with a digest of all that it is made of."""
+    sources = b"".join(each.read_bytes() for each in (source, *sorted(source.parent.glob("*.h"))))
+    digest = hashlib.sha256(sources + platform.machine().encode()).hexdigest()[:16]
+    return f"{source.stem}-{digest}"
 
 
 def compile_program(

@@ -21,7 +21,6 @@ from typing import Any
 from croupier.ctl.flags import Target
 from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
-from croupier.ctl.local.programs import KeptPrograms
 from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import Unavailable
@@ -52,14 +51,12 @@ class Cluster:
         work_dir: Path,
         children: Children,
         security: LocalSecurity | None = None,
-        programs: KeptPrograms | None = None,
         wait_s: float | None = None,
     ) -> None:
         """Wait at most `wait_s` for all agents; None: as long as agents register."""
         self._wait_s, self._patience_s = wait_s, PATIENCE_S
         self._waiting_since = 0.0
         self.ready = 0
-        self._programs = programs or KeptPrograms(None)
         self._plan, self._work_dir, self._children = plan, work_dir, children
         self._security = security
         self._target = Target((plan.master_address,)) if security is None else security.target
@@ -86,8 +83,6 @@ class Cluster:
         Raises:
             Unavailable: if a daemon ends, no agent registers, or `wait_s` passes.
         """
-        for directory in self._directories:
-            self._programs.place(directory)
         begun = asyncio.get_running_loop().time()
         self._launch_first()
         # Imports gRPC, while the daemons start.
@@ -105,8 +100,6 @@ class Cluster:
                 raise Unavailable(f"not ready after {took:.0f} s: {waiting}") from None
             report(f"{waiting} after {took:.0f} s; they may come later: croupier agents")
             self._launch_agents(missing)
-        for directory in self._directories:
-            self._programs.keep(directory)
 
     def _launch_first(self) -> None:
         """Start daemons, which load their modules while this process makes their files."""
@@ -192,10 +185,6 @@ class Cluster:
         environment[PARENT_VARIABLE] = str(os.getpid())
         log = self._work_dir / f"{daemon.name}.log"
         return self._children.start(daemon, log, environment, stdin)
-
-    @property
-    def _directories(self) -> list[Path]:
-        return [self._work_dir / agent.name for agent in self._plan.agents]
 
     async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         """Wait for a condition.

@@ -16,7 +16,6 @@ from pathlib import Path
 from croupier.ctl.local.children import Children
 from croupier.ctl.local.cluster import Cluster, report
 from croupier.ctl.local.plan import HOST, LocalSpec, Machine, Plan, make_plan
-from croupier.ctl.local.programs import KeptPrograms
 from croupier.ctl.local.security import LocalSecurity
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.terminal import print_lines
@@ -65,8 +64,7 @@ def run_local(spec: LocalSpec, place: Place) -> int:
         machine = this_machine(directory)
         plan = make_plan(spec, machine, directory, master_port, http_port, files)
         try:
-            programs = KeptPrograms.of_user()
-            return asyncio.run(live(plan, place, directory, work_dir.keep_logs, security, programs))
+            return asyncio.run(live(plan, place, directory, work_dir.keep_logs, security))
         finally:
             if security is not None:
                 security.withdraw()
@@ -112,7 +110,6 @@ async def live(
     directory: Path,
     keep_logs: Callable[[], None] = lambda: None,
     security: LocalSecurity | None = None,
-    programs: KeptPrograms | None = None,
 ) -> int:
     """Run `plan` until a signal ends it; return the exit code.
 
@@ -123,7 +120,7 @@ async def live(
     """
     signals = EndSignals()
     children = Children()
-    cluster = Cluster(plan, directory, children, security, programs, place.wait_s)
+    cluster = Cluster(plan, directory, children, security, place.wait_s)
     following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
     living = asyncio.create_task(_serve(cluster, plan, place, directory, security))
     ending = asyncio.create_task(signals.first())
