@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 from collections.abc import Iterator
@@ -86,3 +87,8 @@ def test_every_page_is_reachable_from_the_readme() -> None:
                 if path.suffix == ".md" and path.is_file():
                     waiting.append(str(path.relative_to(REPO)))
     assert {page for page in PAGES if page.startswith("docs/")} <= reached
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "\n>>> " in (REPO / page).read_text()])
+def test_examples_with_a_prompt_print_what_they_say(page: str) -> None:
+    assert doctest.testfile(str(REPO / page), module_relative=False).failed == 0
