@@ -29,7 +29,7 @@ from typing import Any
 import grpc.aio
 import structlog
 
-from croupier.master.admission_flags import AdmissionFlags
+from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.resources import Resources

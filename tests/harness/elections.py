@@ -10,7 +10,7 @@ from typing import Any
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import Record
-from croupier.master.ha_backend import HaBackend
+from croupier.master.leadership.ha_backend import HaBackend
 from croupier.master.store import MemoryStore
 from croupier.net.address import Address
 from tests.harness.eventually import eventually

@@ -12,11 +12,11 @@ import pytest
 
 from croupier.agent.app import Agent
 from croupier.agent.config import AgentConfig
+from croupier.master.access.audit import Audit
+from croupier.master.access.metrics_readers import MetricsReaders
 from croupier.master.app import Master
-from croupier.master.audit import Audit
 from croupier.master.config import MasterConfig
 from croupier.master.core.access_records import TokenKind
-from croupier.master.metrics_readers import MetricsReaders
 from croupier.master.services.authentication import Authenticator
 from croupier.model.access import Action
 from croupier.model.errors import InvalidRequest, PermissionDenied, Unavailable

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, NoReturn
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from croupier.master.candidate import Candidate, problem_text
+from croupier.master.access.metrics_readers import MetricsReaders
+from croupier.master.access.security import SECURITY, Security
 from croupier.master.core.state import State
 from croupier.master.driver import Driver
-from croupier.master.gauges import collectors
-from croupier.master.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
-from croupier.master.leadership import Leadership
-from croupier.master.metrics import Metrics
-from croupier.master.metrics_readers import MetricsReaders
-from croupier.master.roster import Roster, no_others
-from croupier.master.security import SECURITY, Security
+from croupier.master.leadership.candidate import Candidate, problem_text
+from croupier.master.leadership.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.leadership.roster import Roster, no_others
+from croupier.master.leadership.terms import Terms, resign
+from croupier.master.metrics.counters import Metrics
+from croupier.master.metrics.gauges import collectors
 from croupier.master.services.access import AccessService
 from croupier.master.services.agent import AgentService
 from croupier.master.services.execs import EXECS, Execs
@@ -27,7 +28,6 @@ from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
 from croupier.master.services.task_files import TaskFiles
 from croupier.master.session_limits import SessionLimits
-from croupier.master.terms import Terms, resign
 from croupier.master.tracing.tracing import END_S, TRACING, make_tracing
 from croupier.model.clock import Clock
 from croupier.net.address import Address

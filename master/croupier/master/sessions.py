@@ -14,13 +14,13 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NoReturn, TypeVar, cast
 
-from croupier.master.caller import UNKNOWN_CALLER, Caller
+from croupier.master.access.caller import UNKNOWN_CALLER, Caller
+from croupier.master.access.launch_proofs import LaunchProofs
+from croupier.master.access.link_keys import LinkKeys
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
-from croupier.master.launch_proofs import LaunchProofs
-from croupier.master.link_keys import LinkKeys
 from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
 from croupier.master.session_limits import SessionLimits

@@ -31,7 +31,7 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event
-from croupier.master.lineage import Lineage, Names, next_record
+from croupier.master.leadership.lineage import Lineage, Names, next_record
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
 from croupier.model.errors import CroupierError, FailedOver, NotLeader

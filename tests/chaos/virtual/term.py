@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from croupier.master.access.launch_proofs import LaunchProofs
 from croupier.master.core.effects import (
     Effect,
     SessionId,
@@ -15,8 +16,7 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
-from croupier.master.launch_proofs import LaunchProofs
-from croupier.master.lineage import Lineage
+from croupier.master.leadership.lineage import Lineage
 from croupier.model.ids import AgentId
 from croupier.model.store_position import StorePosition
 from croupier.v1 import agent_pb2 as pb

@@ -10,13 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.etcd.v3 import etcd_pb2 as pb
-from croupier.master.candidate import Candidate
 from croupier.master.etcd import operations as op
 from croupier.master.etcd import presence as presence_module
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import REVOKE, TXN
 from croupier.master.etcd.presence import MOST_MASTERS, EtcdPresence
+from croupier.master.leadership.candidate import Candidate
 from croupier.model.errors import InvalidRequest
 from tests.harness.etcd import PASSWORD, USER, running_etcd
 from tests.harness.eventually import eventually

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from croupier.master.admission_flags import AdmissionFlags
+from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.config import StoreChoice
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.master.access.rate_limits import RateLimiter
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
-from croupier.master.rate_limits import RateLimiter
 from croupier.master.services import gate
 from croupier.model.access import Action
 from croupier.model.principal import PrincipalName

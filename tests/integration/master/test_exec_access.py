@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.master.access.rate_limits import Usage
 from croupier.master.core.access_records import TokenId, TokenKind
-from croupier.master.rate_limits import Usage
 from croupier.master.services.exec_messages import MAX_CHUNK
 from croupier.model.access import Action
 from croupier.net.credentials import ClientSecurity

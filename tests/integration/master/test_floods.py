@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.rate_limits import HELD_BYTES, OVERHEAD, Bucket, RateLimiter, Usage
+from croupier.master.access.rate_limits import HELD_BYTES, OVERHEAD, Bucket, RateLimiter, Usage
 from croupier.model.access import Action
 from croupier.net.transport import make_channel
 from croupier.v1 import framework_pb2

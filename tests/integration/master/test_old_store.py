@@ -184,7 +184,7 @@ async def test_removed_database_ends_the_master_at_the_next_write(
 async def test_removed_database_ends_the_master_without_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.master.term.CHECK_STORE_S", 0.05)
+    monkeypatch.setattr("croupier.master.leadership.term.CHECK_STORE_S", 0.05)
     store = StoreChoice(tmp_path / "master.db")
     master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
     try:

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.admission_flags import AdmissionFlags
+from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.core.state import State
 from croupier.master.services import registration
 from croupier.model.ids import AgentId

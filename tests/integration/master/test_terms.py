@@ -18,8 +18,8 @@ from croupier.master.app import Master, run_master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import MasterRecord
 from croupier.master.eventlog.flags import EventLogFlags
-from croupier.master.lineage import Lineage, Names, next_record
-from croupier.master.term import Term
+from croupier.master.leadership.lineage import Lineage, Names, next_record
+from croupier.master.leadership.term import Term
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, Unavailable
 from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2
@@ -354,7 +354,7 @@ async def test_the_event_log_of_a_registry_that_cannot_be_recovered_is_written(
     def fail(*_: object) -> None:
         raise ValueError("unrecoverable")
 
-    monkeypatch.setattr("croupier.master.term.recover_state", fail)
+    monkeypatch.setattr("croupier.master.leadership.term.recover_state", fail)
     log = tmp_path / "log"
     config = MasterConfig(
         listen=ANY_PORT,

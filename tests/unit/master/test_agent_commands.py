@@ -16,8 +16,8 @@ from croupier.master.core.events import AgentStopped
 from croupier.master.core.facts import AgentDrained, AgentOperated
 from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
-from croupier.master.gauges import STATE as AGENTS
-from croupier.master.recovery import agents_missing
+from croupier.master.leadership.recovery import agents_missing
+from croupier.master.metrics.gauges import STATE as AGENTS
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import TaskId, short_id

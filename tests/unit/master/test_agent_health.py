@@ -12,7 +12,7 @@ from croupier.master.core.events import AgentHealth, RefusedLaunch, Register
 from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
 from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import TaskRecord
-from croupier.master.metrics import Metrics
+from croupier.master.metrics.counters import Metrics
 from croupier.master.services.agent_views import view_agent
 from croupier.master.services.explanations import view_reasons
 from croupier.model.errors import InvalidRequest, ProtocolViolation

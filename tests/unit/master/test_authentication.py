@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.master.caller import Caller, CredentialKind
+from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.core.tokens import Tokens
 from croupier.master.services.authentication import (

@@ -19,7 +19,7 @@ from croupier.master.backup.flags import StoreFlags
 from croupier.master.backup.restored import UNSEEN_EPOCHS, Witness, restored
 from croupier.master.config import StoreChoice
 from croupier.master.core.records import AgentRecord, MasterRecord, PastTerm, Record
-from croupier.master.lineage import Lineage, Names
+from croupier.master.leadership.lineage import Lineage, Names
 from croupier.master.store import SqliteStore
 from croupier.master.store.marker import read_marker
 from croupier.master.store.rows import encode

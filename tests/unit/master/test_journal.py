@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
+from croupier.master.access.caller import Call, Caller, CredentialKind, begin_call
 from croupier.master.allocator import Allocator
-from croupier.master.caller import Call, Caller, CredentialKind, begin_call
 from croupier.master.core import facts
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.effects import Happened

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from croupier.master.access.launch_proofs import LaunchProofs
 from croupier.master.core import calls
 from croupier.master.core.access_records import TokenKind
 from croupier.master.core.effects import SessionId
@@ -15,7 +16,6 @@ from croupier.master.core.facts import AgentRefused, TasksUnproven
 from croupier.master.core.messages import Registered
 from croupier.master.core.settings import Settings
 from croupier.master.core.token_commands import CreateToken
-from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.session import AgentSession
 from croupier.master.wire.from_agent import tasks_from_wire
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord
-from croupier.master.lineage import MAX_TERMS, Lineage, Names, next_record
+from croupier.master.leadership.lineage import MAX_TERMS, Lineage, Names, next_record
 from croupier.model.store_position import StorePosition
 
 

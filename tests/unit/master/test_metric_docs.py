@@ -8,15 +8,15 @@ from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry
 
-from croupier.master import gauges
+from croupier.master.access.security import SECURITY
 from croupier.master.core.facts import Fact
 from croupier.master.etcd.metrics import ETCD
 from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.log import EVENTS
-from croupier.master.metrics import FACT_COUNTERS, Metrics
-from croupier.master.security import SECURITY
-from croupier.master.series.frameworks import FRAMEWORKS
-from croupier.master.series.roles import ROLES
+from croupier.master.metrics import gauges
+from croupier.master.metrics.counters import FACT_COUNTERS, Metrics
+from croupier.master.metrics.series.frameworks import FRAMEWORKS
+from croupier.master.metrics.series.roles import ROLES
 from croupier.master.services.execs import EXECS
 from croupier.master.tracing.tracing import TRACING
 from croupier.process.metric_families import Family

@@ -12,7 +12,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from croupier.master.caller import CredentialKind
+from croupier.master.access.caller import CredentialKind
 from croupier.master.oidc import verifier as verifier_module
 from croupier.master.oidc.claims import SKEW_S, Expectation, identity_of
 from croupier.master.oidc.flags import OidcFlags

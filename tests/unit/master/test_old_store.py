@@ -19,7 +19,7 @@ from croupier.master.core.records import (
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
-from croupier.master.lineage import Names, next_record
+from croupier.master.leadership.lineage import Names, next_record
 from croupier.model.agent_orders import KillTask
 from croupier.model.errors import Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId

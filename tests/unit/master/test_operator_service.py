@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.master.caller import Call, Caller, begin_call
+from croupier.master.access.caller import Call, Caller, begin_call
 from croupier.master.core.framework_commands import TornDown
 from croupier.master.core.role_commands import RolesMoved
 from croupier.master.services.operator import OperatorService

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from croupier.master.access.link_keys import LinkKeys
 from croupier.master.core.calls import Acknowledge
 from croupier.master.core.messages import Registered
-from croupier.master.link_keys import LinkKeys
 from croupier.master.services.output_links import MAX_TASKS, links_to, readable_tasks
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.model.access import AccessPolicy, Action, Permissions, Rule

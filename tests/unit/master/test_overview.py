@@ -10,10 +10,11 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from croupier.api.overview import heatmap_view, history_view, overview_view
-from croupier.master.candidate import Candidate
 from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.calls import Acknowledge
 from croupier.master.core.state import State
+from croupier.master.leadership.candidate import Candidate
+from croupier.master.leadership.roster import Roster
 from croupier.master.overview.heatmap import make_heatmap
 from croupier.master.overview.history import SAMPLES, History
 from croupier.master.overview.shared import (
@@ -28,7 +29,6 @@ from croupier.master.overview.shared import (
 )
 from croupier.master.overview.surveys import Surveys
 from croupier.master.overview.totals import make_totals
-from croupier.master.roster import Roster
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unavailable

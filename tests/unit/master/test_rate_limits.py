@@ -8,8 +8,8 @@ from math import ceil
 
 import pytest
 
-from croupier.master import rate_limits
-from croupier.master.rate_limits import (
+from croupier.master.access import rate_limits
+from croupier.master.access.rate_limits import (
     HELD_BYTES,
     LONGEST_PAUSE_S,
     OVERHEAD,

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from croupier.master.core.facts import AgentRefused
 from croupier.master.fact_throttle import REFUSALS_AT_ONCE
-from croupier.master.metrics import Metrics
+from croupier.master.metrics.counters import Metrics
 from croupier.master.services.views import view_master
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from croupier.master.access.caller import UNKNOWN_CALLER, Caller
 from croupier.master.allocator import Allocator
-from croupier.master.caller import UNKNOWN_CALLER, Caller
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.services import task_files

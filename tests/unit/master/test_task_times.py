@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from croupier.master.core.facts import FrameworkLeft, TaskMoved
-from croupier.master.task_times import TaskTimes
+from croupier.master.metrics.task_times import TaskTimes
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, Source, TaskState
 

@@ -17,7 +17,7 @@ from croupier.master.backup.sqlite_target import (
     sqlite_witnesses,
     write_sqlite,
 )
-from croupier.master.lineage import Names
+from croupier.master.leadership.lineage import Names
 from croupier.net.version import croupier_version
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from croupier.master.backup.copy_file import Copy
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Record
-from croupier.master.lineage import Lineage, Names, next_record
+from croupier.master.leadership.lineage import Lineage, Names, next_record
 from croupier.model.errors import InvalidRequest
 from croupier.model.store_position import StorePosition
 

@@ -35,7 +35,7 @@ PROVEN = 0.8
 GOODBYE_S = 1.0
 RESIGNED = "resigned"
 
-_log = get_logger("croupier.master.election")
+_log = get_logger("croupier.master.leadership.election")
 
 
 @dataclass(slots=True)

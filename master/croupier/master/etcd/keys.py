@@ -1,7 +1,7 @@
 """The keys of one cluster in etcd.
 
     /PREFIX/leader            the address of the leading master; deleted with its lease
-    /PREFIX/master@HOST:PORT  a running master (croupier.master.candidate); deleted with its lease
+    /PREFIX/master@HOST:PORT  a running master (leadership.candidate); deleted with its lease
     /PREFIX/head              the last commit; see croupier.master.store.etcd
     /PREFIX/schema            the version of the format
     /PREFIX/records/KIND/ID   a record

@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 from croupier.etcd.v3 import etcd_pb2 as pb
-from croupier.master.candidate import Candidate, read_candidate
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import GRANT, KEEP_ALIVE, RANGE, REVOKE, TXN
+from croupier.master.leadership.candidate import Candidate, read_candidate
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound
 from croupier.process.clock import SystemClock
@@ -32,7 +32,7 @@ STALE_ROUNDS: Final = 6
 REFUSED_S: Final = 60.0
 GOODBYE_S: Final = 1.0
 
-_log = get_logger("croupier.master.election")
+_log = get_logger("croupier.master.leadership.election")
 
 
 class EtcdPresence:

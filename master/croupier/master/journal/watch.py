@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.caller import Caller, CredentialKind, current_call
+from croupier.master.access.caller import Caller, CredentialKind, current_call
 from croupier.master.core.access_records import TokenId
 from croupier.master.journal.entry import Entry, id_text, may_view, parse_id
 from croupier.master.journal.lines import kind_of
@@ -24,7 +24,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
-    from croupier.master.term import Term
+    from croupier.master.leadership.term import Term
 
 # Most readers of one term, and of one principal.
 MOST_READERS: Final = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from croupier.master.caller import Caller, CredentialKind
+from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.oidc.claims import Expectation, identity_of
 from croupier.master.oidc.keys import is_token, key_id_of, verified_claims
 from croupier.master.oidc.provider import Provider

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from croupier.master.rate_limits import Bucket
+from croupier.master.access.rate_limits import Bucket
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from croupier.master.core.state import State
-from croupier.master.leadership import Leadership
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.leadership.roster import Roster
 from croupier.master.overview.heatmap import make_heatmap
 from croupier.master.overview.shared import Budget, Made, Shared
 from croupier.master.overview.totals import make_totals
-from croupier.master.roster import Roster
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import AccessPolicy
 from croupier.model.clock import Clock

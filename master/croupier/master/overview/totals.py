@@ -9,9 +9,9 @@ from typing import Final
 from croupier.master.core.agents import Agent, Connected
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.master.leadership.recovery import agents_missing
 from croupier.master.overview.shared import Made
 from croupier.master.overview.slices import Walk
-from croupier.master.recovery import agents_missing
 from croupier.master.services.paging import Read
 from croupier.master.services.views import view_task
 from croupier.master.services.visibility import Visibility

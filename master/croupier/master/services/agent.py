@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from croupier.master.caller import CredentialKind, current_call
+from croupier.master.access.caller import CredentialKind, current_call
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.events import Register
 from croupier.master.core.token_commands import JoinAgent
-from croupier.master.leadership import Leadership
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.leadership.term import Term
 from croupier.master.services.execs import Execs
 from croupier.master.services.privacy import is_private
 from croupier.master.services.redirection import as_redirected
@@ -18,7 +19,6 @@ from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.services.stream_guard import StreamGuard, StreamGuards
 from croupier.master.services.unary import unary
 from croupier.master.session import AgentSession
-from croupier.master.term import Term
 from croupier.master.wire.from_agent import report_from_wire, with_claim
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.clock import Clock

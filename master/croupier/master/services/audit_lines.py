@@ -6,8 +6,8 @@ from typing import Final
 
 import grpc
 
-from croupier.master.audit import AuditLine, Outcome
-from croupier.master.caller import Call
+from croupier.master.access.audit import AuditLine, Outcome
+from croupier.master.access.caller import Call
 
 _PACKAGE: Final = "/croupier.v1."
 _DENIED: Final = (

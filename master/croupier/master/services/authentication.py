@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from croupier.master.caller import Caller, CredentialKind
+from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import LOCAL_ADMIN

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import grpc
 
-from croupier.master.audit import Audit, Outcome
-from croupier.master.caller import Call, Caller
-from croupier.master.rate_limits import RateExceeded, RateLimiter, Usage
+from croupier.master.access.audit import Audit, Outcome
+from croupier.master.access.caller import Call, Caller
+from croupier.master.access.rate_limits import RateExceeded, RateLimiter, Usage
 from croupier.master.services.audit_lines import line_of, outcome_of, short_name
 from croupier.master.services.authentication import (
     AuthenticationFailed,

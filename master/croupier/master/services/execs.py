@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from croupier.master.audit import MAX_DETAIL, Audit, Outcome
-from croupier.master.caller import Call, Caller
+from croupier.master.access.audit import MAX_DETAIL, Audit, Outcome
+from croupier.master.access.caller import Call, Caller
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.effects import SessionId
 from croupier.master.core.state import State
 from croupier.master.journal.watch import check_credential
-from croupier.master.leadership import Leadership
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.leadership.term import Term
 from croupier.master.services.audit_lines import line_of
 from croupier.master.services.checks import status_of
 from croupier.master.services.exec_bridge import (
@@ -36,7 +37,6 @@ from croupier.master.services.exec_bridge import (
 from croupier.master.services.exec_messages import start_of
 from croupier.master.services.pace import Pace
 from croupier.master.services.task_places import NamedTask, TaskPlace, find_place
-from croupier.master.term import Term
 from croupier.model.access import AccessPolicy, Action
 from croupier.model.clock import Clock
 from croupier.model.errors import (

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NoReturn
 
-from croupier.master.caller import current_call
+from croupier.master.access.caller import current_call
 from croupier.master.core.events import Received, Subscribe
 from croupier.master.core.step import Event
-from croupier.master.leadership import Leadership
+from croupier.master.leadership.leadership import Leadership
 from croupier.master.services.privacy import is_private
 from croupier.master.services.redirection import as_redirected
 from croupier.master.services.stream import Context, refuse, serve_stream

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
-from croupier.master.caller import Call, begin_call
-from croupier.master.rate_limits import Usage
+from croupier.master.access.caller import Call, begin_call
+from croupier.master.access.rate_limits import Usage
 from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.intake import Intake, Read

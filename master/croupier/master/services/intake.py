@@ -14,7 +14,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
-from croupier.master.rate_limits import RateLimiter, Usage
+from croupier.master.access.rate_limits import RateLimiter, Usage
 from croupier.master.wire.message_scan import scan, split
 from croupier.model.errors import InvalidRequest
 from croupier.process.time_slice import TimeSlice

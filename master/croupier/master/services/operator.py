@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
-from croupier.master.audit import Audit
-from croupier.master.caller import CredentialKind, current_call, current_caller
-from croupier.master.candidate import Candidate
+from croupier.master.access.audit import Audit
+from croupier.master.access.caller import CredentialKind, current_call, current_caller
 from croupier.master.core.agent_commands import (
     AgentAction,
     Deactivate,
@@ -23,9 +22,10 @@ from croupier.master.core.state import State
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.journal.lines import line_of, matching_kinds
 from croupier.master.journal.watch import EventQuery, Watch
-from croupier.master.leadership import Leadership
+from croupier.master.leadership.candidate import Candidate
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.leadership.roster import Roster
 from croupier.master.overview.surveys import Surveys
-from croupier.master.roster import Roster
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Final
 from urllib.parse import quote
 
+from croupier.master.access.link_keys import LinkKeys
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.state import State
-from croupier.master.link_keys import LinkKeys
 from croupier.model.access import Action, Permissions
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.master.caller import Caller
+from croupier.master.access.caller import Caller
 from croupier.model.errors import NotLeader, Unavailable
 
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from croupier.master.access.launch_proofs import LaunchProofs
 from croupier.master.core.events import AgentTask, Register
-from croupier.master.launch_proofs import LaunchProofs
 from croupier.master.wire.from_agent import MAX_AGENT_TASKS, tasks_from_wire
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, TooSlow
 from croupier.net.outbox import Budget

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any, Final
 
-from croupier.master.caller import Call, CredentialKind
+from croupier.master.access.caller import Call, CredentialKind
 from croupier.model.access import CLUSTER, Action, Object, Permissions, agent_object, role_object
 from croupier.model.errors import PermissionDenied, Unavailable
 from croupier.model.principal import PrincipalKind

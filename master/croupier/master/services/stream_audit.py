@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from croupier.master.audit import Audit, Outcome
-from croupier.master.caller import Call
+from croupier.master.access.audit import Audit, Outcome
+from croupier.master.access.caller import Call
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Register, Subscribe
 from croupier.master.core.messages import Registered, Subscribed, ToAgent, ToFramework

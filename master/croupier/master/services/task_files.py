@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from croupier.master.caller import Caller
+from croupier.master.access.caller import Caller
 from croupier.master.core.state import State
 from croupier.master.journal.watch import CHECK_S, check_credential
-from croupier.master.leadership import Leadership
+from croupier.master.leadership.leadership import Leadership
 from croupier.master.services.output_links import STREAMS
 from croupier.master.services.pace import Pace
 from croupier.master.services.task_places import NamedTask, TaskPlace, find_place

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from croupier.master.caller import current_caller
+from croupier.master.access.caller import current_caller
 from croupier.master.services.redirection import as_redirected
 from croupier.master.services.stream import Context
 from croupier.model.errors import CroupierError, Unavailable, shortened

@@ -13,7 +13,7 @@ from croupier.master.core.role_commands import RolesMoved
 from croupier.master.core.role_status import RoleStatus
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
-from croupier.master.recovery import agents_missing, recovery_timeout_s
+from croupier.master.leadership.recovery import agents_missing, recovery_timeout_s
 from croupier.master.services.visibility import Visibility
 from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.to_framework import offer_to_wire

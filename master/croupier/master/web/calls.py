@@ -17,9 +17,9 @@ from typing import Any, Final, cast
 import grpc
 from aiohttp import web
 
-from croupier.master.caller import Call, Caller, CredentialKind, begin_call
-from croupier.master.metrics_readers import as_presented
-from croupier.master.rate_limits import Usage
+from croupier.master.access.caller import Call, Caller, CredentialKind, begin_call
+from croupier.master.access.metrics_readers import as_presented
+from croupier.master.access.rate_limits import Usage
 from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.requirements import REQUIREMENTS
 from croupier.master.services.stream import Context

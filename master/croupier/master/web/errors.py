@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from croupier.master.rate_limits import RateExceeded
+from croupier.master.access.rate_limits import RateExceeded
 from croupier.model.errors import (
     Conflict,
     CroupierError,

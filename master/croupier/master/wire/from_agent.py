@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
+from croupier.master.access.launch_proofs import LaunchProofs
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import (
     AgentHealth,
@@ -19,8 +20,7 @@ from croupier.master.core.events import (
     TasksReturned,
 )
 from croupier.master.core.step import Event
-from croupier.master.launch_proofs import LaunchProofs
-from croupier.master.lineage import Lineage
+from croupier.master.leadership.lineage import Lineage
 from croupier.model.access import AGENT_USER
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem

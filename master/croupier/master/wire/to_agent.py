@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from croupier.master.access.link_keys import LinkKeys
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent
-from croupier.master.lineage import Lineage
-from croupier.master.link_keys import LinkKeys
+from croupier.master.leadership.lineage import Lineage
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,

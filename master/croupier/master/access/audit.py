@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from croupier.master.rate_limits import Bucket
+from croupier.master.access.rate_limits import Bucket
 from croupier.model.clock import Clock
 from croupier.process.logging import get_logger, time_text
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.registry import Collector
 
 from croupier.master.core.access_records import TokenId, TokenRecord
-from croupier.master.election import Election, SoleElection
 from croupier.master.etcd.target import EtcdTarget
+from croupier.master.leadership.election import Election, SoleElection
 from croupier.master.store import MemoryStore, SqliteStore, Store
 from croupier.net.address import Address
 from croupier.process.metric_families import FamilyCollector

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from croupier.master.caller import current_call
+from croupier.master.access.caller import current_call
 from croupier.master.core.events import Question
 from croupier.master.core.state import State
-from croupier.master.election import Election
 from croupier.master.eventlog.recorder import FileRecorder
-from croupier.master.term import Term
+from croupier.master.leadership.election import Election
+from croupier.master.leadership.term import Term
 from croupier.model.errors import NotLeader
 from croupier.net.address import Address
 

@@ -15,12 +15,12 @@ from prometheus_client.registry import Collector
 from croupier.master.core import agents, frameworks
 from croupier.master.core.state import State
 from croupier.master.eventlog.metrics import EVENT_LOG
-from croupier.master.leadership import Leadership
-from croupier.master.recovery import agents_missing, tasks_undecided
-from croupier.master.series.frameworks import FRAMEWORKS, FrameworkSeries, framework_series
-from croupier.master.series.roles import ROLES, RoleSeries, role_series
-from croupier.master.series.top_names import TopNames
-from croupier.master.term import Term
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.leadership.recovery import agents_missing, tasks_undecided
+from croupier.master.leadership.term import Term
+from croupier.master.metrics.series.frameworks import FRAMEWORKS, FrameworkSeries, framework_series
+from croupier.master.metrics.series.roles import ROLES, RoleSeries, role_series
+from croupier.master.metrics.series.top_names import TopNames
 from croupier.model.resources import total_of
 from croupier.model.task import TaskState
 from croupier.process.metric_families import Family, FamilyCollector, exported_amount

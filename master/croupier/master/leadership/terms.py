@@ -6,13 +6,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, NoReturn
 
-from croupier.master.election import Election
-from croupier.master.ha_backend import HaBackend
-from croupier.master.leadership import Leadership
-from croupier.master.metrics import Metrics
+from croupier.master.leadership.election import Election
+from croupier.master.leadership.ha_backend import HaBackend
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.leadership.term import Overtaken, Term, begin_term
+from croupier.master.metrics.counters import Metrics
 from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
-from croupier.master.term import Overtaken, Term, begin_term
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.store_position import StorePosition

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from croupier.master.candidate import Candidate
-from croupier.master.leadership import Leadership
+from croupier.master.leadership.candidate import Candidate
+from croupier.master.leadership.leadership import Leadership
 from croupier.v1 import operator_pb2 as pb
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from croupier.master.audit import AuditLine
+from croupier.master.access.audit import AuditLine
 from croupier.master.eventlog import files
 from croupier.model.errors import Unavailable
 from croupier.process.durable_files import write_all

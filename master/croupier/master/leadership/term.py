@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
+from croupier.master.access.launch_proofs import LaunchProofs
+from croupier.master.access.link_keys import LinkKeys
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state_recovery import recover_state
@@ -21,11 +23,9 @@ from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.journal.journal import Journal
 from croupier.master.journal.watch import Readers
-from croupier.master.launch_proofs import LaunchProofs
-from croupier.master.lineage import Lineage, Names, next_record, refusal
-from croupier.master.link_keys import LinkKeys
+from croupier.master.leadership.lineage import Lineage, Names, next_record, refusal
+from croupier.master.leadership.recovery import Recovery
 from croupier.master.overview.history import History
-from croupier.master.recovery import Recovery
 from croupier.master.sealing.box import SecretBox
 from croupier.master.session_limits import SessionLimits
 from croupier.master.sessions import Sessions

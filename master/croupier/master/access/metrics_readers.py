@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.audit import Audit, Outcome
-from croupier.master.caller import Call, Caller, CredentialKind
+from croupier.master.access.audit import Audit, Outcome
+from croupier.master.access.caller import Call, Caller, CredentialKind
 from croupier.master.services.audit_lines import line_of
 from croupier.master.services.authentication import Authenticator, Presented
 from croupier.model.access import CLUSTER, Action, Permissions

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from croupier.master.core import facts
 from croupier.master.fact_throttle import FactThrottle
 from croupier.master.log import log_fact
-from croupier.master.task_times import TaskTimes
+from croupier.master.metrics.task_times import TaskTimes
 from croupier.master.tracing.tracing import Tracing
 from croupier.model.ids import FrameworkId, TaskId
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from croupier.master.allocator.rest import Rest
 from croupier.master.core.state import State
-from croupier.master.series.top_names import OTHER, Score, TopNames
+from croupier.master.metrics.series.top_names import OTHER, Score, TopNames
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.process.metric_families import Family, exported_amount

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.audit import Audit, MasterLogSink
-from croupier.master.audit_file import AuditFile
-from croupier.master.rate_limits import RateLimiter
+from croupier.master.access.audit import Audit, MasterLogSink
+from croupier.master.access.audit_file import AuditFile
+from croupier.master.access.rate_limits import RateLimiter
 from croupier.master.services.authentication import Authenticator
 from croupier.master.services.checks import Checks
 from croupier.master.services.gate import Gate
@@ -24,7 +24,7 @@ from croupier.process.metric_families import Family
 
 if TYPE_CHECKING:  # cyclopts, and the services
     from croupier.master.config import MasterConfig
-    from croupier.master.term import Term
+    from croupier.master.leadership.term import Term
 
 _log = get_logger("croupier.master")
 

@@ -1,0 +1,1 @@
+"""Who may call, how often, and what is written down of it."""
