@@ -6,6 +6,9 @@ import os
 import shutil
 import signal
 import tempfile
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -33,6 +36,14 @@ hypothesis.settings.load_profile("effort")
 
 FORKS = Forks()
 FORKS.install()
+
+
+def pytest_configure() -> None:
+    """Refuse to run with an installation that lacks commands of `pyproject.toml`."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    wanted = project["entry-points"]["croupier.commands"].items()
+    if wanted - {(each.name, each.value) for each in entry_points(group="croupier.commands")}:
+        raise pytest.UsageError("the installation is out of date: run sh deploy/setup.sh dev")
 
 
 def pytest_unconfigure() -> None:

@@ -39,8 +39,8 @@ if [ "${1:-}" = ends ]; then
     shift
     extra=test
     # Tests that take long, and those of processes, run on one version only.
-    set -- tests/scenarios tests/unit/api tests/unit/ctl/batch tests/unit/ctl/cron tests/unit/model \
-        tests/unit/net tests/unit/wire tests/unit/sdk --ignore=tests/unit/sdk/dask "$@"
+    set -- tests/scenarios tests/unit/api tests/unit/apps/batch tests/unit/apps/cron tests/unit/model \
+        tests/unit/net tests/unit/wire tests/unit/sdk tests/unit/futures "$@"
     mine="$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
     ends="$(echo "$found" | xargs -n 1 | sed -n '1p;$p' | uniq | grep -vx "$mine" || true)"
     versions="$(echo "$ends" | xargs)"

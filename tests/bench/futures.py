@@ -25,7 +25,7 @@ from typing import Any
 
 import cloudpickle
 
-from croupier.sdk.futures import ClusterExecutor
+from croupier.futures import ClusterExecutor
 from tests.harness.real_local import running_local
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from croupier.ctl.signals import SAME_SIGNAL_S
+from croupier.cli.signals import SAME_SIGNAL_S
 from croupier.v1 import operator_pb2
 from tests.harness.cluster import Cluster, processes_with, real_cluster
 from tests.harness.eventually import eventually

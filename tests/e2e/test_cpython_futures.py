@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from croupier.sdk.futures import ClusterExecutor
+from croupier.futures import ClusterExecutor
 from tests.harness.cpython_futures import cpython_modules
 from tests.harness.executors import SMALL
 from tests.harness.real_local import Local, running_local
@@ -94,7 +94,7 @@ def test_cpython(local: Local) -> None:
 def run_program(local: Local, text: str) -> tuple[int, str, str]:
     program = local.work_dir / "program.py"
     program.write_text(
-        "from croupier.sdk.futures import ClusterExecutor\n"
+        "from croupier.futures import ClusterExecutor\n"
         "import atexit, time\n"
         "def slow(value):\n"
         "    time.sleep(0.5)\n"

@@ -27,7 +27,7 @@ SURVIVE = """
 import os, sys, time
 import dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
 from dask.distributed import Client
-from croupier.sdk.dask import DaskCluster
+from croupier.dask import DaskCluster
 
 def after(block, gate):
     while not os.path.exists(gate):
@@ -53,7 +53,7 @@ with DaskCluster(2, cpus=0.5, mem="400MB", name=name) as cluster, Client(cluster
 """
 SCALE = """
 import asyncio, time
-from croupier.sdk.dask import DaskCluster
+from croupier.dask import DaskCluster
 from dask.distributed import Client
 
 async def in_a_loop():
@@ -82,7 +82,7 @@ with DaskCluster(cpus=0.5, mem="300MB", name="plain", security=False) as cluster
 FAIL = """
 import sys
 from contextlib import ExitStack
-from croupier.sdk.dask import DaskCluster, WorkersFailed
+from croupier.dask import DaskCluster, WorkersFailed
 
 def fails(cluster):
     try:

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from croupier.sdk.futures import (
+from croupier.futures import (
     ClusterBroken,
     ClusterExecutor,
     Progress,

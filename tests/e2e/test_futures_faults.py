@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from croupier.sdk.futures import ClusterBroken, ClusterExecutor, WorkerDied
+from croupier.futures import ClusterBroken, ClusterExecutor, WorkerDied
 from tests.harness.cluster import Cluster, processes_with, real_cluster
 from tests.harness.command import croupier
 from tests.harness.eventually import eventually
@@ -102,7 +102,7 @@ async def test_a_call_whose_worker_is_killed_runs_again_if_it_may(
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from croupier.sdk.futures import ClusterExecutor
+from croupier.futures import ClusterExecutor
 
 def run(path):
     import os

@@ -167,7 +167,7 @@ def sleepers(local: Local) -> list[int]:
 
 AS_NOBODY = """
 import os, sys
-import croupier.ctl.connection, croupier.ctl.lists, croupier.net.credential_search, ssl
+import croupier.cli.connection, croupier.ctl.lists, croupier.net.credential_search, ssl
 from croupier.ctl.__main__ import main
 os.setgroups([])
 os.setgid(65534)

@@ -18,11 +18,11 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.ctl.connection import run as ask
-from croupier.ctl.flags import Target
+from croupier.apps.service.command import view_of
+from croupier.apps.service.state_dir import StateDir
+from croupier.cli.connection import run as ask
+from croupier.cli.flags import Target
 from croupier.ctl.lists import TASKS, all_of
-from croupier.ctl.service.command import view_of
-from croupier.ctl.service.state_dir import StateDir
 from croupier.model.errors import Unavailable
 from tests.harness.cluster import processes_with, real_cluster
 from tests.harness.eventually import eventually

@@ -55,6 +55,13 @@ def test_the_version_equals_that_of_the_distribution(installed: Run) -> None:
     assert installed("croupier", "--version").strip() == croupier_version()
 
 
+def test_the_applications_are_commands(installed: Run) -> None:
+    commands = installed("croupier", "--help")
+    for name in ("run", "batch", "service", "cron"):
+        assert f" {name} " in commands
+        assert f"croupier {name}" in installed("croupier", name, "--help")
+
+
 @pytest.mark.parametrize("program", ["croupier", "croupier-master", "croupier-agent"])
 def test_every_program_shows_its_help(installed: Run, program: str) -> None:
     assert program in installed(program, "--help")

@@ -27,7 +27,8 @@ class AllowedImports(Contract):
     Attributes:
         packages: the packages that the contract binds.
         apart_from: packages within these that have a contract of their own.
-        allow: packages or modules, with all their submodules; `pure`; `stdlib`.
+        allow: packages or modules, with all their submodules; `NAME.__init__` for one without
+            them; `pure`; `stdlib`.
     """
 
     type_name = "allowed"
@@ -66,6 +67,7 @@ class AllowedImports(Contract):
         allow = cast("list[str]", self.allow)
         return (
             within(imported, allow)
+            or f"{imported}.__init__" in allow
             or ("pure" in allow and imported in PURE)
             or ("stdlib" in allow and imported in sys.stdlib_module_names)
         )

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
-from croupier.ctl.cron.core.board import Board, Outcome, Stored
-from croupier.ctl.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
-from croupier.ctl.cron.core.job import Job
-from croupier.ctl.cron.core.run import Run
+from croupier.apps.cron.core.board import Board, Outcome, Stored
+from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
+from croupier.apps.cron.core.job import Job
+from croupier.apps.cron.core.run import Run
 
 
 class CronWorld:

@@ -12,7 +12,7 @@ from typing import Any
 
 import cloudpickle
 
-from croupier.sdk.futures import ClusterExecutor
+from croupier.futures import ClusterExecutor
 
 SMALL: dict[str, Any] = {"cpus": 0.1, "mem": "128MB", "idle_s": 30.0}
 

@@ -11,9 +11,9 @@ from croupier.api.frameworks import framework_view
 from croupier.api.masters import master_view
 from croupier.api.roles import role_view
 from croupier.api.tasks import task_view
+from croupier.cli.amounts import View
 from croupier.ctl.lists import with_age
 from croupier.ctl.top.snapshot import Page, Snapshot, failures_page
-from croupier.ctl.views.amounts import View
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass, field
 from random import Random
 
-from croupier.ctl.service.core import commands, events
-from croupier.ctl.service.core.decide import decide, resume
-from croupier.ctl.service.core.durable import from_json, to_json
-from croupier.ctl.service.core.instance import Stop
-from croupier.ctl.service.core.placement import Needs, Room, place
-from croupier.ctl.service.core.rules import Check, Health, Rules, Version
-from croupier.ctl.service.core.state import Service
+from croupier.apps.service.core import commands, events
+from croupier.apps.service.core.decide import decide, resume
+from croupier.apps.service.core.durable import from_json, to_json
+from croupier.apps.service.core.instance import Stop
+from croupier.apps.service.core.placement import Needs, Room, place
+from croupier.apps.service.core.rules import Check, Health, Rules, Version
+from croupier.apps.service.core.state import Service
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus

@@ -12,11 +12,11 @@ import aiohttp
 import grpc
 import pytest
 
+from croupier.cli.connection import Refused
+from croupier.cli.flags import Change, Target
 from croupier.ctl.certificates import command
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
-from croupier.ctl.connection import Refused
-from croupier.ctl.flags import Change, Target
 from croupier.ctl.policy import restore_key
 from croupier.master.app import Master
 from croupier.model.errors import Conflict, InvalidRequest

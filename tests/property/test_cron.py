@@ -9,10 +9,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.ctl.cron.core.board import Outcome
-from croupier.ctl.cron.core.job import Job, Missed, Overlap
-from croupier.ctl.cron.core.run import RunState
-from croupier.ctl.cron.core.schedule import Schedule
+from croupier.apps.cron.core.board import Outcome
+from croupier.apps.cron.core.job import Job, Missed, Overlap
+from croupier.apps.cron.core.run import RunState
+from croupier.apps.cron.core.schedule import Schedule
 from tests.harness.cron_world import CronWorld
 from tests.harness.effort import portion
 

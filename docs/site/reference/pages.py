@@ -116,10 +116,10 @@ def _http() -> Iterator[str]:
 
 
 def _sdk() -> Iterator[str]:
+    import croupier.dask
+    import croupier.futures
     import croupier.sdk
-    import croupier.sdk.dask
-    import croupier.sdk.futures
     import croupier.sdk.testing
 
-    for each in (croupier.sdk, croupier.sdk.testing, croupier.sdk.futures, croupier.sdk.dask):
+    for each in (croupier.sdk, croupier.sdk.testing, croupier.futures, croupier.dask):
         yield from sdk_names.module(each)

@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from croupier.ctl.app import app, families, load_commands
-from croupier.ctl.flags import CONNECTION_FLAGS
+from croupier.cli.flags import CONNECTION_FLAGS
+from croupier.ctl.app import app, load_commands
 from croupier.process.cli import run_app
 
 INTERRUPTED = 130
@@ -16,26 +16,28 @@ BROKEN_PIPE = 141
 
 def connection_after_command(argv: Sequence[str]) -> list[str]:
     """Return `argv` with `--master M` and credentials before the command moved behind it."""
+    flags, rest = _leading_flags(argv)
+    count, node = 0, app
+    while count < len(rest) and not rest[count].startswith("-") and rest[count] in node:
+        count, node = count + 1, node[rest[count]]
+    count = max(count, 1)
+    return [*rest[:count], *flags, *rest[count:]] if rest else list(argv)
+
+
+def _leading_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags of the connection that `argv` begins with, and the rest."""
     flags: list[str] = []
     rest = list(argv)
     while rest and rest[0].partition("=")[0] in CONNECTION_FLAGS:
         width = 1 if "=" in rest[0] else 2
         flags, rest = flags + rest[:width], rest[width:]
-    command = 1
-    while " ".join(rest[:command]) in families and _is_word(rest[command:]):
-        command += 1
-    return [*rest[:command], *flags, *rest[command:]] if rest else list(argv)
-
-
-def _is_word(rest: Sequence[str]) -> bool:
-    """Return whether the first of `rest` is the name of a command, and no flag."""
-    return bool(rest) and not rest[0].startswith("-")
+    return flags, rest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`, or of the process; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    load_commands(next(iter(words), ""))
+    load_commands(next(iter(_leading_flags(words)[1]), ""))
     try:
         code = run_app(app, connection_after_command(words))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The `croupier` command line, to which each module of `commands` adds its own.
+"""The `croupier` command line, to which each module of `commands` and each plug-in adds its own.
 
 Rule: a command imports what it needs within it, so that `--help` stays fast.
 """
@@ -12,6 +12,7 @@ from typing import Final
 from cyclopts import App
 
 from croupier.ctl import commands
+from croupier.ctl.plugins import add_plugins, installed
 from croupier.process.cli import make_app
 
 # A task's environment names its ids by CROUPIER_..., which are not flags.
@@ -27,25 +28,25 @@ app = make_app(
     " Ctrl-C; others: see run, exec, drain, service --help, and docs/cli.md.",
     reads_environment=False,
 )
-# Words that lead to commands of their own, such as `weights` and `token create`.
-families: set[str] = set()
-# Commands that are all of their modules.
+# Commands that are loaded alone, as users wait for their start. Each is all of its module.
 ALONE: Final = frozenset({"complete", "exec", "local", "run"})
 
 
 def family(name: str, text: str, within: App | None = None) -> App:
     """Add a command that has commands of its own, to `app` or to another family."""
-    families.add(name if within is None else f"{within.name[0]} {name}")
     made = make_app(name, text, reads_environment=False)
     (within or app).command(made)
     return made
 
 
 def load_commands(word: str = "") -> None:
-    """Import every module of `commands`; each adds its commands to `app`.
+    """Add the commands of every module of `commands`, and the plug-ins, to `app`.
 
-    If `word` is a command whose start users wait for, import only its module.
+    If `word` is one of them, other plug-ins are not loaded.
     """
-    names = [word] if word in ALONE else [each.name for each in iter_modules(commands.__path__)]
-    for name in names:
+    names = [each.name for each in iter_modules(commands.__path__)]
+    for name in {word}.intersection(names) if word in ALONE else names:
         import_module(f"{commands.__name__}.{name}")
+    if word.startswith("-") or word not in app:
+        plugins = installed()
+        add_plugins(app, {word: plugins[word]} if word in plugins else plugins)

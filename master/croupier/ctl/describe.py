@@ -13,8 +13,10 @@ from typing import Any, Final
 from croupier.api.events import ClusterEvent
 from croupier.api.explanation import explanation_view
 from croupier.api.objects import as_object
-from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Target
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Target
+from croupier.cli.table import terminal_width
 from croupier.ctl.lists import (
     AGENTS,
     FRAMEWORKS,
@@ -27,8 +29,6 @@ from croupier.ctl.lists import (
     first_page,
 )
 from croupier.ctl.operation import print_result
-from croupier.ctl.table import terminal_width
-from croupier.ctl.views.amounts import View
 from croupier.ctl.views.described import agent_page, framework_page, role_page
 from croupier.model.errors import CroupierError, NotFound
 from croupier.model.task import TERMINAL, TaskState

@@ -17,16 +17,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from croupier.api.agents import agent_view
-from croupier.ctl.connection import Master, connected
-from croupier.ctl.flags import Change
-from croupier.ctl.lists import AGENTS, messages
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, connected
+from croupier.cli.flags import Change
+from croupier.cli.paging import messages
+from croupier.cli.signals import SIGNAL_BASE, EndSignals
+from croupier.cli.terminal import print_lines
 from croupier.ctl.operation import ask, print_preview, print_result
 from croupier.ctl.previews import drain_preview
-from croupier.ctl.run.progress import SIGNAL_BASE
-from croupier.ctl.signals import EndSignals
-from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.agent import drain_lines, name_of
-from croupier.ctl.views.amounts import View
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.v1 import operator_pb2 as pb
 
@@ -120,7 +119,7 @@ class Follower:
     async def _poll(self, master: Master) -> int | None:
         """Print changes; return the exit code if the drain is over."""
         wanted = self._agent["agent_id"]
-        listed = messages(master, AGENTS)
+        listed = messages(master, "agents")
         found = [each async for page in listed for each in page if each.agent.agent_id == wanted]
         self._is_cut_off = False
         if not found:

@@ -17,9 +17,9 @@ from typing import Final
 
 from croupier.api.events import ClusterEvent, EventsReset
 from croupier.api.objects import as_object
-from croupier.ctl.connection import Refused, connected
-from croupier.ctl.flags import Target
-from croupier.ctl.terminal import print_lines
+from croupier.cli.connection import Refused, connected
+from croupier.cli.flags import Target
+from croupier.cli.terminal import print_lines
 from croupier.ctl.views.event import event_lines
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest, Unavailable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import indent
@@ -17,13 +17,14 @@ from croupier.api.agents import agent_view
 from croupier.api.frameworks import framework_view
 from croupier.api.roles import role_view
 from croupier.api.tasks import offer_view, task_view
-from croupier.ctl.connection import Master, Refused, run
-from croupier.ctl.flags import Target
-from croupier.ctl.table import Table, print_table
-from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, may_view, restricted
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, Refused, run
+from croupier.cli.flags import Target
+from croupier.cli.paging import answers, messages
+from croupier.cli.table import Table, print_table
+from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, may_view, restricted
 from croupier.ctl.views import agent, framework, role, task
-from croupier.ctl.views.amounts import View
-from croupier.model.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import check_id, short_id
 from croupier.v1 import operator_pb2 as pb
 
@@ -37,16 +38,11 @@ MAX_CANDIDATES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object that the master lists: `agents` by the call `ListAgents`, and so on."""
+    """A kind of object that the master lists, such as `agents`."""
 
     name: str
     view: Callable[[Any], View]
     table: Table
-
-    @property
-    def method(self) -> str:
-        """The call that lists it."""
-        return f"List{self.name.capitalize()}"
 
 
 AGENTS = Kind("agents", agent_view, agent.AGENTS)
@@ -57,33 +53,9 @@ TASKS = Kind("tasks", task_view, task.TASKS)
 KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
 
 
-async def _answers(master: Master, kind: Kind, fields: Mapping[str, Any]) -> AsyncIterator[Any]:
-    """Yield every answer to a list request; raises as `messages`."""
-    request: Any = getattr(pb, f"{kind.method}Request")(**fields)
-    while True:
-        page: Any = await master.ask(getattr(master.service, kind.method), request)
-        yield page
-        if not page.next_page_token:
-            return
-        if page.next_page_token == request.page_token:
-            raise Unavailable(f"the master at {master.address} repeats a page of its list")
-        request.page_token = page.next_page_token
-
-
-async def messages(master: Master, kind: Kind, **fields: Any) -> AsyncIterator[Sequence[Any]]:
-    """Yield every page of a list, in protobuf; `fields` are those of the request.
-
-    Raises:
-        Unavailable: if the master cannot be reached, or repeats a page.
-        CroupierError: if the master refuses.
-    """
-    async for page in _answers(master, kind, fields):
-        yield getattr(page, kind.name)
-
-
 async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
-    """Yield every page of a list; raises as `messages`."""
-    async for page in messages(master, kind, **fields):
+    """Yield every page of a list; raises as `paging.messages`."""
+    async for page in messages(master, kind.name, **fields):
         yield [kind.view(each) for each in page]
 
 
@@ -93,7 +65,7 @@ async def rows(master: Master, kind: Kind, **fields: Any) -> Pages:
     Raises:
         CroupierError: as for `messages`.
     """
-    async for page in _answers(master, kind, fields):
+    async for page in answers(master, kind.name, **fields):
         now_ms = getattr(page, "now_ms", 0)
         yield [with_age(kind.view(each), now_ms) for each in getattr(page, kind.name)]
 
@@ -173,7 +145,7 @@ async def find_agent(master: Master, named: str) -> View:
         Conflict: if several have that hostname.
     """
     fields = {"text": named[:MAX_TEXT]}
-    known = [each async for page in messages(master, AGENTS, **fields) for each in page]
+    known = [each async for page in messages(master, "agents", **fields) for each in page]
     found = _named(known, named, lambda each: (each.agent.agent_id, each.agent.hostname))
     if not found:
         raise NotFound(f"no agent has the id or hostname {named!r}; croupier agents lists them")

@@ -8,10 +8,10 @@ from typing import Final
 
 from croupier.api.masters import KnownMaster
 from croupier.api.objects import as_object
-from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Target
-from croupier.ctl.table import Column, Table, age, print_table, text
-from croupier.ctl.views.amounts import View
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Target
+from croupier.cli.table import Column, Table, age, print_table, text
 from croupier.v1 import operator_pb2 as pb
 
 MASTERS: Final = Table(

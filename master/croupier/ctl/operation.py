@@ -13,10 +13,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Change, Target
-from croupier.ctl.terminal import print_lines
-from croupier.ctl.views.amounts import View
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Change, Target
+from croupier.cli.terminal import print_lines
 from croupier.model.errors import Conflict, InvalidRequest
 
 

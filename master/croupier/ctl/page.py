@@ -13,9 +13,9 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import urlsplit
 
-from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Target
-from croupier.ctl.terminal import print_lines
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Target
+from croupier.cli.terminal import print_lines
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.net.credential_search import FoundCredentials
 from croupier.net.credentials import ClientSecurity, read_token

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 from croupier.api.objects import as_object
 from croupier.api.policy import Caller, RevokedKey, policy_view
-from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Change, Target
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Change, Target
+from croupier.cli.table import print_table
+from croupier.cli.terminal import print_lines
 from croupier.ctl.operation import print_result
-from croupier.ctl.table import print_table
-from croupier.ctl.terminal import print_lines
-from croupier.ctl.views.amounts import View
 from croupier.ctl.views.policy import GROUPS, REVOKED, RULES, difference_lines
 from croupier.model.access import Object, Rule
 from croupier.model.access_checks import check_action, check_member, check_rule, parse_action

@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from croupier.api.affected import affected_agents, is_live
-from croupier.ctl.connection import Master
+from croupier.cli.amounts import View, many, named
+from croupier.cli.connection import Master
+from croupier.cli.paging import messages
 from croupier.ctl.lists import (
-    AGENTS,
     FRAMEWORKS,
     TASKS,
     all_of,
     find_agent,
     find_framework,
-    messages,
 )
 from croupier.ctl.operation import Preview
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
-from croupier.ctl.views.amounts import View, many, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ async def teardown_preview(master: Master, named: str) -> Preview:
     tasks = [task for task in tasks if is_live(task)]
     hosts = {
         each.agent.agent_id: each.agent.hostname
-        async for page in messages(master, AGENTS)
+        async for page in messages(master, "agents")
         for each in page
     }
     view = {"framework": framework, "tasks": _short(tasks, "task_id", "agent_id", "state")}

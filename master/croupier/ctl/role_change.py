@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 
 from croupier.api.objects import as_object
 from croupier.api.roles import RolesChange, role_view
-from croupier.ctl.connection import run
-from croupier.ctl.flags import Change, Target
+from croupier.cli.amounts import View
+from croupier.cli.connection import run
+from croupier.cli.flags import Change, Target
+from croupier.cli.table import Table, print_table
+from croupier.cli.terminal import print_lines
 from croupier.ctl.lists import ROLES, all_of
 from croupier.ctl.operation import ask
-from croupier.ctl.table import Table, print_table
-from croupier.ctl.terminal import print_lines
-from croupier.ctl.views.amounts import View
 from croupier.ctl.views.role import preemption_text, resource_weights_text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role

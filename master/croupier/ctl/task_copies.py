@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from croupier.api.files import File, FileList
-from croupier.ctl.connection import KeptConnection
-from croupier.ctl.flags import Target
+from croupier.cli.connection import KeptConnection
+from croupier.cli.flags import Target
+from croupier.cli.terminal import print_lines
 from croupier.ctl.task_files import list_files, listed
 from croupier.ctl.task_reader import PATIENCE_S, RETRY_S, Part, Reader, TaskName, resolve
-from croupier.ctl.terminal import print_lines
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,

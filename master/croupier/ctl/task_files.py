@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final
 
 from croupier.api.files import FileList, file_list_view
-from croupier.ctl.connection import Master, connected, run
-from croupier.ctl.flags import Target
-from croupier.ctl.run.printer import OutputClosed, Printer
+from croupier.cli.connection import Master, connected, run
+from croupier.cli.flags import Target
+from croupier.cli.printer import OutputClosed, Printer
 from croupier.ctl.task_reader import Part, Reader, TaskName, advising, resolve
 from croupier.model.errors import InvalidRequest
 from croupier.v1 import operator_pb2 as pb

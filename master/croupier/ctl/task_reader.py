@@ -14,10 +14,10 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.ctl.connection import Master, Refused, run
-from croupier.ctl.flags import Target
+from croupier.cli.connection import Master, Refused, run
+from croupier.cli.flags import Target
+from croupier.cli.terminal import print_lines
 from croupier.ctl.lists import find_framework, id_of
-from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, NotFound, Unavailable
 from croupier.model.ids import check_id
 from croupier.net.backoff import Backoff

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from croupier.api.affected import is_live
 from croupier.api.isolation import task_use_view
-from croupier.ctl.connection import Master, run
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Target
+from croupier.cli.table import terminal_width
 from croupier.ctl.describe import recent_events
-from croupier.ctl.flags import Target
 from croupier.ctl.lists import TASKS, all_of, id_of
 from croupier.ctl.operation import print_result
-from croupier.ctl.table import terminal_width
-from croupier.ctl.views.amounts import View
 from croupier.ctl.views.described import event_section
 from croupier.ctl.views.task import task_lines
 from croupier.model.errors import Conflict, CroupierError, NotFound

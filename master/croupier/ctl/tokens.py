@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.api.tokens import token_view
-from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Change, Target
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Change, Target
+from croupier.cli.table import print_table
+from croupier.cli.terminal import print_lines
 from croupier.ctl.operation import print_result
-from croupier.ctl.table import print_table
-from croupier.ctl.terminal import print_lines
-from croupier.ctl.views.amounts import View
 from croupier.ctl.views.token import TOKENS, scope_text
 from croupier.model.durations import parse_duration
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from croupier.api.explanation import explanation_view
-from croupier.ctl.connection import Master, run
-from croupier.ctl.flags import Target
+from croupier.cli.connection import Master, run
+from croupier.cli.flags import Target
+from croupier.cli.terminal import print_lines
 from croupier.ctl.lists import find_agent, find_framework
-from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.why import why_lines
 from croupier.v1 import operator_pb2 as pb
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.ctl.flags import Target
-from croupier.ctl.run.waiting import WaitReasons
+from croupier.apps.run.waiting import WaitReasons
+from croupier.cli.flags import Target
 from croupier.model.errors import Conflict, PermissionDenied, Unauthenticated
 from croupier.model.token import BearerToken
 from croupier.net.address import Address

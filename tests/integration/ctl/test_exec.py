@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.app import Agent
+from croupier.cli.flags import LOCAL
 from croupier.ctl.exec.command import exec_in_task
 from croupier.ctl.exec.standard_input import parts_of
-from croupier.ctl.flags import LOCAL
 from croupier.ctl.task_reader import TaskName
 from croupier.master.app import Master
 from croupier.model.errors import FailedOver, InvalidRequest

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from croupier.cli.signals import SAME_SIGNAL_S
 from croupier.ctl.local.children import descendants
-from croupier.ctl.signals import SAME_SIGNAL_S
 from croupier.net.transport import free_addresses
 from tests.harness.agent_defaults import LOCAL_FLAGS
 from tests.harness.command import croupier, ended, environment, started

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from croupier.ctl.signals import SAME_SIGNAL_S
+from croupier.cli.signals import SAME_SIGNAL_S
 from croupier.model.task import TaskState
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1 import resources_pb2

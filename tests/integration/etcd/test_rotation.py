@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from croupier.cli.flags import Target
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory
 from croupier.ctl.doctor.cluster import cluster_findings
-from croupier.ctl.flags import Target
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.errors import InvalidRequest

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from croupier.sdk.futures.certificate import Identity
-from croupier.sdk.futures.gate import MAX_HELLO, Gate, Hello, WorkerLink
-from croupier.sdk.futures.remote.worker import HEADER, READY
+from croupier.futures.certificate import Identity
+from croupier.futures.gate import MAX_HELLO, Gate, Hello, WorkerLink
+from croupier.futures.remote.worker import HEADER, READY
 from tests.harness.eventually import eventually
 
 MAX_BYTES = 1000

@@ -6,11 +6,11 @@ import pytest
 
 from croupier.api.agents import agent_view
 from croupier.api.tasks import task_view
+from croupier.cli.amounts import View
+from croupier.cli.table import plain_lines
 from croupier.ctl.doctor.agents import isolation_findings
 from croupier.ctl.lists import AGENTS
-from croupier.ctl.table import plain_lines
 from croupier.ctl.views.agent import agent_lines
-from croupier.ctl.views.amounts import View
 from croupier.ctl.views.isolation import levels_text
 from croupier.ctl.views.task import task_lines
 from croupier.model.isolation import Isolation, Limits, Usage

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
+from croupier.cli.connection import Master
+from croupier.cli.flags import CHANGE, Change
 from croupier.ctl import operation
-from croupier.ctl.connection import Master
-from croupier.ctl.flags import CHANGE, Change
 from croupier.ctl.operation import Preview, confirm
 from croupier.model.errors import Conflict, InvalidRequest
 

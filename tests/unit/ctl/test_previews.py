@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.ctl.connection import Master
+from croupier.cli.connection import Master
 from croupier.ctl.lists import find_agent
 from croupier.ctl.previews import agent_use, teardown_preview
 from croupier.model.errors import Conflict, NotFound

@@ -12,8 +12,8 @@ import pytest
 
 from croupier.api.explanation import explanation_view
 from croupier.api.tasks import task_view
-from croupier.ctl.drawing import text_width
-from croupier.ctl.terminal import wrapped
+from croupier.cli.drawing import text_width
+from croupier.cli.terminal import wrapped
 from croupier.ctl.top.frame import Display, Terminal, frame
 from croupier.ctl.views import described as pages
 from croupier.ctl.views.described import event_section

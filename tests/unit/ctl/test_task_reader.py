@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from croupier.cli.connection import Master, Refused
 from croupier.ctl import task_reader
-from croupier.ctl.connection import Master, Refused
 from croupier.ctl.task_reader import TaskName, advising
 from croupier.model.errors import CroupierError, NotFound, Unavailable
 from croupier.net.address import Address

@@ -13,9 +13,9 @@ from croupier.api.amounts import demand_view
 from croupier.api.frameworks import framework_view
 from croupier.api.roles import role_view
 from croupier.api.tasks import offer_view, task_view
-from croupier.ctl.table import Table, plain_lines, print_table
+from croupier.cli.amounts import View, demand_text
+from croupier.cli.table import Table, plain_lines, print_table
 from croupier.ctl.views.agent import AGENTS
-from croupier.ctl.views.amounts import View, demand_text
 from croupier.ctl.views.framework import FRAMEWORKS
 from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS
 from croupier.ctl.views.task import OFFERS, TASKS, TASKS_WITH_COMMANDS

@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from croupier.cli.flags import Change
+from croupier.cli.terminal import print_lines
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
 from croupier.ctl.certificates.view import certificate_lines, certificate_view, certificate_views
-from croupier.ctl.flags import Change
 from croupier.ctl.operation import print_result
 from croupier.ctl.policy import revoke_key
-from croupier.ctl.terminal import print_lines
 from croupier.model.access import KEY_DIGITS
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.net.certificate import read_certificates

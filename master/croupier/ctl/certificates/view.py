@@ -10,9 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from croupier.cli.amounts import View
 from croupier.ctl.certificates.certificate import hosts, is_authority, to_pem, uris
 from croupier.ctl.certificates.directory import read_certificates
-from croupier.ctl.views.amounts import View
 from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
 from croupier.net.certificate import parse_certificates

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 from croupier.ctl.app import family
-from croupier.ctl.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 
 access = family(
     "access",

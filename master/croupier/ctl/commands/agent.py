@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from croupier.ctl.app import app, family
-from croupier.ctl.flags import (
+from croupier.cli.flags import (
     CHANGE,
     LOCAL,
     AgentName,
@@ -18,6 +17,7 @@ from croupier.ctl.flags import (
     WaitFlag,
     YesFlag,
 )
+from croupier.ctl.app import app, family
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -34,7 +34,7 @@ def show(name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = 
     """Show one agent: state, resources, attributes, tasks, drain."""
     from functools import partial
 
-    from croupier.ctl.connection import run
+    from croupier.cli.connection import run
     from croupier.ctl.operation import print_result
     from croupier.ctl.previews import agent_use
     from croupier.ctl.views.agent import agent_lines

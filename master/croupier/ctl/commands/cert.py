@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 from croupier.ctl.app import family
-from croupier.ctl.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 from croupier.process.cli import read_by
 
 cert = family(

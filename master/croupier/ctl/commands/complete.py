@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from croupier.cli.flags import LOCAL, MasterFlag
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, MasterFlag
 
 
 @app.command(show=False)

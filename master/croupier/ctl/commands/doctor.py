@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, JsonListFlag, MasterFlag
 
 
 @app.command(name="doctor")

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.cli.flags import LOCAL, MasterFlag, TaskFrameworkFlag
 from croupier.ctl.app import app
 from croupier.ctl.commands.files import TaskArgument
-from croupier.ctl.flags import LOCAL, MasterFlag, TaskFrameworkFlag
 
 
 @app.command(name="exec")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.cli.flags import LOCAL, JsonFlag, MasterFlag, TaskAgentFlag, TaskFrameworkFlag
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag, TaskAgentFlag, TaskFrameworkFlag
 
 TaskArgument = Annotated[str, Parameter(help="Task id, as `croupier tasks` shows it.")]
 
@@ -63,9 +63,9 @@ def files(
     """List the files in the sandbox of a task. `croupier cp` copies them."""
     import json
 
+    from croupier.cli.terminal import print_lines
     from croupier.ctl.task_files import list_files
     from croupier.ctl.task_reader import TaskName
-    from croupier.ctl.terminal import print_lines
     from croupier.ctl.views.file import file_lines
 
     found = list_files(master, TaskName(task_id, framework, agent), path)
@@ -101,10 +101,10 @@ def cp(
         Copy the directory PATH with all that is below it, but no links and no special files; TASK:
         is the whole sandbox. If the directory exists here, the copy goes into it.
     """
+    from croupier.cli.terminal import print_lines
     from croupier.ctl.task_copies import copy_directory, copy_file
     from croupier.ctl.task_files import print_output
     from croupier.ctl.task_reader import Part, TaskName
-    from croupier.ctl.terminal import print_lines
     from croupier.model.errors import InvalidRequest
 
     task_id, colon, path = source.partition(":")

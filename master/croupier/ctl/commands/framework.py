@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from croupier.cli.flags import CHANGE, Change, FrameworkName, YesFlag
 from croupier.ctl.app import family
-from croupier.ctl.flags import CHANGE, Change, FrameworkName, YesFlag
 
 framework = family("framework", "Tear a framework down. `croupier frameworks` lists them.")
 
@@ -25,11 +25,11 @@ def teardown(
     from contextlib import suppress
     from functools import partial
 
-    from croupier.ctl.connection import Master, run
+    from croupier.cli.amounts import View, many, named
+    from croupier.cli.connection import Master, run
     from croupier.ctl.lists import find_framework
     from croupier.ctl.operation import confirm, print_result
     from croupier.ctl.previews import teardown_preview
-    from croupier.ctl.views.amounts import View, many, named
     from croupier.model.errors import NotFound
     from croupier.v1.operator_pb2 import TeardownFrameworkRequest
 

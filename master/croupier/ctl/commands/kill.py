@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from croupier.cli.flags import LOCAL, GraceFlag, MasterFlag, TaskFrameworkFlag
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, GraceFlag, MasterFlag, TaskFrameworkFlag
 
 if TYPE_CHECKING:
     from croupier.v1.operator_pb2 import KillTaskRequest, TaskView
@@ -29,10 +29,10 @@ def kill(
     grace
         The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
     """
-    from croupier.ctl.connection import Master, run
+    from croupier.cli.amounts import named
+    from croupier.cli.connection import Master, run
+    from croupier.cli.terminal import print_lines
     from croupier.ctl.task_reader import TaskName, advising
-    from croupier.ctl.terminal import print_lines
-    from croupier.ctl.views.amounts import named
 
     request = kill_request(task_id, grace)
 

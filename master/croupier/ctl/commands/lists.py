@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
+from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
 from croupier.model.durations import parse_duration
 from croupier.process.cli import read_by
 

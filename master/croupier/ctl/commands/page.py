@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.cli.flags import LOCAL, MasterFlag
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, MasterFlag
 
 
 @app.command(name="page")

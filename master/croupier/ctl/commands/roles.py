@@ -6,8 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from croupier.ctl.app import family
-from croupier.ctl.flags import (
+from croupier.cli.flags import (
     CHANGE,
     LOCAL,
     Change,
@@ -18,6 +17,7 @@ from croupier.ctl.flags import (
     MasterFlag,
     RoleName,
 )
+from croupier.ctl.app import family
 
 weights = family(
     "weights",

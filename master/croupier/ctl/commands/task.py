@@ -6,8 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from croupier.ctl.app import family
-from croupier.ctl.flags import (
+from croupier.cli.flags import (
     LOCAL,
     AgentName,
     FrameworkName,
@@ -16,6 +15,7 @@ from croupier.ctl.flags import (
     RoleName,
     TaskFrameworkFlag,
 )
+from croupier.ctl.app import family
 
 task = family("task", "Show a task. `croupier tasks` lists them.")
 describe = family(

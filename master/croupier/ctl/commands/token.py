@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 from croupier.ctl.app import family
-from croupier.ctl.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 
 token = family("token", "Create, list and revoke tokens of clients, and join tokens of agents.")
 create = family("create", "Create a token. It is shown once.", within=token)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from croupier.cli.flags import LOCAL, FrameworkName, JsonFlag, MasterFlag
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, FrameworkName, JsonFlag, MasterFlag
 
 
 @app.command

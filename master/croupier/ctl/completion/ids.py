@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from croupier.api.affected import is_live
-from croupier.ctl.connection import connected
-from croupier.ctl.flags import Target
+from croupier.cli.amounts import View
+from croupier.cli.connection import connected
+from croupier.cli.flags import Target
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind, first_page
-from croupier.ctl.views.amounts import View
 from croupier.model.errors import CroupierError
 
 TIMEOUT_S: Final = 1.5

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from croupier.ctl.flags import CONNECTION_FLAGS
+from croupier.cli.flags import CONNECTION_FLAGS
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

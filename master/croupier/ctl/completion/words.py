@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from cyclopts import App
 
+from croupier.cli.flags import CONNECTION_FLAGS
 from croupier.ctl.completion.ids import KINDS
-from croupier.ctl.flags import CONNECTION_FLAGS
 from croupier.model.task import TaskState
 
 ANY: Final = "-"

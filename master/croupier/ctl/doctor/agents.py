@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from croupier.cli.amounts import View, many, named
 from croupier.ctl.doctor.finding import Finding, ok, warn
-from croupier.ctl.views.amounts import View, many, named
 from croupier.model.access import AGENT_USER
 from croupier.model.isolation import Feature
 

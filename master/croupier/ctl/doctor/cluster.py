@@ -10,12 +10,12 @@ from typing import Final
 from croupier.api.agents import Agent, agent_view
 from croupier.api.masters import KnownMaster
 from croupier.api.objects import as_object
-from croupier.ctl.connection import Master, connected
+from croupier.cli.connection import Master, connected
+from croupier.cli.flags import Target
+from croupier.cli.paging import messages
 from croupier.ctl.doctor.agents import health_findings, isolation_findings
 from croupier.ctl.doctor.credentials import DAY_S, SOON_S
 from croupier.ctl.doctor.finding import Finding, fail, ok, warn
-from croupier.ctl.flags import Target
-from croupier.ctl.lists import AGENTS, messages
 from croupier.model.durations import duration_text
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import access_pb2 as pb
@@ -116,7 +116,7 @@ def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
 
 
 async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
-    agents = [agent_view(each) async for page in messages(master, AGENTS) for each in page]
+    agents = [agent_view(each) async for page in messages(master, "agents") for each in page]
     states = Counter("stopped" if _is_stopped(each) else each["state"] for each in agents)
     named = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     missing = states.total() - states["connected"] - states["gone"] - states["stopped"]

@@ -7,12 +7,12 @@ import json
 import time
 from collections.abc import AsyncIterator
 
+from croupier.cli.flags import Target
+from croupier.cli.terminal import print_lines
 from croupier.ctl.doctor.cluster import cluster_findings
 from croupier.ctl.doctor.credentials import credential_findings
 from croupier.ctl.doctor.finding import Finding, Outcome, fail
 from croupier.ctl.doctor.masters import master_findings
-from croupier.ctl.flags import Target
-from croupier.ctl.terminal import print_lines
 from croupier.model.errors import InvalidRequest
 
 

@@ -17,14 +17,14 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from croupier.ctl.connection import Master, connected
+from croupier.cli.connection import Master, connected
+from croupier.cli.flags import Target
+from croupier.cli.printer import OutputClosed, Printer
+from croupier.cli.signals import EndSignals
+from croupier.cli.terminal import print_lines
 from croupier.ctl.exec.standard_input import parts_of
 from croupier.ctl.exec.terminal import RawTerminal, terminal_type, window_size
-from croupier.ctl.flags import Target
-from croupier.ctl.run.printer import OutputClosed, Printer
-from croupier.ctl.signals import EndSignals
 from croupier.ctl.task_reader import TaskName, advising, resolve
-from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.net.cancellation import reraise_own_cancellation
 from croupier.net.task_scope import end

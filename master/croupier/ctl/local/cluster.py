@@ -18,11 +18,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from croupier.ctl.flags import Target
+from croupier.cli.flags import Target
+from croupier.cli.terminal import print_lines
 from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
 from croupier.ctl.local.security import LocalSecurity
-from croupier.ctl.terminal import print_lines
 from croupier.model.errors import Unavailable
 from croupier.net.backoff import Backoff
 from croupier.process.daemon import PARENT_VARIABLE

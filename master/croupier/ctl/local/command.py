@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from croupier.cli.signals import EndSignals
+from croupier.cli.terminal import print_lines
 from croupier.ctl.local.children import Children
 from croupier.ctl.local.cluster import Cluster, report
 from croupier.ctl.local.plan import HOST, LocalSpec, Machine, Plan, make_plan
 from croupier.ctl.local.security import LocalSecurity
-from croupier.ctl.signals import EndSignals
-from croupier.ctl.terminal import print_lines
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.limits import MIB
 from croupier.model.resources import Resources

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from croupier.ctl.connection import connected
-from croupier.ctl.flags import Target
+from croupier.cli.amounts import View
+from croupier.cli.connection import connected
+from croupier.cli.flags import Target
 from croupier.ctl.lists import AGENTS, all_of
-from croupier.ctl.views.amounts import View
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.model.token import BearerToken

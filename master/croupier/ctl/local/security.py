@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.ctl.flags import Target
+from croupier.cli.flags import Target
 from croupier.ctl.local.plan import HOST, SecurityFiles
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.token import BearerToken

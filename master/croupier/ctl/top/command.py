@@ -12,8 +12,8 @@ import sys
 from dataclasses import replace
 from typing import Any, Final
 
-from croupier.ctl.connection import connected, run
-from croupier.ctl.flags import Target
+from croupier.cli.connection import connected, run
+from croupier.cli.flags import Target
 from croupier.ctl.top.frame import Display, frame
 from croupier.ctl.top.screen import Screen, terminal_now
 from croupier.ctl.top.snapshot import Snapshot, take_snapshot

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from croupier.ctl.drawing import cut, text_width
-from croupier.ctl.table import Column, Table, age, amount, lines_of, number, object_id, text
+from croupier.cli.amounts import View, running
+from croupier.cli.drawing import cut, text_width
+from croupier.cli.table import Column, Table, age, amount, lines_of, number, object_id, text
+from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.ctl.top.snapshot import Page, Snapshot
-from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views import task as tasks
-from croupier.ctl.views.amounts import View, running
 from croupier.ctl.views.role import branch
 from croupier.model.printable import printable
 from croupier.model.scalar import format_scalar

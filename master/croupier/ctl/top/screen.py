@@ -16,7 +16,7 @@ import tty
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from croupier.ctl.table import takes_colour
+from croupier.cli.table import takes_colour
 from croupier.ctl.top.frame import Terminal
 
 _OPEN = "\x1b[?1049h\x1b[?25l"

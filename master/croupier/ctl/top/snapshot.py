@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from croupier.api.masters import master_view
 from croupier.api.tasks import task_view
-from croupier.ctl.connection import Master
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master
+from croupier.cli.paging import first_answer
+from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, Kind, with_age
-from croupier.ctl.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
-from croupier.ctl.views.amounts import View
 from croupier.model.access import Object
 from croupier.v1 import operator_pb2 as pb
 
@@ -96,8 +97,7 @@ def _age_s(since_ms: int | None, now_ms: int) -> float | None:
 
 
 async def _page(master: Master, kind: Kind, **fields: Any) -> tuple[Page, int]:
-    request: Any = getattr(pb, f"{kind.method}Request")(**fields)
-    answer: Any = await master.ask(getattr(master.service, kind.method), request)
+    answer = await first_answer(master, kind.name, **fields)
     now_ms = getattr(answer, "now_ms", 0)
     views = [with_age(kind.view(each), now_ms) for each in getattr(answer, kind.name)]
     return Page(views, not answer.next_page_token), now_ms

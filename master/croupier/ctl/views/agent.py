@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from croupier.api.affected import affected_frameworks
-from croupier.ctl.table import Column, Table, age, amount, number, object_id, text
-from croupier.ctl.views.amounts import View, many, named
+from croupier.cli.amounts import View, many, named
+from croupier.cli.table import Column, Table, age, amount, number, object_id, text
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.durations import duration_text
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from croupier.api.events import ClusterEvent
-from croupier.ctl.table import Table, lines_of
+from croupier.cli.amounts import View, many
+from croupier.cli.table import Table, lines_of
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
-from croupier.ctl.views.amounts import View, many
 from croupier.ctl.views.event import event_lines
 from croupier.ctl.views.role import preemption_text, resource_weights_text
 from croupier.ctl.views.task import TASKS

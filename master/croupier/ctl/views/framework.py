@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from croupier.ctl.table import Column, Table, age, amount, number, object_id, text
-from croupier.ctl.views.amounts import View, demand_text, running
+from croupier.cli.amounts import View, demand_text, running
+from croupier.cli.table import Column, Table, age, amount, number, object_id, text
 from croupier.model.durations import duration_text
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.ctl.table import Column, Table, text
-from croupier.ctl.views.amounts import View
+from croupier.cli.amounts import View
+from croupier.cli.table import Column, Table, text
 
 
 def rule_text(rule: View) -> str:

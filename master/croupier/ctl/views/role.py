@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from croupier.ctl.table import Column, Table, amount, number
-from croupier.ctl.views.amounts import View, running
+from croupier.cli.amounts import View, running
+from croupier.cli.table import Column, Table, amount, number
 
 
 def resource_weights_text(weights: Mapping[str, float]) -> str:

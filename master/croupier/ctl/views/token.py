@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from croupier.ctl.table import Column, Table, text
-from croupier.ctl.views.amounts import View
+from croupier.cli.amounts import View
+from croupier.cli.table import Column, Table, text
 
 
 def scope_text(token: View) -> str:

@@ -1,0 +1,1 @@
+"""Applications: frameworks on the public SDK that are commands of `croupier`."""

@@ -1,0 +1,81 @@
+"""`croupier batch`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from croupier.cli.flags import LOCAL, MasterFlag
+from croupier.model.durations import parse_duration
+from croupier.process.cli import read_by
+
+
+def batch(
+    file: Path,
+    /,
+    *,
+    check: Annotated[bool, Parameter(name=["--check", "--dry-run"], negative="")] = False,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    retry_failed: Annotated[bool, Parameter(negative="")] = False,
+    restart: Annotated[bool, Parameter(negative="")] = False,
+    state: Path | None = None,
+    keep: Annotated[float, read_by(parse_duration, show_default="1h".format)] = 3600.0,
+    master: MasterFlag = LOCAL,
+) -> int:
+    """Run the tasks of a job file on the cluster, such as: croupier batch jobs.toml.
+
+    The file has tasks, arrays of tasks, dependencies, retries and limits: see docs/batch.md.
+    Mistakes in it are told before anything runs.
+
+    The state of the run is kept. After a kill or a crash, croupier batch jobs.toml --resume
+    continues: tasks that ended are not run again, and tasks that still run are taken over. Ctrl-C
+    ends the tasks that run, which --resume runs again; a second Ctrl-C leaves them running.
+
+    Exit codes: 0 all tasks succeeded; 1 some failed or were skipped, the master refused, or another
+    copy runs this job; 2 the file or the command line is wrong; 128 + N if signal N ended it.
+
+    Parameters
+    ----------
+    file
+        The job file, in TOML (.toml) or YAML (.yaml, .yml).
+    check
+        Run nothing: check the file, and print the plan.
+    resume
+        Continue the run of this file that was cut short; begin one if there is none.
+    retry_failed
+        With --resume: run failed tasks again, and those that were skipped for them.
+    restart
+        Forget the run of this file that was cut short, and begin again. Its tasks are ended.
+    state
+        The file that keeps the run; by default one for each job file, below
+        $XDG_STATE_HOME/croupier/batch or ~/.local/state/croupier/batch.
+    keep
+        How long the cluster keeps the tasks of a batch that has ended without ending them.
+    master
+        Masters of the cluster.
+    """
+    from croupier.apps.batch.command import Wishes, run_batch
+    from croupier.apps.batch.job import read_batch
+    from croupier.apps.batch.plan import Plan
+    from croupier.apps.batch.state import default_path
+    from croupier.apps.batch.summary import plan_lines
+    from croupier.cli.terminal import print_lines
+    from croupier.model.errors import InvalidRequest
+
+    if retry_failed and not resume:
+        raise InvalidRequest("--retry-failed needs --resume")
+    if resume and restart:
+        raise InvalidRequest("give --resume or --restart, not both")
+    job = read_batch(file)
+    try:
+        plan = Plan(job)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{file}: {error}") from None
+    if check:
+        print_lines(*plan_lines(plan))
+        return 0
+    path = default_path(file, os.environ) if state is None else state
+    return run_batch(plan, path, master, Wishes(resume, restart, retry_failed, keep))

@@ -1,0 +1,301 @@
+"""`croupier batch`: from the job file and the kept state to the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from croupier.apps.batch.display import Display
+from croupier.apps.batch.machine import Machine, NodeState, Outcome
+from croupier.apps.batch.plan import Plan
+from croupier.apps.batch.reports import Reports
+from croupier.apps.batch.runner import Ended, Runner
+from croupier.apps.batch.state import BatchState, Row
+from croupier.apps.batch.summary import progress_text, summary_lines
+from croupier.apps.batch.tails import Tails
+from croupier.apps.batch.waiting import WaitWatch
+from croupier.cli.connection import Refused, connected, with_advice
+from croupier.cli.flags import Target
+from croupier.cli.signals import SIGNAL_BASE, EndSignals
+from croupier.cli.terminal import print_lines
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    Removed,
+    Unauthenticated,
+    Unavailable,
+)
+from croupier.process.daemon import raise_file_limit
+
+SHOW_S: Final = 0.2
+TAILS_S: Final = 10.0
+FAILED: Final = 1
+_LOST: Final = "its result is lost: the cluster has removed the run"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line asks for.
+
+    Attributes:
+        resume: continue the run that is stored.
+        restart: forget it, and end its tasks.
+        retry_failed: run failed tasks again.
+        keep_s: how long the cluster keeps the tasks without this command, in seconds.
+    """
+
+    resume: bool = False
+    restart: bool = False
+    retry_failed: bool = False
+    keep_s: float = 3600.0
+
+
+def run_batch(plan: Plan, state_path: Path, target: Target, wishes: Wishes) -> int:
+    """Run a job, or continue it; return the exit code.
+
+    Raises:
+        Conflict: if another process runs it, or a run is unfinished and the wishes do not say
+            what becomes of it.
+        StateError: if the state cannot be read or written.
+        CroupierError: if the master refuses the job, or cannot be reached at the beginning.
+    """
+    raise_file_limit()
+    logging.getLogger("croupier.sdk").disabled = True
+    with BatchState(state_path) as state:
+        try:
+            return asyncio.run(_Batch(plan, state, target, wishes).run())
+        except InvalidRequest as error:
+            # The file is valid: the master has refused the job.
+            raise Refused(str(error)) from None
+        except (Unauthenticated, PermissionDenied) as error:
+            raise with_advice(error, target.credentials()) from None
+
+
+class _Batch:
+    """One process that runs, or continues, a job."""
+
+    def __init__(self, plan: Plan, state: BatchState, target: Target, wishes: Wishes) -> None:
+        self._plan, self._state, self._target, self._wishes = plan, state, target, wishes
+        self._began = time.monotonic()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def run(self) -> int:
+        """Run to the end; return the exit code."""
+        rows = await self._stored_rows()
+        machine = self._machine(rows)
+        reports = Reports(machine, rows)
+        if machine.is_complete:
+            self._state.set_complete()
+            return self._finish(machine, reports)
+        async with connected(self._target):
+            pass  # fails at once if there is no master, and it does not admit us
+        while True:
+            runner = self._runner(machine, reports)
+            try:
+                code = await self._served(runner)
+            except (Removed, NotFound):
+                if runner.was_subscribed or not self._state.run().framework_id:
+                    raise
+                self._lose(machine, reports)
+            else:
+                return code or self._finish(machine, reports)
+
+    async def _stored_rows(self) -> list[Row]:
+        """Return the tasks of the run that is stored, if it is to be continued."""
+        stored, wishes = self._state.run(), self._wishes
+        digest = self._plan.digest()
+        rows = self._state.rows()
+        has_begun = bool(rows or stored.framework_id)
+        if not has_begun or (stored.is_complete and not wishes.resume):
+            self._state.begin(digest)
+            return []
+        if wishes.restart:
+            await self._forget(stored.framework_id)
+            self._state.begin(digest)
+            return []
+        done = sum(row.state is NodeState.DONE for row in rows)
+        if not wishes.resume:
+            raise Conflict(
+                f"a run of this job is unfinished ({done} of {self._plan.count} tasks done):"
+                " --resume continues it, --restart begins again"
+            )
+        if stored.digest != digest:
+            raise Conflict(
+                "the names or dependencies of the tasks have changed since this run began:"
+                " --restart begins again"
+            )
+        if wishes.retry_failed and any(row.state is NodeState.FAILED for row in rows):
+            self._state.reopen()
+            rows = [_again(row) for row in rows]
+            self._state.save(rows)
+        return rows
+
+    async def _forget(self, framework_id: str) -> None:
+        """End the tasks of the run that is stored."""
+        if not framework_id:
+            return
+        runner = self._runner(machine := Machine(self._plan), Reports(machine))
+        machine.stop()
+        serving = asyncio.create_task(runner.run())
+        try:
+            while not (serving.done() or runner.was_subscribed):
+                await asyncio.wait({serving}, timeout=SHOW_S)
+            if not serving.done():
+                await runner.stop(teardown=True)
+            await serving
+        except (Removed, NotFound):
+            return
+        finally:
+            runner.over.cancel()
+
+    def _machine(self, rows: Iterable[Row]) -> Machine:
+        machine = Machine(self._plan)
+        indexes = {task.node.name: task.node.index for task in machine.tasks}
+        for row in rows:
+            if row.name in indexes:
+                machine.restore(
+                    indexes[row.name],
+                    row.state,
+                    launches=row.launches,
+                    failures=row.failures,
+                    drops=row.drops,
+                )
+        machine.begin()
+        return machine
+
+    def _runner(self, machine: Machine, reports: Reports) -> Runner:
+        return Runner(
+            machine,
+            self._state,
+            self._target,
+            framework_id=self._state.run().framework_id,
+            keep_s=self._wishes.keep_s,
+            reports=reports,
+        )
+
+    def _lose(self, machine: Machine, reports: Reports) -> None:
+        """Fail the tasks whose results went with the framework."""
+        lost = machine.active
+        for task in lost:
+            reports.set(task, "", _LOST)
+            machine.on_end(task, Outcome.FAILED)
+        self._state.set_framework("")
+        self._state.save(map(reports.row, lost))
+
+    async def _served(self, runner: Runner) -> int:
+        """Serve the framework until the run is over; return 0, or the exit code of a signal."""
+        signals = EndSignals()
+        tails = Tails(runner)
+        session = self._own(runner.run())
+        interrupt = self._own(signals.first())
+        with Display(runner.machine) as display:
+            runner.on_failed = lambda ended: _on_failed(display, tails, ended)
+            self._own(_show(display, runner))
+            self._own(WaitWatch(runner, self._target, display.note).run())
+            try:
+                await _first(session, interrupt, runner.over)
+                if interrupt.done():
+                    display.note("stopping; a second signal leaves the tasks running")
+                    await self._stopped(runner, signals)
+                    display.note(_stopped_text(runner.machine))
+                    return SIGNAL_BASE + interrupt.result()
+                for ended in (runner.over, session):
+                    if ended.done():
+                        ended.result()
+                if session.done():
+                    raise Unavailable("the session with the master ended")
+                display.show(0)
+                await tails.finished(TAILS_S)
+                self._state.set_complete()
+                await self._close(runner, session, teardown=True)
+                return 0
+            finally:
+                runner.end()
+                await tails.finished(0.0)
+                await self._close(runner, session, teardown=False)
+                await self._end_tasks(runner)
+                signals.close()
+
+    async def _stopped(self, runner: Runner, signals: EndSignals) -> None:
+        """End the tasks; a second signal, or a long wait, leaves them to `--resume`."""
+        again, ending = self._own(signals.second()), self._own(runner.stop_tasks())
+        graces = [step.spec.grace_s for step in self._plan.job.steps]
+        await asyncio.wait(
+            {again, ending}, timeout=max(graces) + 10, return_when=asyncio.FIRST_COMPLETED
+        )
+        if ending.done() and runner.was_subscribed:
+            ending.result()
+            runner.end()
+            with suppress(CroupierError):
+                await runner.stop(teardown=True)
+                self._state.set_framework("")
+
+    async def _close(self, runner: Runner, session: asyncio.Task[None], *, teardown: bool) -> None:
+        if not session.done():
+            with suppress(CroupierError):
+                await runner.stop(teardown=teardown)
+        with suppress(CroupierError):
+            await session
+
+    async def _end_tasks(self, runner: Runner) -> None:
+        for task in (*self._tasks, runner.over):
+            task.cancel()
+        await asyncio.gather(*self._tasks, runner.over, return_exceptions=True)
+        self._tasks.clear()
+
+    def _finish(self, machine: Machine, reports: Reports) -> int:
+        print_lines(*summary_lines(machine, reports, time.monotonic() - self._began))
+        return 0 if machine.counts[NodeState.DONE] == self._plan.count else FAILED
+
+    def _own(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(running)
+        self._tasks.append(task)
+        return task
+
+
+def _stopped_text(machine: Machine) -> str:
+    left = machine.counts[NodeState.ACTIVE]
+    if not left:
+        return f"stopped, {progress_text(machine, 0)}; --resume continues this run"
+    tasks = "1 task goes" if left == 1 else f"{left} tasks go"
+    return f"{tasks} on in the cluster; --resume continues this run"
+
+
+def _again(row: Row) -> Row:
+    """Return a failed task as one that is to be run again."""
+    if row.state is not NodeState.FAILED:
+        return row
+    return Row(row.name, NodeState.WAITING, row.launches, 0, 0)
+
+
+async def _first(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _show(display: Display, runner: Runner) -> None:
+    """Show the progress until cancelled."""
+    while True:
+        display.show(len(runner.running))
+        await asyncio.sleep(SHOW_S)
+
+
+def _on_failed(display: Display, tails: Tails, ended: Ended) -> None:
+    task = ended.task
+    if task.state is NodeState.FAILED:
+        display.note(f"{task.node.name} failed: {ended.reason}")
+        tails.read(ended)
+    else:
+        left = task.node.step.spec.retries - task.failures + 1
+        times = "1 retry is" if left == 1 else f"{left} retries are"
+        display.note(f"{task.node.name}: {ended.reason}; {times} left")

@@ -1,0 +1,134 @@
+"""A batch job as its file describes it. Pure, but for the reading of the file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from croupier.apps.batch.array import MAX_TASKS, PLACEHOLDER, read_array
+from croupier.apps.job_file import (
+    DEFAULT_TASK,
+    TASK_KEYS,
+    Section,
+    TaskSpec,
+    read_job_file,
+    read_task,
+)
+from croupier.model.ids import check_role
+
+MAX_NAME: Final = 200
+_STEP_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
+_KEYS: Final = ("name", "role", "max_active", "defaults", "tasks")
+_STEP_KEYS: Final = (*TASK_KEYS, "array", "after", "after_any", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A task of the file: one task of the job, or with `values` one for each of them.
+
+    Attributes:
+        values: what `{i}` stands for in each task; None for a task that is no array.
+        title: shown in lists of the cluster; may hold `{i}`.
+        after: tasks that must have succeeded, as `NAME` or `NAME[VALUE]`.
+        after_any: tasks that must have ended, in any way.
+    """
+
+    name: str
+    spec: TaskSpec
+    values: tuple[str, ...] | None = None
+    title: str = ""
+    after: tuple[str, ...] = ()
+    after_any: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The number of its tasks."""
+        return 1 if self.values is None else len(self.values)
+
+    def task_name(self, position: int) -> str:
+        """Return the name of one of its tasks, such as `work[3]`."""
+        return self.name if self.values is None else f"{self.name}[{self.values[position]}]"
+
+    def filled(self, text: str, position: int) -> str:
+        """Return `text` with the task's value in place of `{i}`."""
+        return text if self.values is None else text.replace(PLACEHOLDER, self.values[position])
+
+    def task_spec(self, position: int) -> TaskSpec:
+        """Return one of its tasks."""
+        if self.values is None:
+            return self.spec
+        return self.spec.with_text(lambda text: self.filled(text, position))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """The content of a job file.
+
+    Attributes:
+        most_active: the number of tasks that are queued or run at once; None: no limit.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    role: str = "*"
+    most_active: int | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of tasks."""
+        return sum(step.count for step in self.steps)
+
+
+def read_batch(path: Path) -> BatchJob:
+    """Read a job file.
+
+    Raises:
+        InvalidRequest: if it is not a valid job; the message has the place.
+    """
+    return batch_of(read_job_file(path), path.stem)
+
+
+def batch_of(file: Section, default_name: str) -> BatchJob:
+    """Return the job in the root section of a file.
+
+    Raises:
+        InvalidRequest: if it is invalid.
+    """
+    file.check_keys(_KEYS)
+    name = file.text("name", default_name)
+    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        raise file.error(f"a name has 1 to {MAX_NAME} printable characters", "name")
+    role = file.text("role", "*")
+    file.checked(lambda: check_role(role), "role")
+    given = file.section("defaults")
+    defaults = DEFAULT_TASK if given is None else read_task(given, needs_command=False)
+    tasks = file.required("tasks")
+    job = BatchJob(
+        name,
+        tuple(_step(section, defaults) for section in tasks.sections()),
+        role,
+        file.whole("max_active", None, least=1, most=MAX_TASKS),
+    )
+    if not 1 <= job.count <= MAX_TASKS:
+        raise tasks.error(f"a job has 1 to {MAX_TASKS} tasks, not {job.count}")
+    return job
+
+
+def _step(section: Section, defaults: TaskSpec) -> Step:
+    section.check_keys(_STEP_KEYS)
+    if not _STEP_NAME.match(section.name):
+        raise section.error("a task's name has 1 to 64 letters, digits, '-' or '_'")
+    step = Step(
+        section.name,
+        read_task(section, defaults, keys_checked=True),
+        read_array(section),
+        section.text("name", ""),
+        section.words("after"),
+        section.words("after_any"),
+    )
+    for position in {0, step.count - 1}:
+        # `{i}` may make a command too long, or an image's name invalid.
+        section.checked(lambda at=position: step.task_spec(at).task("check"))  # type: ignore[misc]
+    return step

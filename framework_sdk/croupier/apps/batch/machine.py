@@ -1,0 +1,279 @@
+"""The state of each task of a run. Pure.
+
+Rule: `TRANSITIONS` lists every move of a task. DONE, FAILED and SKIPPED are final: each task gets
+to one of them once. A task starts after all tasks that it waits for have ended; it is skipped if
+one that had to succeed did not. A failed attempt is followed by another one only while retries are
+left; an attempt that never ran does not count as one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from croupier.apps.batch.plan import Node, Plan
+
+# An agent may drop a task that has not begun; it is launched again, this often.
+MAX_DROPS: Final = 20
+# The pause before a task is handed over again that the master has no room for.
+DEFERRED_S: Final = 1.0
+
+
+class NodeState(Enum):
+    """The state of a task; the values are stored."""
+
+    WAITING = "waiting"
+    READY = "ready"
+    PAUSED = "paused"
+    ACTIVE = "active"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the task has ended."""
+        return self in FINAL
+
+
+_S = NodeState
+FINAL: Final = frozenset({_S.DONE, _S.FAILED, _S.SKIPPED})
+TRANSITIONS: Final[dict[NodeState, frozenset[NodeState]]] = {
+    _S.WAITING: frozenset({_S.READY, _S.PAUSED, _S.ACTIVE, *FINAL}),
+    _S.READY: frozenset({_S.ACTIVE}),
+    _S.PAUSED: frozenset({_S.READY}),
+    _S.ACTIVE: frozenset({_S.READY, _S.PAUSED, _S.DONE, _S.FAILED}),
+    **{state: frozenset() for state in FINAL},
+}
+
+
+class Outcome(Enum):
+    """How an attempt ended.
+
+    Attributes:
+        SUCCEEDED: with exit code 0.
+        FAILED: in any other way, after it may have begun.
+        REFUSED: it can never run, so it is not tried again.
+        NEVER_RAN: it is not known to the cluster, or was dropped before it began.
+        DEFERRED: the master takes no more such tasks now; that never counts.
+        STOPPED: this command killed or withdrew it; `--resume` runs it again.
+    """
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REFUSED = "refused"
+    NEVER_RAN = "never ran"
+    DEFERRED = "deferred"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Task:
+    """The state of one task.
+
+    Attributes:
+        launches: how often it was handed to the cluster; numbers its task ids.
+        failures: failed attempts.
+        drops: attempts that never ran.
+        due: when a PAUSED task is ready, on the caller's clock in seconds.
+        cause: of a SKIPPED task: the name of the task that failed.
+    """
+
+    node: Node
+    state: NodeState = NodeState.WAITING
+    launches: int = 0
+    failures: int = 0
+    drops: int = 0
+    due: float = 0.0
+    cause: str = ""
+
+    @property
+    def task_id(self) -> str:
+        """The task id of the latest launch."""
+        return self.node.task_id(self.launches)
+
+
+class Machine:
+    """All tasks of one run.
+
+    Attributes:
+        tasks: in the order of the plan.
+        counts: tasks in each state.
+        is_stopped: whether no further task starts.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.tasks = [Task(node) for node in plan.tasks]
+        self.counts = dict.fromkeys(NodeState, 0)
+        self.counts[NodeState.WAITING] = plan.count
+        self.is_stopped = False
+        self._needs = [node.needs for node in plan.nodes]
+        # The failed task that keeps a node from succeeding; empty if there is none.
+        self._causes = [""] * len(plan.nodes)
+        self._ready: list[int] = []
+        self._paused: list[tuple[float, int]] = []
+        self._has_begun = False
+        self._restored: set[int] = set()
+
+    def restore(
+        self, index: int, state: NodeState, *, launches: int, failures: int, drops: int
+    ) -> None:
+        """Set what is stored of a task. Only before `begin`."""
+        assert not self._has_begun
+        self._restored.add(index)
+        task = self.tasks[index]
+        task.launches, task.failures, task.drops = launches, failures, drops
+        if state in (NodeState.ACTIVE, NodeState.DONE, NodeState.FAILED):
+            self._move(task, state)
+
+    def begin(self) -> list[Task]:
+        """Make the tasks ready that wait for nothing; return those that are skipped."""
+        self._has_begun = True
+        skipped: list[Task] = []
+        ended = [task for task in self.tasks if task.state.is_final]
+        for node in self.plan.nodes:
+            if not node.needs:
+                self._unblock(node.index, skipped)
+        for task in ended:
+            cause = "" if task.state is NodeState.DONE else task.node.name
+            skipped += self._settle(task.node, cause)
+        return skipped
+
+    def take(self, most: int) -> list[Task]:
+        """Start up to `most` ready tasks, in the order of the plan."""
+        if self.is_stopped:
+            return []
+        taken: list[Task] = []
+        while self._ready and len(taken) < most:
+            task = self.tasks[heapq.heappop(self._ready)]
+            task.launches += 1
+            self._move(task, NodeState.ACTIVE)
+            taken.append(task)
+        return taken
+
+    def on_end(
+        self, task: Task, outcome: Outcome, now: float = 0.0, chance: float = 0.5
+    ) -> list[Task]:
+        """Apply the end of an attempt; return the tasks that are skipped for it.
+
+        `chance`, from 0 to 1, picks the pause before a retry within its jitter.
+        """
+        assert task.state is NodeState.ACTIVE
+        if outcome is Outcome.SUCCEEDED:
+            self._move(task, NodeState.DONE)
+            return self._settle(task.node, "")
+        if outcome is Outcome.STOPPED:
+            self._make_ready(task)
+            return []
+        if outcome is Outcome.DEFERRED:
+            self._pause(task, now + DEFERRED_S)
+            return []
+        backoff = task.node.step.spec.backoff
+        if outcome is Outcome.NEVER_RAN:
+            task.drops += 1
+            if task.drops <= MAX_DROPS:
+                self._pause(task, now + min(backoff.pause_s(task.drops, chance), 30.0))
+                return []
+        else:
+            task.failures += 1
+            if outcome is Outcome.FAILED and task.failures <= task.node.step.spec.retries:
+                self._pause(task, now + backoff.pause_s(task.failures, chance))
+                return []
+        self._move(task, NodeState.FAILED)
+        return self._settle(task.node, task.node.name)
+
+    def on_time(self, now: float) -> None:
+        """Make the tasks ready whose pause is over."""
+        while self._paused and self._paused[0][0] <= now:
+            self._make_ready(self.tasks[heapq.heappop(self._paused)[1]])
+
+    def stop(self) -> None:
+        """Start no further task."""
+        self.is_stopped = True
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next pause is over; None if no task pauses."""
+        return self._paused[0][0] if self._paused else None
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a task can be taken."""
+        return bool(self._ready) and not self.is_stopped
+
+    @property
+    def active(self) -> list[Task]:
+        """The tasks that the cluster has."""
+        return [task for task in self.tasks if task.state is NodeState.ACTIVE]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all tasks have ended, or with `stop`: whether none is active."""
+        if self.is_stopped:
+            return not self.counts[NodeState.ACTIVE]
+        return self.is_complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tasks have ended."""
+        return sum(self.counts[state] for state in FINAL) == self.plan.count
+
+    def check(self) -> None:
+        """Check all invariants."""
+        states = [task.state for task in self.tasks]
+        assert {state: states.count(state) for state in NodeState} == self.counts
+        for task in self.tasks:
+            needs = self._needs[task.node.index]
+            assert needs >= 0
+            if task.state is NodeState.WAITING and self._has_begun:
+                assert needs
+            elif self._has_begun and task.node.index not in self._restored:
+                assert not needs
+            assert task.failures <= task.launches
+
+    def _settle(self, node: Node, cause: str) -> list[Task]:
+        """Tell the dependents of a node that it has ended: badly if there is a cause."""
+        skipped: list[Task] = []
+        ended = [(node, cause)]
+        while ended:
+            node, cause = ended.pop()
+            for target, must_succeed in node.dependents:
+                if must_succeed and not self._causes[target]:
+                    self._causes[target] = cause
+                self._needs[target] -= 1
+                if not self._needs[target] and self._unblock(target, skipped):
+                    ended.append((self.plan.nodes[target], self._causes[target]))
+        return skipped
+
+    def _unblock(self, index: int, skipped: list[Task]) -> bool:
+        """Handle that a node waits no longer; return whether it has ended thereby."""
+        if self.plan.nodes[index].is_barrier:
+            return True
+        task = self.tasks[index]
+        if task.state is not NodeState.WAITING:
+            return False  # restored
+        task.cause = self._causes[index]
+        if not task.cause:
+            self._make_ready(task)
+            return False
+        self._move(task, NodeState.SKIPPED)
+        skipped.append(task)
+        return True
+
+    def _make_ready(self, task: Task) -> None:
+        self._move(task, NodeState.READY)
+        heapq.heappush(self._ready, task.node.index)
+
+    def _pause(self, task: Task, due: float) -> None:
+        task.due = due
+        self._move(task, NodeState.PAUSED)
+        heapq.heappush(self._paused, (due, task.node.index))
+
+    def _move(self, task: Task, state: NodeState) -> None:
+        assert state in TRANSITIONS[task.state], f"{task.node.name}: {task.state} to {state}"
+        self.counts[task.state] -= 1
+        self.counts[state] += 1
+        task.state = state

@@ -1,0 +1,150 @@
+"""Running the jobs of a file until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from croupier.apps.cron.core.run import Run
+from croupier.apps.cron.cron_file import CronFile
+from croupier.apps.cron.framework import CronFramework
+from croupier.apps.cron.lines import first_line, line_of
+from croupier.apps.cron.state_file import FILE, StateFile, opened
+from croupier.apps.run.waiting import WaitReasons
+from croupier.cli.connection import Refused, with_advice
+from croupier.cli.flags import Target
+from croupier.cli.signals import EndSignals
+from croupier.cli.state_lock import locked, state_directory
+from croupier.cli.terminal import print_lines
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    Unauthenticated,
+)
+from croupier.process.standard_error import replace_standard_error
+from croupier.sdk import Removed
+
+PATIENCE_S = 5.0
+
+
+def state_path(name: str, chosen: Path | None) -> Path:
+    """Return the state file of a cron file's name, or the one that was chosen."""
+    return chosen or state_directory("cron") / f"{name}.db"
+
+
+def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:
+    """Run the jobs of `file` until a signal; return the exit code.
+
+    Raises:
+        Conflict: if another copy runs, or another file has this name.
+        InvalidRequest: if the state is damaged.
+        CroupierError: if the master refuses, or the state cannot be written.
+    """
+    # The lines of this command say what users need.
+    logging.getLogger("croupier.sdk").disabled = True
+    replace_standard_error(lambda lost: _print(f"{lost} lines could not be written"))
+    path = state_path(file.name, chosen)
+    with (
+        locked(path.with_name(path.name + ".lock"), f"the state {path} of {file.path}"),
+        opened(path, may_create=True) as state,
+    ):
+        _claim(state, file)
+        try:
+            return asyncio.run(_run(file, target, state))
+        except InvalidRequest as error:
+            raise Refused(str(error)) from None
+        except (Unauthenticated, PermissionDenied) as error:
+            raise with_advice(error, target.credentials()) from None
+
+
+def _claim(state: StateFile, file: CronFile) -> None:
+    """Refuse the state of another file of the same name that still exists."""
+    own, known = str(file.path.resolve()), state.fact(FILE)
+    if known and known != own and Path(known).exists():
+        raise Conflict(
+            f"the name {file.name} is that of {known}: give {file.path} another `name`, or --state"
+        )
+    if known != own:
+        state.keep_fact(FILE, own)
+
+
+async def _run(file: CronFile, target: Target, state: StateFile) -> int:
+    signals = EndSignals()
+    zones = {job.name: job.schedule for job in file.jobs}
+
+    def tell(run: Run) -> None:
+        schedule = zones.get(run.job)
+        line = line_of(
+            run, str(run.scheduled) if schedule is None else schedule.shown(run.scheduled)
+        )
+        if line:
+            _print(line)
+
+    _print(first_line(file.jobs, int(time.time())))
+    interrupt = asyncio.create_task(signals.first())
+    try:
+        while True:
+            framework = CronFramework(file, target, state, tell, _print)
+            framework.load()
+            try:
+                await _serve(framework, target, interrupt)
+            except Removed:
+                framework.forsake()
+                _print("the master had removed the framework: beginning a new one")
+                continue
+            return 0
+    finally:
+        interrupt.cancel()
+        signals.close()
+
+
+async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Task[Any]) -> None:
+    """Run a framework until a signal or an error."""
+    tasks = [
+        asyncio.create_task(framework.run()),
+        asyncio.create_task(framework.keep_time()),
+        asyncio.create_task(framework.work()),
+        asyncio.create_task(_watch(framework, target)),
+    ]
+    try:
+        ended, _ = await asyncio.wait(
+            (*tasks, framework.over, interrupt), return_when=asyncio.FIRST_COMPLETED
+        )
+        if framework.over.done():
+            framework.over.result()
+        for task in ended - {interrupt}:
+            task.result()
+    finally:
+        for task in tasks[1:]:
+            task.cancel()
+        with suppress(CroupierError):
+            await framework.stop()
+        tasks[0].cancel()
+        framework.over.cancel()
+        await asyncio.gather(*tasks, framework.over, return_exceptions=True)
+
+
+async def _watch(framework: CronFramework, target: Target) -> None:
+    """Say why tasks wait, once for each reason, and that no master can be reached."""
+    reasons, said, before = WaitReasons(target), "", frozenset[str]()
+    while True:
+        await asyncio.sleep(PATIENCE_S)
+        before, now = framework.placing, framework.placing & before
+        if framework.framework_id is not None and not now:
+            said = ""
+            continue
+        found = await reasons.find(framework.framework_id)
+        if found.kind not in (said, "none"):
+            _print(f"waiting: {found.text}")
+        said = found.kind
+
+
+def _print(line: str) -> None:
+    print_lines(f"croupier cron: {line}", file=sys.stderr)

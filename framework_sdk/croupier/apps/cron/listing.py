@@ -1,0 +1,152 @@
+"""`croupier cron next` and `croupier cron history`."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from croupier.apps.cron.command import state_path
+from croupier.apps.cron.core.job import Job, check_name
+from croupier.apps.cron.core.run import Run
+from croupier.apps.cron.cron_file import CronFile, read_cron_file
+from croupier.apps.cron.lines import result_of
+from croupier.apps.cron.state_file import opened
+from croupier.apps.job_file.reading import SUFFIXES
+from croupier.cli.table import Table, number, print_table, text
+from croupier.model.durations import duration_text
+from croupier.model.errors import NotFound
+
+JOBS: Final = Table(
+    (
+        text("JOB", "job", is_id=True),
+        text("SCHEDULE", "schedule"),
+        text("OVERLAP", "overlap"),
+        text("MISSED", "missed"),
+        text("NEXT", "shown", is_id=True),
+    ),
+    "no jobs",
+)
+NEXT: Final = Table(
+    (
+        text("TIME", "shown", is_id=True),
+        text("JOB", "job", is_id=True),
+        text("IN", "in"),
+    ),
+    "no job runs within 50 years",
+)
+HISTORY: Final = Table(
+    (
+        text("TIME", "shown", is_id=True),
+        text("JOB", "job", is_id=True),
+        text("STATE", "state"),
+        number("ATTEMPT", "attempt"),
+        text("TOOK", "took"),
+        text("DETAIL", "detail"),
+    ),
+    "no runs yet",
+)
+
+
+def print_jobs(file: CronFile) -> None:
+    """Print the jobs of a file, with the next time of each."""
+    now, views = int(time.time()), []
+    for job in file.jobs:
+        at = job.schedule.next_after(now)
+        view = {"job": job.name, "schedule": job.schedule.text, "shown": ""}
+        view |= {"overlap": str(job.overlap), "missed": str(job.missed)}
+        views.append(view | ({} if at is None else {"shown": job.schedule.shown(at)}))
+    print_table(JOBS, views, sys.stdout)
+
+
+def print_next(file: CronFile, job: str | None, most: int, *, as_json: bool) -> None:
+    """Print the next times of a file's jobs, or of one.
+
+    Raises:
+        NotFound: if it has no such job.
+    """
+    jobs = [each for each in file.jobs if job in (None, each.name)]
+    if not jobs:
+        raise NotFound(f"{file.path} has no job {job!r}")
+    now = time.time()
+    times = heapq.merge(*(_times(each, int(now)) for each in jobs), key=lambda found: found[:2])
+    views = [
+        {
+            "time": _iso(at),
+            "shown": each.schedule.shown(at),
+            "job": each.name,
+            "in": duration_text(at - now),
+        }
+        for (at, _, each), _ in zip(times, range(most), strict=False)
+    ]
+    _print(NEXT, views, as_json=as_json)
+
+
+def print_history(
+    file_or_name: str, job: str | None, most: int, chosen: Path | None, *, as_json: bool
+) -> None:
+    """Print the last runs that the state of a file or name has.
+
+    Raises:
+        NotFound: if there is no such state.
+        InvalidRequest: if the file or the state cannot be read.
+    """
+    zones = {}
+    if file_or_name.lower().endswith(SUFFIXES):
+        file = read_cron_file(Path(file_or_name))
+        name, zones = file.name, {each.name: each.schedule for each in file.jobs}
+    else:
+        name = check_name(file_or_name)
+    with opened(state_path(name, chosen), may_create=False) as state:
+        runs = state.history(job, most)
+    views = []
+    for run in runs:
+        schedule = zones.get(run.job)
+        shown = _utc(run.scheduled) if schedule is None else schedule.shown(run.scheduled)
+        views.append(_view(run, shown))
+    _print(HISTORY, views, as_json=as_json)
+
+
+def _times(job: Job, now: int) -> Iterator[tuple[int, str, Job]]:
+    at = job.schedule.next_after(now)
+    while at is not None:
+        yield at, job.name, job
+        at = job.schedule.next_after(at)
+
+
+def _view(run: Run, shown: str) -> dict[str, Any]:
+    has_times = run.started is not None and run.ended is not None
+    took_s = run.ended - run.started if run.started and run.ended else None
+    return {
+        "time": _iso(run.scheduled),
+        "shown": shown,
+        "job": run.job,
+        "state": str(run.state),
+        "attempt": run.attempt,
+        "failures": run.failures,
+        "task_id": run.task_id,
+        "took": duration_text(took_s) if has_times and took_s is not None else "",
+        "took_s": took_s,
+        "exit_code": run.exit_code,
+        "detail": result_of(run),
+    }
+
+
+def _print(table: Table, views: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([{k: v for k, v in view.items() if k != "shown"} for view in views]))
+    else:
+        print_table(table, views, sys.stdout)
+
+
+def _iso(instant: int) -> str:
+    return datetime.fromtimestamp(instant, UTC).isoformat()
+
+
+def _utc(instant: int) -> str:
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,283 @@
+"""What a task runs, needs and may do, as job files describe it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from croupier.apps.job_file.section import Section
+from croupier.model.attributes import ISOLATION, Operator
+from croupier.model.errors import InvalidRequest
+from croupier.model.scalar import check_units, parse_pairs
+from croupier.model.task import MAX_GRACE_MS
+from croupier.model.task_limits import parse_limits
+from croupier.sdk import Constraint, Limits, Resources, Task, enforces
+
+EXAMPLES: Final = "examples: 'rack equals r1', 'hostname matches node-.*', 'gpu exists'"
+_WITHOUT_VALUE: Final = (Operator.EXISTS, Operator.NOT_EXISTS)
+# The longer names first: `not equals` before `equals`.
+_OPERATORS: Final = sorted(Operator, key=lambda operator: -len(operator.value))
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Read `ATTRIBUTE OPERATOR VALUE`, or `isolation has FEATURE, ...`.
+
+    Raises:
+        InvalidRequest: if it has another form.
+    """
+    attribute, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if attribute == ISOLATION and rest.startswith("has "):
+        return enforces(*(name.strip() for name in rest.removeprefix("has ").split(",")))
+    for operator in _OPERATORS:
+        value = rest.removeprefix(operator.value)
+        if not rest.startswith(operator.value) or value[:1] not in ("", " "):
+            continue
+        if bool(value.strip()) == (operator in _WITHOUT_VALUE):
+            break
+        return Constraint(attribute, operator, value.strip())
+    raise InvalidRequest(
+        f"{text[:80]!r} is not ATTRIBUTE OPERATOR VALUE ({EXAMPLES}); operators are"
+        f" {', '.join(operator.value for operator in Operator)}"
+    )
+
+
+MAX_RETRIES: Final = 1_000
+DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
+# The keys of a task; `read_task` reads them all.
+TASK_KEYS: Final = (
+    "command",
+    "shell",
+    "resources",
+    "limits",
+    "env",
+    "user",
+    "image",
+    "namespaces",
+    "network",
+    "timeout",
+    "grace",
+    "constraints",
+    "retries",
+    "backoff",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pause before each retry: it grows by `factor`, up to `most_s`.
+
+    Attributes:
+        initial_s: before the first retry, in seconds.
+        jitter: the part of the pause that is random; 0.2 gives 80 to 120 % of it.
+    """
+
+    initial_s: float = 1.0
+    factor: float = 2.0
+    most_s: float = 300.0
+    jitter: float = 0.2
+
+    def pause_s(self, retry: int, chance: float = 0.5) -> float:
+        """Return the pause before the retry of this number, from 1, in seconds.
+
+        `chance`, from 0 to 1, picks the pause within the jitter.
+        """
+        # The exponent is bounded, as a float's range is.
+        pause = min(self.most_s, self.initial_s * self.factor ** min(retry - 1, 64))
+        return pause * (1 + self.jitter * (2 * chance - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """A task of a job file, before it has an id.
+
+    Attributes:
+        command: program and arguments; empty if there is a `shell` line.
+        limits: hard limits, as text.
+        timeout_s: seconds after which a task that still runs is ended; None: never.
+        grace_s: seconds between SIGTERM and SIGKILL.
+        retries: how many more times a failed task is run.
+    """
+
+    command: tuple[str, ...] = ()
+    shell: str = ""
+    resources: Resources = DEFAULT_RESOURCES
+    limits: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    image: str = ""
+    namespaces: bool = False
+    network: bool = True
+    timeout_s: float | None = None
+    grace_s: float = 3.0
+    constraints: tuple[Constraint, ...] = ()
+    retries: int = 0
+    backoff: Backoff = Backoff()
+
+    def task(
+        self,
+        task_id: str,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Task:
+        """Return the task to launch; `env` adds variables.
+
+        Raises:
+            InvalidRequest: if no agent can ever run it.
+        """
+        return Task(
+            self.command,
+            shell=self.shell,
+            resources=self.resources,
+            task_id=task_id,
+            name=name,
+            env={**self.env, **(env or {})},
+            user=self.user,
+            grace_s=self.grace_s,
+            labels=labels,
+            limits=self.limits,
+            max_completion_s=self.timeout_s,
+            image=self.image,
+            namespaces=self.namespaces,
+            network=self.network,
+        )
+
+    def conditions(self) -> tuple[Constraint, ...]:
+        """Return all conditions on agents: the constraints, and what the task needs enforced."""
+        needs = self.task("check").needs
+        return (*self.constraints, *((enforces(*needs),) if needs else ()))
+
+    def with_text(self, change: Callable[[str], str]) -> TaskSpec:
+        """Return the task with `change` applied to its command and environment."""
+        return replace(
+            self,
+            command=tuple(map(change, self.command)),
+            shell=change(self.shell),
+            env={name: change(value) for name, value in self.env.items()},
+        )
+
+
+DEFAULT_TASK: Final = TaskSpec()
+
+
+def read_task(
+    section: Section,
+    defaults: TaskSpec = DEFAULT_TASK,
+    *,
+    keys_checked: bool = False,
+    needs_command: bool = True,
+) -> TaskSpec:
+    """Read a task; `defaults` has what the section does not name.
+
+    `env` and `resources` are merged with the defaults by name; the rest replaces them.
+
+    Args:
+        section: the task's table.
+        defaults: such as the `defaults` table of the file.
+        keys_checked: the section may have more keys than TASK_KEYS.
+        needs_command: False for a table of defaults.
+
+    Raises:
+        InvalidRequest: if a value is invalid, or no agent can ever run such a task.
+    """
+    if not keys_checked:
+        section.check_keys(TASK_KEYS)
+    command, shell = _command(section, defaults)
+    spec = TaskSpec(
+        command=command,
+        shell=shell,
+        resources=_resources(section, defaults.resources),
+        limits=_limits(section, defaults.limits),
+        env={**defaults.env, **(section.pairs("env") or {})},
+        user=section.text("user", defaults.user),
+        image=section.text("image", defaults.image),
+        namespaces=section.flag("namespaces", defaults.namespaces),
+        network=section.flag("network", defaults.network),
+        timeout_s=section.duration("timeout", defaults.timeout_s, least=0.001),
+        grace_s=section.duration("grace", defaults.grace_s, most=MAX_GRACE_MS / 1000),
+        constraints=_constraints(section, defaults.constraints),
+        retries=section.whole("retries", defaults.retries, most=MAX_RETRIES),
+        backoff=_backoff(section, defaults.backoff),
+    )
+    if not (spec.command or spec.shell):
+        if needs_command:
+            raise section.error("a task needs a `command` list or a `shell` line")
+        section.checked(lambda: replace(spec, command=("check",)).task("check"))
+    else:
+        section.checked(lambda: spec.task("check"))
+    return spec
+
+
+def _command(section: Section, defaults: TaskSpec) -> tuple[tuple[str, ...], str]:
+    if "command" in section and "shell" in section:
+        raise section.error("give a `command` list or a `shell` line, not both")
+    if "command" in section:
+        if isinstance(section.raw("command"), str):
+            raise section.error("a list of words is expected; a text goes to `shell`", "command")
+        return section.words("command"), ""
+    if "shell" in section:
+        return (), section.text("shell", "")
+    return defaults.command, defaults.shell
+
+
+def _resources(section: Section, default: Resources) -> Resources:
+    text = _amounts(section, "resources", "")
+    if not text:
+        return default
+
+    def merged() -> Resources:
+        named = parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)")
+        check_units(text)
+        kept = parse_pairs(str(default), "NAME:AMOUNT")
+        return Resources.parse(";".join(f"{n}:{v}" for n, v in {**kept, **named}.items()))
+
+    return section.checked(merged, "resources")
+
+
+def _limits(section: Section, default: str) -> str:
+    if isinstance(section.raw("limits"), Mapping):
+        section.required("limits").check_keys(Limits.__slots__)
+    text = _amounts(section, "limits", default)
+    section.checked(lambda: check_units(text), "limits")
+    section.checked(lambda: parse_limits(text), "limits")
+    return text
+
+
+def _amounts(section: Section, key: str, default: str) -> str:
+    """Return `NAME:AMOUNT;...` from such a text, or from a table."""
+    value = section.raw(key)
+    if value is None or isinstance(value, str):
+        return section.text(key, default)
+    if not isinstance(value, Mapping):
+        raise section.unexpected(key, "a table, or a text such as 'cpus:1;mem:512MB',")
+    amounts = section.pairs(key) or {}
+    return ";".join(f"{name}:{amount}" for name, amount in amounts.items())
+
+
+def _constraints(section: Section, default: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    if "constraints" not in section:
+        return tuple(default)
+    texts = section.words("constraints")
+    return tuple(
+        section.checked(lambda text=text: parse_constraint(text), f"constraints[{index}]")  # type: ignore[misc]
+        for index, text in enumerate(texts)
+    )
+
+
+def _backoff(section: Section, default: Backoff) -> Backoff:
+    if not isinstance(section.raw("backoff"), Mapping):
+        initial = section.duration("backoff", default.initial_s)
+        return replace(default, initial_s=initial, most_s=max(initial, default.most_s))
+    inner = section.required("backoff")
+    inner.check_keys(("initial", "factor", "max", "jitter"))
+    backoff = Backoff(
+        inner.duration("initial", default.initial_s),
+        inner.number("factor", default.factor, least=1, most=100),
+        inner.duration("max", default.most_s),
+        inner.number("jitter", default.jitter, most=1),
+    )
+    if backoff.most_s < backoff.initial_s:
+        raise inner.error("is below `initial`", "max")
+    return backoff

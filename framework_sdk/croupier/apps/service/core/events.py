@@ -1,0 +1,142 @@
+"""What happens to the tasks of a service."""
+
+from __future__ import annotations
+
+import re
+
+from croupier.apps.service.core.instance import Instance, Stop
+from croupier.apps.service.core.state import Service
+from croupier.model.task import Reason, TaskState, TaskStatus
+
+# Ends that are not the fault of the instance: it is launched again soon, and none is counted.
+_LOSSES = frozenset({TaskState.LOST, TaskState.GONE, TaskState.GONE_BY_OPERATOR, TaskState.UNKNOWN})
+_BLAMELESS = frozenset(
+    {
+        Reason.AGENT_DISCONNECTED,
+        Reason.AGENT_DRAINING,
+        Reason.AGENT_REBOOTED,
+        Reason.AGENT_REMOVED,
+        Reason.AGENT_REREGISTERED,
+        Reason.AGENT_RESTARTED,
+        Reason.AGENT_STOPPED,
+        Reason.AGENT_UNKNOWN,
+        Reason.FRAMEWORK_REMOVED,
+        Reason.INVALID_OFFERS,
+        Reason.KILLED_BY_FRAMEWORK,
+        Reason.KILLED_BY_OPERATOR,
+        Reason.PREEMPTED,
+        Reason.TASK_KILLED_DURING_LAUNCH,
+    }
+)
+_RUNS = frozenset({TaskState.RUNNING, TaskState.KILLING})
+
+
+def on_status(service: Service, status: TaskStatus, now: float) -> None:
+    """Apply the state of a task."""
+    instance = service.instances.get(status.task_id)
+    if status.state is TaskState.UNKNOWN and status.decided_in_s is not None:
+        return  # the master will report the state
+    if status.state.is_terminal or status.state is TaskState.UNKNOWN:
+        if instance is not None:
+            _on_end(service, instance, status, now)
+        return
+    if instance is None:
+        instance = _adopt(service, status, now)
+    instance.agent_id = status.agent_id or instance.agent_id
+    if status.state is TaskState.UNREACHABLE:
+        if instance.unreachable_since is None:
+            instance.unreachable_since = now
+            service.news.append(f"{_label(instance)}: its agent cannot be reached")
+    elif status.state in _RUNS:
+        instance.on_running(now)
+    else:
+        instance.unreachable_since = None
+
+
+def on_refused(service: Service, task_id: str, text: str, now: float, *, is_fault: bool) -> None:
+    """Apply a refused launch; with `is_fault` the version is to blame, such as by a bad command."""
+    instance = service.remove(task_id)
+    slot = None if instance is None else service.slots.get(instance.slot)
+    if instance is None or slot is None:
+        return
+    if is_fault:
+        slot.on_failure(text, task_id, service.rules.restart, now)
+        service.news.append(f"{_label(instance)}: refused: {text}")
+    else:
+        slot.on_loss(task_id, service.rules.restart, now)
+
+
+def on_not_found(service: Service, task_id: str) -> None:
+    """Forget a task that the master does not know."""
+    service.remove(task_id)
+
+
+def on_preempt(service: Service, task_ids: tuple[str, ...]) -> None:
+    """End instances whose resources the master takes back."""
+    for task_id in task_ids:
+        instance = service.instances.get(task_id)
+        if instance is not None and not instance.is_stopping:
+            instance.stop = Stop.PREEMPTED
+            service.news.append(f"{_label(instance)}: ended, as the master takes its resources")
+
+
+def on_check(service: Service, task_id: str, *, passed: bool, text: str, now: float) -> None:
+    """Apply the result of a health check."""
+    instance = service.instances.get(task_id)
+    if instance is not None:
+        health = service.health_of(instance)
+        was_healthy = instance.healthy_since is not None
+        instance.on_check(health, passed=passed, text=text, now=now)
+        if was_healthy != (instance.healthy_since is not None):
+            state = "unhealthy" if was_healthy else "healthy"
+            service.news.append(f"{_label(instance)}: {state}: {text}")
+
+
+def _on_end(service: Service, instance: Instance, status: TaskStatus, now: float) -> None:
+    service.remove(instance.task_id)
+    slot = service.slots.get(instance.slot)
+    text = str(instance.stop) if instance.is_stopping else _end_text(status)
+    if instance.stop is not Stop.UNREACHABLE:
+        service.news.append(f"{_label(instance)}: ended: {text}")
+    if slot is None or (instance.is_stopping and instance.stop is not Stop.PREEMPTED):
+        return
+    restart = service.rules.restart
+    if instance.is_stopping or _is_blameless(status):
+        slot.on_loss(instance.task_id, restart, now)
+    elif instance.version == slot.version:
+        slot.on_failure(text, instance.task_id, restart, now)
+
+
+def _is_blameless(status: TaskStatus) -> bool:
+    if status.state in _LOSSES or status.reason in _BLAMELESS:
+        return True
+    return status.state is TaskState.DROPPED and status.reason is not Reason.TASK_INVALID
+
+
+def _adopt(service: Service, status: TaskStatus, now: float) -> Instance:
+    """Take over a task that another controller of this service launched."""
+    found = re.match(r".*-([0-9]{1,6})-v[0-9]+-", status.task_id)
+    index = int(found[1]) if found else service.rules.instances
+    instance = Instance(status.task_id, index, 0, now, agent_id=status.agent_id)
+    if status.state is TaskState.RUNNING:
+        # It ran before, and nothing else is known of it: it counts as available at once.
+        instance.running_since = instance.healthy_since = now - service.rules.update.settle_s
+    slot = service.slots.get(index)
+    if slot is not None and not any(not each.is_stopping for each in service.members(index)):
+        slot.assign(0, now)
+    service.add(instance)
+    service.news.append(f"{_label(instance)}: taken over: {status.task_id}")
+    return instance
+
+
+def _end_text(status: TaskStatus) -> str:
+    if status.message:
+        return status.message[:200]
+    if status.exit_code is not None:
+        return f"exit code {status.exit_code}"
+    return status.state.name if status.signal is None else f"signal {status.signal}"
+
+
+def _label(instance: Instance) -> str:
+    version = f"v{instance.version}" if instance.version else "of another controller"
+    return f"instance {instance.slot} ({version})"

@@ -1,0 +1,124 @@
+"""One instance of a service: one task, from the decision to launch it to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from croupier.apps.service.core.rules import Check, Health
+
+
+class Stop(StrEnum):
+    """Why the controller ends an instance."""
+
+    NONE = ""
+    OUTDATED = "outdated"
+    UNHEALTHY = "unhealthy"
+    SURPLUS = "surplus"
+    UNREACHABLE = "unreachable"
+    PREEMPTED = "preempted"
+    SERVICE_STOPPED = "service stopped"
+
+
+@dataclass(slots=True)
+class Instance:
+    """One task of the service. Times are seconds since the epoch; None: not so.
+
+    Attributes:
+        slot: the number of the instance that it is, from 0.
+        version: the number of its version; 0 if another controller started it.
+        host: where its ports are reached.
+        place: the value of the spread attribute.
+        launched_at: of the decision to launch it, which precedes the launch.
+        healthy_since: start of the present time without an unhealthy state.
+        unreachable_since: the master has lost its agent.
+        stop: why it is being ended; NONE if it is wanted.
+        killed_at: when its kill was last sent.
+        misses: consecutive failed checks.
+        check_due: time of the next check.
+        checked: result of the last check, for people.
+    """
+
+    task_id: str
+    slot: int
+    version: int
+    launched_at: float
+    agent_id: str = ""
+    host: str = ""
+    ports: tuple[int, ...] = ()
+    place: str = ""
+    running_since: float | None = None
+    healthy_since: float | None = None
+    was_healthy: bool = False
+    unreachable_since: float | None = None
+    stop: Stop = Stop.NONE
+    killed_at: float | None = None
+    misses: int = 0
+    check_due: float = 0.0
+    is_checking: bool = False
+    checked: str = ""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the controller has decided to end it."""
+        return self.stop is not Stop.NONE
+
+    def is_available(self, health: Health, settle_s: float, now: float) -> bool:
+        """Return whether it serves: healthy for `settle_s`, wanted, and not out of sight."""
+        if self.healthy_since is None or self.is_stopping:
+            return False
+        if self.unreachable_since is not None and not health.check.is_probed:
+            return False
+        return now - self.healthy_since >= settle_s
+
+    def on_running(self, now: float) -> None:
+        """Record that the task runs and that its agent is in sight."""
+        self.unreachable_since = None
+        if self.running_since is None:
+            self.running_since = now
+            self.check_due = now
+
+    def observe_time(self, health: Health, now: float) -> None:
+        """Become healthy by time, where no check of the controller decides it.
+
+        A check by command ends its own task, so one that still runs after the window has passed
+        a check.
+        """
+        if self.running_since is None or self.healthy_since is not None:
+            return
+        window_s = health.window_s if health.check is Check.COMMAND else 0.0
+        if not health.check.is_probed and now - self.running_since >= window_s:
+            self._become_healthy(now)
+
+    def is_check_due(self, health: Health, now: float) -> bool:
+        """Return whether the controller should check it now."""
+        return (
+            health.check.is_probed
+            and self.running_since is not None
+            and not (self.is_stopping or self.is_checking)
+            and now >= self.check_due
+        )
+
+    def on_check(self, health: Health, *, passed: bool, text: str, now: float) -> None:
+        """Apply the result of a check."""
+        self.is_checking = False
+        self.check_due = max(self.check_due + health.interval_s, now)
+        self.checked = text
+        if self.running_since is None or self.is_stopping:
+            return
+        if passed:
+            self.misses = 0
+            if self.healthy_since is None:
+                self._become_healthy(now)
+        elif self.was_healthy or now - self.running_since > health.grace_s:
+            self.misses += 1
+            if self.misses >= health.failures:
+                self.healthy_since = None
+
+    def is_sick(self, health: Health) -> bool:
+        """Return whether it has failed as many checks as its version allows."""
+        return health.check.is_probed and self.misses >= health.failures
+
+    def _become_healthy(self, now: float) -> None:
+        self.healthy_since = now
+        self.was_healthy = True

@@ -1,0 +1,349 @@
+"""The process of a controller: from the state on disk to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from croupier.apps.framework_credentials import framework_credentials
+from croupier.apps.job_file import Section
+from croupier.apps.service.control import Answer, ControlServer
+from croupier.apps.service.controller import Controller, framework_name
+from croupier.apps.service.core.rules import Version
+from croupier.apps.service.core.state import Service
+from croupier.apps.service.file import ServiceFile, read_service
+from croupier.apps.service.journal import Journal
+from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.status import service_view
+from croupier.cli.connection import Refused, connected, with_advice
+from croupier.cli.flags import Target
+from croupier.cli.missing_credential import missing_credential
+from croupier.cli.paging import messages
+from croupier.cli.signals import EndSignals
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    FailedOver,
+    InvalidRequest,
+    PermissionDenied,
+    Removed,
+    Unauthenticated,
+    Unavailable,
+)
+from croupier.net.task_scope import end
+from croupier.process.daemon import raise_file_limit
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A framework of the service."""
+
+    framework_id: str
+    is_connected: bool
+    hostname: str
+    tasks: int
+
+    @property
+    def text(self) -> str:
+        """What runs there, for people."""
+        if self.is_connected:
+            return f"a controller on {self.hostname} (framework {self.framework_id})"
+        return f"{self.tasks} instances without a controller (framework {self.framework_id})"
+
+
+async def other_copies(target: Target, service: str) -> list[Found]:
+    """Return the frameworks of `service` that have a controller or tasks.
+
+    Raises:
+        CroupierError: if the master cannot be asked.
+    """
+    async with connected(target) as master:
+        listed = [each async for page in messages(master, "frameworks") for each in page]
+    return [
+        Found(
+            each.framework.framework_id,
+            each.state != "disconnected",
+            each.framework.hostname,
+            each.tasks,
+        )
+        for each in listed
+        if each.framework.name == framework_name(service)
+        and (each.state != "disconnected" or each.tasks)
+    ]
+
+
+# A controller that was killed is still connected for a moment.
+GONE_S: Final = 15.0
+ASK_AGAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a controller starts.
+
+    Attributes:
+        file: to apply; None continues the state as it is.
+        takes_over: whether another controller of the service is replaced.
+        stops: end the service.
+    """
+
+    file: ServiceFile | None
+    takes_over: bool = False
+    stops: bool = False
+
+
+def run_controller(directory: StateDir, target: Target, start: Start, journal: Journal) -> int:
+    """Run the controller, whose lock is held, until a signal or a command ends it.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        CroupierError: if it cannot start, or the master ends its session.
+    """
+    raise_file_limit()
+    logging.getLogger("croupier.sdk").disabled = True
+    try:
+        return asyncio.run(_run(directory, target, start, journal))
+    except InvalidRequest as error:
+        # The file is valid: the master refuses it.
+        raise Refused(str(error)) from None
+    except (Unauthenticated, PermissionDenied) as error:
+        raise with_advice(error, target.credentials()) from None
+
+
+async def _run(directory: StateDir, target: Target, start: Start, journal: Journal) -> int:
+    return await _Run(directory, target, start, journal).to_the_end()
+
+
+class _Run:
+    """One run of a controller."""
+
+    def __init__(self, directory: StateDir, target: Target, start: Start, journal: Journal) -> None:
+        self._directory, self._target = directory, target
+        self._start, self._journal = start, journal
+        self._signals = EndSignals()
+
+    async def to_the_end(self) -> int:
+        """Run until the service is stopped, a signal arrives, or the session ends."""
+        signalled = asyncio.create_task(self._signals.first())
+        preparing = asyncio.create_task(self._prepare())
+        try:
+            await asyncio.wait((preparing, signalled), return_when=asyncio.FIRST_COMPLETED)
+            if not preparing.done():
+                return 0
+            saved, adopts = preparing.result()
+            return await self._serve(saved, signalled, adopts=adopts)
+        finally:
+            await end(preparing)
+            await end(signalled)
+            self._signals.close()
+
+    async def _prepare(self) -> tuple[Saved, bool]:
+        """Return the state to continue, and whether there are instances that it does not know."""
+        saved = self._directory.load()
+        start = self._start
+        if saved is not None and saved.is_superseded and not start.takes_over:
+            raise Conflict(
+                f"another controller has taken over service {saved.service.name}: use --takeover"
+                " to run it here"
+            )
+        found = await self._find(saved)
+        if saved is None or not saved.framework_id:
+            saved = self._new(saved)
+            if found is not None:
+                saved.framework_id = found.framework_id
+        saved.is_superseded = False
+        self._directory.save(saved)
+        return saved, found is not None
+
+    def _new(self, old: Saved | None) -> Saved:
+        file = self._start.file
+        if old is not None:
+            # It was stopped; the versions that it ran are kept.
+            old.role = old.role if file is None else file.role
+            old.service.instances.clear()
+            old.service.token = secrets.token_hex(3)
+            return old
+        if file is None:
+            raise Conflict("the service was never applied on this machine")
+        version = Version(1, file.digest, file.health, file.content)
+        token = secrets.token_hex(3)
+        return Saved(Service.create(file.name, token, file.rules, version, 0.0), file.role)
+
+    async def _find(self, saved: Saved | None) -> Found | None:
+        """Return the framework of another state to take over.
+
+        Raises:
+            Conflict: if another controller runs the service, and is not to be replaced.
+        """
+        name = self._directory.path.name
+        own = "" if saved is None else saved.framework_id
+        deadline = asyncio.get_running_loop().time() + GONE_S
+        while True:
+            copies = await self._copies(name, waits=not own)
+            mine = [each for each in copies if each.framework_id == own]
+            others = [each for each in copies if each.framework_id != own]
+            if others and own:
+                raise Conflict(
+                    f"service {name} also has {others[0].text}: end that first (croupier framework"
+                    f" teardown {others[0].framework_id})"
+                )
+            if others and self._start.takes_over:
+                if len(others) > 1:
+                    ids = ", ".join(each.framework_id for each in others)
+                    raise Conflict(f"service {name} has several frameworks: {ids}")
+                return others[0]
+            if others:
+                raise Conflict(
+                    f"service {name} already has {others[0].text}, of another state directory:"
+                    " --takeover takes it over"
+                )
+            if self._start.takes_over or not any(each.is_connected for each in mine):
+                return None
+            if asyncio.get_running_loop().time() > deadline:
+                raise Conflict(
+                    f"service {name} already has {mine[0].text}: --takeover takes it over"
+                )
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _copies(self, name: str, *, waits: bool) -> list[Found]:
+        """Ask the master, and wait for one if there is no state to continue."""
+        has_told, missing = False, missing_credential(self._target)
+        while True:
+            try:
+                return await other_copies(self._target, name)
+            except PermissionDenied:
+                self._journal.write("may not list frameworks: other copies are not looked for")
+                return []
+            except Unavailable as error:
+                if not has_told:
+                    self._journal.write(f"waits for a master: {error}{missing.advice()}")
+                if not waits:
+                    return []
+                has_told = True
+                await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _serve(self, saved: Saved, signalled: asyncio.Task[Any], *, adopts: bool) -> int:
+        controller = Controller(
+            saved,
+            self._directory,
+            self._journal,
+            str(self._target),
+            framework_credentials(self._target),
+            adopts=adopts,
+        )
+        if self._start.file is not None and controller.rejects(self._start.file):
+            self._journal.write(
+                f"the file is version {saved.service.rollout.version}, which was rolled back;"
+                " apply it again while the controller runs to try it again"
+            )
+        elif self._start.file is not None:
+            controller.apply(self._start.file)
+        if self._start.stops:
+            controller.stop_service()
+        service = saved.service
+        self._journal.write(
+            f"the controller runs: version {service.target}, {service.rules.instances} instances"
+        )
+        server = ControlServer(self._directory.path, _Requests(controller, self._journal).answer)
+        await server.start()
+        session = asyncio.create_task(controller.run())
+        ticking = asyncio.create_task(controller.tick())
+        try:
+            await asyncio.wait(
+                (session, ticking, signalled, controller.over),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            return await self._ended(controller, session, ticking)
+        finally:
+            await server.close()
+            await end(ticking)
+            await controller.close()
+            if not session.done():
+                with suppress(CroupierError):
+                    await controller.stop()
+            await end(session)
+            controller.over.cancel()
+
+    async def _ended(
+        self,
+        controller: Controller,
+        session: asyncio.Task[None],
+        ticking: asyncio.Task[None],
+    ) -> int:
+        """Say why it ended; return the exit code."""
+        saved = controller.saved
+        if ticking.done():
+            ticking.result()
+        if controller.over.done() and controller.over.result():
+            await controller.stop(teardown=True)
+            saved.framework_id = ""
+            saved.service.instances.clear()
+            self._journal.write("stopped")
+            return 0
+        if session.done():
+            return self._session_ended(saved, session)
+        count = len(saved.service.instances)
+        self._journal.write(
+            f"the controller ends; {count} instances keep running. `croupier service apply`"
+            " continues, `croupier service stop` ends them"
+        )
+        return 0
+
+    def _session_ended(self, saved: Saved, session: asyncio.Task[None]) -> int:
+        try:
+            session.result()
+        except FailedOver:
+            saved.is_superseded = True
+            raise Conflict(
+                f"another controller has taken over service {saved.service.name}"
+            ) from None
+        except Removed as error:
+            saved.framework_id = ""
+            raise Unavailable(f"{error}; apply the file again to start anew") from None
+        raise Unavailable("the session with the master ended")
+
+
+class _Requests:
+    """Answers requests of commands."""
+
+    def __init__(self, controller: Controller, journal: Journal) -> None:
+        self._controller, self._journal = controller, journal
+
+    async def answer(self, request: Mapping[str, Any]) -> Answer:
+        """Do what the request asks, and answer when it is durable.
+
+        Raises:
+            CroupierError: if it is refused.
+        """
+        controller, before = self._controller, self._journal.last
+        more: Answer = {}
+        match request.get("do"):
+            case "status":
+                view = service_view(controller.saved, controller.now(), controller_pid=os.getpid())
+                since = int(request.get("since", self._journal.last))
+                lines = self._journal.since(since)
+                return {"status": view, "lines": lines, "last": self._journal.last}
+            case "apply":
+                file = read_service(Section(request["tables"]))
+                more["is_update"] = controller.apply(file)
+            case "scale":
+                controller.scale(int(request["instances"]))
+            case "rollout":
+                controller.rollout(str(request["action"]))
+            case "stop":
+                controller.stop_service()
+            case "release":
+                controller.release()
+                return {}
+            case other:
+                raise InvalidRequest(f"the controller cannot {other!r}: is it an older release?")
+        await controller.turn()
+        return {**more, "version": controller.saved.service.target, "last": before}

@@ -1,0 +1,181 @@
+"""The directory of one service: its state, its lock and its control socket.
+
+Rule: the state is written to a new file that replaces the old one, so a full disk or a power
+failure leaves the old state. One controller holds the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from croupier.apps.service.core.durable import from_json, to_json
+from croupier.apps.service.core.state import Service
+from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.process.durable_files import replace_file
+
+SCHEMA: Final = 1
+
+
+@dataclass(slots=True)
+class Saved:
+    """What lasts.
+
+    Attributes:
+        framework_id: under which the instances run; empty before the first subscription.
+        is_superseded: another controller has taken the service over.
+    """
+
+    service: Service
+    role: str
+    framework_id: str = ""
+    is_superseded: bool = False
+
+
+def default_base() -> Path:
+    """Return the directory of all services of this user."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(home) if home.startswith("/") else Path.home() / ".local" / "state"
+    return base / "croupier" / "services"
+
+
+class StateDir:
+    """The files of one service below `base`."""
+
+    def __init__(self, base: Path, name: str) -> None:
+        self.path = base / name
+        self._written = ""
+        self._lock_fd = -1
+
+    @property
+    def state_file(self) -> Path:
+        """The state."""
+        return self.path / "service.json"
+
+    @property
+    def log_file(self) -> Path:
+        """The output of a controller in the background."""
+        return self.path / "controller.log"
+
+    def make(self) -> None:
+        """Make the directory, readable by its owner only.
+
+        Raises:
+            Unavailable: if that fails.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+
+    def lock(self) -> bool:
+        """Take the lock; return whether that worked.
+
+        Raises:
+            Unavailable: if the file cannot be written.
+        """
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        self._lock_fd = fd
+        return True
+
+    def holder(self) -> int:
+        """Return the pid of the controller that holds the lock; 0 if none does."""
+        try:
+            entry = (self.path / "lock").stat()
+            lines = Path("/proc/locks").read_text().splitlines()
+        except OSError:
+            return 0
+        inode = f":{entry.st_ino}"
+        for line in lines:
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and words[5].endswith(inode):
+                return int(words[4])
+        return 0
+
+    def unlock(self) -> None:
+        """Give the lock back."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def load(self) -> Saved | None:
+        """Return the state; None if there is none.
+
+        Raises:
+            Unavailable: if it cannot be read, is damaged, or is of a newer release.
+        """
+        try:
+            values: Any = json.loads(self.state_file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unavailable(f"cannot read {self.state_file}: {error.strerror}") from None
+        except ValueError:
+            raise self._damaged("it is not JSON") from None
+        schema = values.get("schema") if isinstance(values, dict) else None
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise Unavailable(f"{self.state_file} is of a newer release: upgrade croupier")
+        try:
+            return Saved(
+                from_json(values["service"]),
+                str(values["role"]),
+                str(values["framework_id"]),
+                bool(values["is_superseded"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._damaged(f"{type(error).__name__}: {error}") from None
+
+    def save(self, saved: Saved) -> None:
+        """Make the state durable, if it has changed since the last save.
+
+        Raises:
+            Unavailable: if that fails; the earlier state is kept.
+        """
+        text = json.dumps(
+            {
+                "schema": SCHEMA,
+                "role": saved.role,
+                "framework_id": saved.framework_id,
+                "is_superseded": saved.is_superseded,
+                "service": to_json(saved.service),
+            }
+        )
+        if text == self._written:
+            return
+        try:
+            replace_file(self.state_file, text.encode())
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        self._written = text
+
+    def _cannot_write(self, error: OSError) -> Unavailable:
+        return Unavailable(f"cannot write the state in {self.path}: {error.strerror}")
+
+    def _damaged(self, why: str) -> Unavailable:
+        return Unavailable(
+            f"{self.state_file} is damaged ({why[:100]}): restore it, or remove it and take the"
+            " instances over with apply --takeover"
+        )
+
+
+def check_base(base: Path) -> Path:
+    """Return `base` if it can hold services.
+
+    Raises:
+        InvalidRequest: if it is a file.
+    """
+    if base.exists() and not base.is_dir():
+        raise InvalidRequest(f"--state {base}: it is not a directory")
+    return base

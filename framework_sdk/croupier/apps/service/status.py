@@ -1,0 +1,147 @@
+"""A service as people and scripts see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from croupier.apps.service.core.instance import Instance
+from croupier.apps.service.core.rollout import RolloutState
+from croupier.apps.service.core.state import Service
+from croupier.apps.service.state_dir import Saved
+from croupier.cli.amounts import View
+from croupier.cli.table import Column, Table, number, text
+from croupier.model.durations import duration_text
+
+
+def service_view(saved: Saved, now: float, *, controller_pid: int) -> dict[str, Any]:
+    """Return the service as JSON values; `controller_pid` is 0 if no controller runs."""
+    service = saved.service
+    rollout = service.rollout
+    wanted = service.wanted_slots()
+    return {
+        "name": service.name,
+        "role": saved.role,
+        "framework_id": saved.framework_id,
+        "state": "taken over" if saved.is_superseded else state_of(service, now),
+        "controller_pid": controller_pid,
+        "wanted": len(wanted) if service.is_stopping else service.rules.instances,
+        "available": sum(service.is_up(slot.index, now) for slot in wanted),
+        "version": service.target,
+        "stable_version": service.stable,
+        "rollout": {
+            "version": rollout.version,
+            "state": rollout.state.value,
+            "is_paused": rollout.is_paused,
+            "reason": rollout.reason,
+            "is_over": rollout.state.is_over,
+            "updated": sum(service.is_up(s.index, now, service.target) for s in wanted),
+        },
+        "instances": [_row(service, each, now) for each in _ordered(service)],
+        "waiting": [
+            {
+                "instance": slot.index,
+                "failures": slot.failures,
+                "last_failure": slot.last_failure,
+                "launch_in_s": round(max(0.0, slot.not_before - now), 1),
+            }
+            for slot in wanted
+            if not service.members(slot.index)
+        ],
+    }
+
+
+def state_of(service: Service, now: float) -> str:
+    """Return the state of the service in a word or two."""
+    if service.is_stopping:
+        return "stopped" if not service.instances else "stopping"
+    if not service.rollout.state.is_over:
+        return "paused" if service.rollout.is_paused else service.rollout.state.value
+    if service.rollout.state is RolloutState.FAILED:
+        return "failed"
+    return "degraded" if service.unavailable(now) else "running"
+
+
+def summary_lines(view: dict[str, Any]) -> list[str]:
+    """Return the lines above the table of instances."""
+    rollout = view["rollout"]
+    pid = view["controller_pid"]
+    lines = [
+        f"service     {view['name']} ({view['state']})",
+        f"available   {view['available']} of {view['wanted']}",
+        f"version     {view['version']}",
+        f"update      to version {rollout['version']}: {rollout['state']}"
+        + (" (paused)" if rollout["is_paused"] else "")
+        + (f": {rollout['reason']}" if rollout["reason"] else ""),
+        f"controller  {f'process {pid}' if pid else 'none runs; instances are not replaced'}",
+    ]
+    for slot in view["waiting"]:
+        why = f", after {slot['failures']} failures" if slot["failures"] else ""
+        last = f" ({slot['last_failure']})" if slot["last_failure"] else ""
+        when = f"starts in {slot['launch_in_s']} s" if slot["launch_in_s"] else "waits for offers"
+        lines.append(f"instance {slot['instance']}: {when}{why}{last}")
+    return lines
+
+
+def _ordered(service: Service) -> list[Instance]:
+    return sorted(service.instances.values(), key=lambda each: (each.slot, each.launched_at))
+
+
+def _row(service: Service, instance: Instance, now: float) -> dict[str, Any]:
+    return {
+        "instance": instance.slot,
+        "version": instance.version,
+        "state": _instance_state(service, instance, now),
+        "task_id": instance.task_id,
+        "agent_id": instance.agent_id,
+        "host": instance.host,
+        "ports": list(instance.ports),
+        "place": instance.place if service.rules.spread else "",
+        "running_s": None if instance.running_since is None else now - instance.running_since,
+        "check": instance.checked,
+    }
+
+
+def _instance_state(service: Service, instance: Instance, now: float) -> str:
+    if instance.is_stopping:
+        return f"ending ({instance.stop})"
+    if instance.unreachable_since is not None:
+        return "unreachable"
+    if instance.running_since is None:
+        return "launching"
+    if service.is_available(instance, now):
+        return "available"
+    if instance.healthy_since is not None:
+        return "healthy"
+    return "unhealthy" if instance.was_healthy else "starting"
+
+
+def _age(row: View) -> str:
+    return "" if row["running_s"] is None else duration_text(row["running_s"])
+
+
+INSTANCES = Table(
+    (
+        number("INSTANCE", "instance"),
+        number("VERSION", "version"),
+        text("STATE", "state"),
+        Column(
+            "ADDRESS",
+            lambda row: ",".join(f"{row['host']}:{port}" for port in row["ports"]) or row["host"],
+        ),
+        text("PLACE", "place", rank=2),
+        Column("AGE", _age, rank=1),
+        text("CHECK", "check", rank=3),
+        text("TASK", "task_id", is_id=True),
+    ),
+    "no instances",
+)
+SERVICES = Table(
+    (
+        text("SERVICE", "name"),
+        text("STATE", "state"),
+        Column("AVAILABLE", lambda view: f"{view['available']}/{view['wanted']}"),
+        number("VERSION", "version"),
+        Column("CONTROLLER", lambda view: str(view["controller_pid"] or "none")),
+    ),
+    "no services",
+)

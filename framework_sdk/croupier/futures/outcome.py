@@ -1,0 +1,96 @@
+"""The answers of workers, as results and exceptions."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import struct
+from collections.abc import Callable
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from croupier.futures.call import CallFuture
+from croupier.futures.errors import RemoteError, RemoteTraceback, TooLarge
+from croupier.futures.remote.worker import ERROR_HEAD, RAISED, TOO_LARGE
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How the process of a worker ended.
+
+    Attributes:
+        phase: `setup`, `idle` or `call`.
+        output: the end of what it wrote to stderr.
+    """
+
+    phase: str
+    ending: str
+    output: str
+
+    def __str__(self) -> str:
+        return f"{self.ending}{output_text(self.output)}"
+
+
+def death_of(body: bytes) -> Death:
+    """Read a frame DIED."""
+    said = json.loads(body)
+    status = int(said["status"])
+    number = status & 0x7F
+    if number:
+        ending = f"was ended by signal {number}{_name_of(number)}"
+    else:
+        ending = f"ended with exit code {status >> 8}"
+    return Death(str(said["phase"]), ending, str(said["output"]))
+
+
+def output_text(output: str) -> str:
+    """Return the output of a worker as a part of an error's text."""
+    return f"; its output:\n{output}" if output else ""
+
+
+def result_of(body: bytes) -> object:
+    """Return the result of a call."""
+    return pickle.loads(body)  # noqa: S301 - from a worker that has proved itself
+
+
+def error_of(body: bytes, max_bytes: int, host: str) -> BaseException:
+    """Return the exception that a call raised, with its traceback as the cause."""
+    kind, size = ERROR_HEAD.unpack_from(body)
+    text = body[ERROR_HEAD.size : ERROR_HEAD.size + size].decode(errors="replace")
+    rest = body[ERROR_HEAD.size + size :]
+    if kind == TOO_LARGE:
+        (had,) = struct.unpack("!Q", rest)
+        return TooLarge(
+            f"the result has {had} bytes pickled, and max_bytes of the executor is {max_bytes}"
+        )
+    if kind == RAISED:
+        try:
+            error = result_of(rest)
+        except Exception as problem:
+            text += f"\nIt could not be unpickled here: {problem!r}"
+        else:
+            if isinstance(error, BaseException):
+                error.__cause__ = RemoteTraceback(text)
+                return error
+    return RemoteError(f"a call failed on {host}, with an exception that cannot be sent:\n{text}")
+
+
+def settle(future: CallFuture[Any], give: Callable[[], object]) -> None:
+    """Set the result of a future to what `give` returns or raises; a cancelled one stays."""
+    with suppress(InvalidStateError):
+        try:
+            result = give()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+def _name_of(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:
+        return ""

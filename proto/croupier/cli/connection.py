@@ -1,0 +1,200 @@
+"""The connection of one command to the master that leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from croupier.cli.flags import Target
+from croupier.cli.missing_credential import ways_to_give_one
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
+from croupier.net.address import Address
+from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials
+from croupier.net.credentials import ClientSecurity
+from croupier.net.leader_search import LeaderAnswer, LeaderSearch
+from croupier.net.masters import leader_address
+from croupier.net.transport import make_channel
+from croupier.net.unary import Answering, NoSuchCall, answers_of, call_master
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.access_pb2_grpc import AccessServiceStub
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+
+# A command that finds no master fails within 5 s, including its own start. A large answer may
+# take longer.
+FIND_S = 3.5
+ANSWER_S = 30.0
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+T = TypeVar("T")
+
+
+class Refused(CroupierError):
+    """The master refuses the request; trying again does not help."""
+
+
+class Master:
+    """A master that answered; `service` and `access` have the methods that `ask` can call."""
+
+    def __init__(
+        self, address: Address, channel: grpc.aio.Channel, security: ClientSecurity | None = None
+    ) -> None:
+        self.address, self.security = address, security
+        self.service, self.access = OperatorServiceStub(channel), AccessServiceStub(channel)
+
+    async def ask(
+        self,
+        question: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float = ANSWER_S,
+    ) -> ResponseT:
+        """Return the master's answer.
+
+        Raises:
+            Unavailable: if it cannot be reached or does not answer in time.
+            CroupierError: if it refuses.
+        """
+        try:
+            return await _call(question, request, self, timeout_s)
+        except NoSuchCall:
+            raise self._older() from None
+
+    async def watch(
+        self,
+        question: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT],
+        request: RequestT,
+    ) -> AsyncGenerator[ResponseT, None]:
+        """Yield the master's answers until it ends the stream.
+
+        Raises:
+            Unavailable: if it cannot be reached, or the connection breaks.
+            CroupierError: if it refuses.
+        """
+        async with aclosing(self.answers(question(request))) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def answers(self, call: Answering[ResponseT]) -> AsyncGenerator[ResponseT, None]:
+        """Yield the answers of an open call; raises as `watch`."""
+        try:
+            async for answer in answers_of(call, self.address, self.security):
+                yield answer
+        except NoSuchCall:
+            raise self._older() from None
+        except InvalidRequest as error:
+            raise Refused(str(error)) from None
+
+    def _older(self) -> CroupierError:
+        # It has answered GetMaster, so it is a master.
+        older = f"the master at {self.address} is of an older release, which cannot do this"
+        return Unavailable(f"{older}; upgrade it first")
+
+
+async def _call(
+    method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
+    request: RequestT,
+    master: Master,
+    timeout_s: float,
+) -> ResponseT:
+    """Call a master; an InvalidRequest of its own is no error of the command line."""
+    try:
+        return await call_master(method, request, master.address, timeout_s, master.security)
+    except InvalidRequest as error:
+        raise Refused(str(error)) from None
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[Master]:
+    """Find the leading master of `target` within 3.5 s, and connect to it.
+
+    The leader may be a master that `target` does not list, but that a follower names.
+
+    Raises:
+        InvalidRequest: if the credentials cannot be used.
+        Unavailable: if none of them can be reached, or none leads.
+        Unauthenticated: if the credentials are refused.
+    """
+    masters: dict[Address, Master] = {}
+    found = target.credentials()
+    found.security.check()
+
+    async def ask(address: Address, timeout_s: float) -> LeaderAnswer:
+        if address not in masters:
+            channel = await stack.enter_async_context(make_channel(address, found.security))
+            masters[address] = Master(address, channel, found.security)
+        question = masters[address].service.GetMaster
+        answer = await _call(question, pb.GetMasterRequest(), masters[address], timeout_s)
+        return LeaderAnswer(answer.leader, leader_address(answer.leader_address))
+
+    try:
+        async with AsyncExitStack() as stack:
+            search = LeaderSearch(ask, FIND_S, by_token=found.security.has_token)
+            yield masters[await search.run(target.addresses)]
+    except (Unauthenticated, PermissionDenied) as error:
+        raise with_advice(error, found) from None
+
+
+class KeptConnection:
+    """A connection for many questions, which is made anew after it was lost."""
+
+    def __init__(self, target: Target) -> None:
+        self._target, self._stack = target, AsyncExitStack()
+        self._master: Master | None = None
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Master]:
+        """Return the leading master, for one question. Raises as the function `connected`."""
+        if self._master is None:
+            self._master = await self._stack.enter_async_context(connected(self._target))
+        try:
+            yield self._master
+        except Unavailable:
+            await self.close()
+            raise
+        except (Unauthenticated, PermissionDenied) as error:
+            raise with_advice(error, self._target.credentials()) from None
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        self._master = None
+        await self._stack.aclose()
+
+
+def with_advice(
+    error: Unauthenticated | PermissionDenied, found: FoundCredentials
+) -> CroupierError:
+    """Return the error with the credential that was used, and what to do next; once."""
+    advice = _advice(error, found)
+    return error if advice in str(error) else type(error)(f"{error}; {advice}")
+
+
+def _advice(error: CroupierError, found: FoundCredentials) -> str:
+    if isinstance(error, PermissionDenied):
+        return f"you used {found.text}: croupier access whoami shows who you are"
+    if found.text == NO_CREDENTIAL:
+        return f"no credential was found: {ways_to_give_one(found)} (croupier doctor)"
+    return f"you used {found.text}: croupier doctor checks it"
+
+
+def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) -> T:
+    """Connect to the leading master, and return its answer to `question`.
+
+    Raises:
+        CroupierError: if no master can be reached, or the master refuses.
+    """
+
+    async def asked() -> T:
+        async with connected(target) as master:
+            return await question(master)
+
+    return asyncio.run(asked())

@@ -1,0 +1,296 @@
+"""The framework of a batch, with the calls to the master recorded and answered by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from croupier.apps.batch.job import batch_of
+from croupier.apps.batch.machine import Machine, NodeState
+from croupier.apps.batch.plan import Plan
+from croupier.apps.batch.reports import Reports
+from croupier.apps.batch.runner import MAX_QUEUED, Ended, Runner
+from croupier.apps.batch.state import BatchState, StateError
+from croupier.apps.job_file import section_of_text
+from croupier.cli.flags import LOCAL
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.sdk import (
+    Conflict,
+    Constraint,
+    CroupierError,
+    InvalidRequest,
+    Task,
+    TaskVerdict,
+    Unavailable,
+    equals,
+)
+from tests.harness.eventually import eventually
+
+
+class Scripted(Runner):
+    """A runner whose calls are recorded; `errors` are the verdicts on tasks, by id."""
+
+    submitted: list[tuple[list[str], tuple[Constraint, ...]]]
+    errors: dict[str, CroupierError]
+    fails: list[CroupierError]
+    killed: list[str]
+    withdrawn: list[str]
+    reconciled: list[str]
+
+    def prepare(self) -> None:
+        self.submitted, self.errors, self.fails = [], {}, []
+        self.killed, self.withdrawn, self.reconciled = [], [], []
+        self.stored_before_call = True
+
+    async def submit(
+        self,
+        tasks: Iterable[Task],
+        role: str | None = None,
+        constraints: Iterable[Constraint] | None = None,
+        max_per_agent: int | None = None,
+    ) -> list[TaskVerdict]:
+        listed = [task.task_id for task in tasks]
+        active = {row.name for row in self._state.rows() if row.state is NodeState.ACTIVE}
+        names = {self.machine.plan.node_of(task_id)[0].name for task_id in listed}  # type: ignore[index]
+        self.stored_before_call &= names <= active
+        self.submitted.append((listed, tuple(constraints or ())))
+        if self.fails:
+            raise self.fails.pop(0)
+        return [TaskVerdict(TaskId(each), self.errors.pop(each, None)) for each in listed]
+
+    async def withdraw(self, task_ids: Iterable[str]) -> list[TaskVerdict]:
+        listed = list(task_ids)
+        self.withdrawn += listed
+        return [TaskVerdict(TaskId(each), self.errors.pop(each, None)) for each in listed]
+
+    async def kill(self, task_id: str, grace_s: float | None = None) -> None:
+        self.killed.append(task_id)
+
+    async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
+        self.reconciled += list(task_ids or ())
+
+    @property
+    def ids(self) -> list[str]:
+        return [each for listed, _ in self.submitted for each in listed]
+
+    async def tell(self, task_id: str, state: TaskState, agent: str = "A1", **more: object) -> None:
+        status = TaskStatus(
+            FrameworkId("F"),
+            TaskId(task_id),
+            AgentId(agent),
+            state,
+            **more,  # type: ignore[arg-type]
+        )
+        await self.on_update(status)
+
+
+@asynccontextmanager
+async def running(path: Path, text: str, *, resume: bool = False) -> AsyncIterator[Scripted]:
+    """Run the job, which the cluster admits as `F`."""
+    with BatchState(path / "s.sqlite") as state:
+        machine = Machine(Plan(batch_of(section_of_text(text), "job")))
+        rows = state.rows() if resume else []
+        for row in rows:
+            node = next(task.node for task in machine.tasks if task.node.name == row.name)
+            machine.restore(
+                node.index,
+                row.state,
+                launches=row.launches,
+                failures=row.failures,
+                drops=row.drops,
+            )
+        machine.begin()
+        reports = Reports(machine, rows)
+        runner = Scripted(machine, state, LOCAL, framework_id="", keep_s=60, reports=reports)
+        runner.prepare()
+        try:
+            await runner.on_subscribed("F")
+            yield runner
+        finally:
+            runner.end()
+            if runner.over.done():
+                runner.over.exception()
+            assert runner.stored_before_call
+            runner.machine.check()
+
+
+ONE = "[tasks.a]\nshell = 'x'\n"
+PAUSED = "backoff = {initial = 0.01, jitter = 0}\n"
+
+
+async def test_tasks_are_submitted_as_they_become_ready(tmp_path: Path) -> None:
+    text = ONE + "[tasks.b]\nshell = 'x'\nafter = 'a'\nname = 'bee'"
+    async with running(tmp_path, text) as runner:
+        await eventually(lambda: runner.ids == ["a.0.1"])
+        await runner.tell("a.0.1", TaskState.STAGING)
+        await runner.tell("a.0.1", TaskState.RUNNING)
+        assert (runner.running, runner.queued) == ({0}, set())
+        await runner.tell("a.0.1", TaskState.FINISHED, exit_code=0)
+        await eventually(lambda: runner.ids == ["a.0.1", "b.0.1"])
+        assert not runner.over.done()
+        await runner.tell("b.0.1", TaskState.FINISHED, exit_code=0)
+        await asyncio.wait_for(runner.over, 5)
+        assert {row.name: row.state for row in runner._state.rows()} == {
+            "a": NodeState.DONE,
+            "b": NodeState.DONE,
+        }
+
+
+async def test_at_most_a_thousand_tasks_wait_in_the_master(tmp_path: Path) -> None:
+    async with running(tmp_path, ONE + "array = 3000") as runner:
+        await eventually(lambda: len(runner.ids) == MAX_QUEUED)
+        calls = len(runner.submitted)
+        for n in range(MAX_QUEUED // 2 - 1):
+            await runner.tell(f"a.{n}.1", TaskState.RUNNING)
+        assert len(runner.submitted) == calls, "none are handed over one by one"
+        await runner.tell(f"a.{MAX_QUEUED // 2}.1", TaskState.RUNNING)
+        await eventually(lambda: len(runner.ids) == MAX_QUEUED + MAX_QUEUED // 2)
+        assert len(runner.queued) == MAX_QUEUED
+        assert len(runner.submitted) == calls + 1
+
+
+async def test_max_active_bounds_what_the_cluster_has(tmp_path: Path) -> None:
+    async with running(tmp_path, "max_active = 2\n" + ONE + "array = 5") as runner:
+        await eventually(lambda: len(runner.ids) == 2)
+        await runner.tell("a.0.1", TaskState.RUNNING)
+        await runner.tell("a.0.1", TaskState.FINISHED)
+        await eventually(lambda: runner.ids == ["a.0.1", "a.1.1", "a.2.1"])
+
+
+async def test_calls_are_divided_by_constraints_and_size(tmp_path: Path) -> None:
+    large = "x" * 60_000
+    text = f"""
+        [tasks.a]
+        shell = "x"
+        constraints = ["rack equals r1"]
+        [tasks.b]
+        shell = "{large}"
+        array = 6
+    """
+    async with running(tmp_path, text) as runner:
+        await eventually(lambda: len(runner.ids) == 7)
+        assert runner.submitted[0] == (["a.0.1"], (equals("rack", "r1"),))
+        assert [len(listed) for listed, _ in runner.submitted[1:]] == [2, 2, 2]
+
+
+async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) -> None:
+    failed: list[Ended] = []
+    async with running(tmp_path, ONE + "retries = 1\n" + PAUSED) as runner:
+        runner.on_failed = failed.append
+        await eventually(lambda: runner.ids == ["a.0.1"])
+        await runner.tell("a.0.1", TaskState.FAILED, exit_code=3)
+        await eventually(lambda: runner.ids == ["a.0.1", "a.0.2"])
+        await runner.tell("a.0.1", TaskState.FAILED, exit_code=3)  # repeated: no effect
+        assert runner.machine.tasks[0].failures == 1
+        await runner.tell("a.0.2", TaskState.FAILED, exit_code=4)
+        await asyncio.wait_for(runner.over, 5)
+        (row,) = runner._state.rows()
+        assert (row.state, row.launches, row.failures) == (NodeState.FAILED, 2, 2)
+        assert (row.reason, row.agent_id) == ("exit code 4", "A1")
+        assert [each.reason for each in failed] == ["exit code 3", "exit code 4"]
+
+
+@pytest.mark.parametrize("error", [Conflict("full"), Unavailable("later")])
+async def test_a_full_master_is_asked_again(
+    tmp_path: Path, error: CroupierError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.apps.batch.machine.DEFERRED_S", 0.01)
+    async with running(tmp_path, ONE) as runner:
+        runner.errors = {f"a.0.{n}": error for n in range(1, 40)}
+        await eventually(lambda: runner.ids[-1:] == ["a.0.40"])
+        task = runner.machine.tasks[0]
+        assert (task.failures, task.drops) == (0, 0)
+
+
+async def test_a_task_that_the_master_refuses_has_failed(tmp_path: Path) -> None:
+    async with running(tmp_path, ONE + "retries = 3\n") as runner:
+        runner.errors["a.0.1"] = InvalidRequest("no agent can run it")
+        await asyncio.wait_for(runner.over, 5)
+        assert runner.reports.of(runner.machine.tasks[0]).reason == "no agent can run it"
+        assert runner.ids == ["a.0.1"]
+
+
+async def test_a_call_without_an_answer_is_reconciled(tmp_path: Path) -> None:
+    async with running(tmp_path, ONE + "array = 2\n" + PAUSED) as runner:
+        runner.fails.append(Unavailable("no answer within 30 s"))
+        await eventually(lambda: runner.reconciled == ["a.0.1", "a.1.1"])
+        await runner.tell("a.0.1", TaskState.UNKNOWN, decided_in_s=5.0)
+        await runner.tell("a.1.1", TaskState.UNKNOWN)
+        await eventually(lambda: runner.ids == ["a.0.1", "a.1.1", "a.1.2"])
+        await runner.tell("a.0.1", TaskState.RUNNING)
+        # It was queued after all: it must not run beside the later launch.
+        await runner.tell("a.1.1", TaskState.STAGING)
+        assert runner.killed == ["a.1.1"]
+        assert runner.running == {0}
+
+
+async def test_a_result_that_is_lost_is_a_failure(tmp_path: Path) -> None:
+    async with running(tmp_path, ONE) as runner:
+        await eventually(lambda: runner.ids == ["a.0.1"])
+        await runner.tell("a.0.1", TaskState.RUNNING)
+        await runner.tell("a.0.1", TaskState.UNREACHABLE)
+        assert (runner.running, runner.machine.counts[NodeState.ACTIVE]) == (set(), 1)
+        await runner.tell("a.0.1", TaskState.UNKNOWN)
+        await asyncio.wait_for(runner.over, 5)
+        assert runner.machine.tasks[0].state is NodeState.FAILED
+
+
+async def test_a_killed_process_is_continued(tmp_path: Path) -> None:
+    text = ONE + "array = 4\n" + PAUSED
+    async with running(tmp_path, text) as runner:
+        await eventually(lambda: len(runner.ids) == 4)
+        await runner.tell("a.0.1", TaskState.FINISHED)
+        await runner.tell("a.1.1", TaskState.RUNNING)
+    async with running(tmp_path, text, resume=True) as runner:
+        assert runner.reconciled == ["a.1.1", "a.2.1", "a.3.1"]
+        await runner.tell("a.1.1", TaskState.RUNNING)
+        await runner.tell("a.2.1", TaskState.FINISHED)
+        await runner.tell("a.3.1", TaskState.UNKNOWN)  # the call had not reached the master
+        await eventually(lambda: runner.ids == ["a.3.2"])
+        await runner.tell("a.1.1", TaskState.FINISHED)
+        await runner.tell("a.3.2", TaskState.FINISHED)
+        await asyncio.wait_for(runner.over, 5)
+
+
+async def test_stop_withdraws_queued_tasks_and_kills_the_others(tmp_path: Path) -> None:
+    async with running(tmp_path, ONE + "array = 4\n[tasks.b]\nshell = 'x'\nafter = 'a'") as runner:
+        await eventually(lambda: len(runner.ids) == 4)
+        await runner.tell("a.0.1", TaskState.RUNNING)
+        runner.errors["a.1.1"] = Conflict("was placed already")
+        stopping = asyncio.create_task(runner.stop_tasks())
+        await eventually(lambda: set(runner.killed) == {"a.0.1", "a.1.1"})
+        assert runner.withdrawn[:3] == ["a.1.1", "a.2.1", "a.3.1"]
+        ended = {"reason": Reason.KILLED_BY_FRAMEWORK}
+        await runner.tell("a.0.1", TaskState.FAILED, exit_code=143)
+        await runner.tell("a.1.1", TaskState.FINISHED)
+        await runner.tell("a.2.1", TaskState.KILLED, agent="", **ended)
+        await runner.tell("a.3.1", TaskState.KILLED, agent="", **ended)
+        await asyncio.wait_for(stopping, 5)
+        states = {row.name: row.state for row in runner._state.rows()}
+        assert states == {
+            "a[0]": NodeState.WAITING,
+            "a[1]": NodeState.DONE,
+            "a[2]": NodeState.WAITING,
+            "a[3]": NodeState.WAITING,
+        }
+        assert len(runner.ids) == 4
+
+
+async def test_a_full_disk_ends_the_run_and_acknowledges_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, ONE) as runner:
+        await eventually(lambda: runner.ids == ["a.0.1"])
+        connection = runner._state._connection
+        connection.execute("CREATE TABLE filler (x)")
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        long = "x" * 1_000_000
+        # The SDK acknowledges an update only if its handler returns.
+        with pytest.raises(StateError, match="full"):
+            await runner.tell("a.0.1", TaskState.FAILED, reason=Reason.TIMED_OUT, message=long)
+        with pytest.raises(StateError, match=r"cannot write the state .*full"):
+            await runner.over

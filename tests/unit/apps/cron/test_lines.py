@@ -1,0 +1,84 @@
+"""Lines about runs, and what updates mean for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.apps.cron.core.board import Outcome
+from croupier.apps.cron.core.job import Job
+from croupier.apps.cron.core.run import Run, RunState
+from croupier.apps.cron.core.schedule import Schedule
+from croupier.apps.cron.lines import first_line, line_of, result_of
+from croupier.apps.cron.outcomes import Ended, Unknown, read_update
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.sdk import Reason, TaskState, TaskStatus
+
+RUN = Run("a", 0)
+S = RunState
+
+
+def test_the_first_line_names_the_job_that_runs_next() -> None:
+    jobs = [Job("nightly", Schedule("30 2 * * *")), Job("probe", Schedule("@every 30s"))]
+    assert first_line(jobs, 3) == "running 2 jobs; the next is probe at 1970-01-01 00:00:30 UTC"
+    assert first_line(jobs[:1], 3).startswith("running 1 job; the next is nightly at 1970-01-01 02")
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (RUN, "waits for an earlier run"),
+        (replace(RUN, attempt=2, detail="exit code 3"), "exit code 3; it is tried again"),
+        (replace(RUN, state=S.PLACING), "placing"),
+        (replace(RUN, state=S.PLACING, attempt=2), "placing, attempt 2"),
+        (replace(RUN, state=S.RUNNING), "runs"),
+        (replace(RUN, state=S.RUNNING, is_replaced=True), "is being replaced"),
+        (replace(RUN, state=S.FINISHED, started=5.0, ended=65.0), "finished after 1 min"),
+        (RUN.end(S.SKIPPED, 1.0, "two runs wait"), "skipped: two runs wait"),
+        (RUN.end(S.LOST, 1.0), "lost"),
+    ],
+)
+def test_a_line_says_what_became_of_a_run(run: Run, text: str) -> None:
+    assert line_of(run, "noon") == f"a of noon: {text}"
+
+
+def test_the_result_of_a_run() -> None:
+    assert result_of(replace(RUN, state=S.FINISHED, exit_code=0)) == ""
+    assert result_of(RUN.end(S.FAILED, 1.0, "signal 9")) == "signal 9"
+
+
+def status(state: TaskState, **more: object) -> TaskStatus:
+    return TaskStatus(FrameworkId("F"), TaskId("a"), AgentId("A"), state, **more)  # type: ignore[arg-type]
+
+
+T = TaskState
+
+
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        (status(T.STAGING), None),
+        (status(T.KILLING), None),
+        (status(T.UNREACHABLE), None),
+        (status(T.RUNNING), Ended(Outcome.RUNNING)),
+        (status(T.FINISHED, exit_code=0), Ended(Outcome.FINISHED, "", 0)),
+        (status(T.FAILED, exit_code=3), Ended(Outcome.FAILED, "exit code 3", 3)),
+        (status(T.FAILED, signal=9), Ended(Outcome.FAILED, "signal 9")),
+        (
+            status(T.FAILED, reason=Reason.TIMED_OUT, message="after 5 s"),
+            Ended(Outcome.FAILED, "FAILED TIMED_OUT: after 5 s"),
+        ),
+        (status(T.KILLED, reason=Reason.PREEMPTED), Ended(Outcome.FAILED, "KILLED PREEMPTED")),
+        (status(T.GONE), Ended(Outcome.LOST, "GONE")),
+        (status(T.DROPPED), Ended(Outcome.NEVER_RAN, "DROPPED")),
+        (
+            status(T.DROPPED, reason=Reason.TASK_INVALID),
+            Ended(Outcome.FAILED, "DROPPED TASK_INVALID"),
+        ),
+        (status(T.UNKNOWN, decided_in_s=5.0), None),
+        (status(T.UNKNOWN), Unknown()),
+    ],
+)
+def test_what_an_update_means(update: TaskStatus, expected: Ended | Unknown | None) -> None:
+    assert read_update(update) == expected

@@ -1,0 +1,138 @@
+"""The framework of a service against a master in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from croupier.apps.job_file import section_of_text
+from croupier.apps.service import state_dir as state_module
+from croupier.apps.service.controller import Controller
+from croupier.apps.service.core.rules import Version
+from croupier.apps.service.core.state import Service
+from croupier.apps.service.file import ServiceFile, read_service
+from croupier.apps.service.journal import Journal
+from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.process.durable_files import replace_file
+from croupier.sdk import Conflict, TaskState
+from croupier.sdk.testing import FakeMaster
+from tests.harness.eventually import eventually
+
+TEXT = """\
+name = "web"
+instances = 2
+ports = 2
+[task]
+shell = "run"
+resources = "cpus:1;mem:64MB"
+[update]
+settle = 0
+"""
+OFFER = "cpus:1;mem:64MB;ports:[31000-31001]"
+
+
+def file_of(text: str = TEXT) -> ServiceFile:
+    return read_service(section_of_text(text))
+
+
+def new(directory: StateDir) -> Saved:
+    file = file_of()
+    directory.make()
+    version = Version(1, file.digest, file.health, file.content)
+    return Saved(Service.create("web", "abc", file.rules, version, 0.0), file.role)
+
+
+@asynccontextmanager
+async def running(
+    saved: Saved, directory: StateDir, master: FakeMaster
+) -> AsyncIterator[Controller]:
+    controller = Controller(saved, directory, Journal("web"), master.address)
+    session = asyncio.create_task(controller.run())
+    ticking = asyncio.create_task(controller.tick())
+    await master.subscribed()
+    await eventually(lambda: controller.is_ready)
+    try:
+        yield controller
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        await controller.close()
+        await controller.stop()
+        await session
+        controller.over.cancel()
+
+
+async def test_instances_get_ports_and_survive_the_controller(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path, "web")
+    async with FakeMaster() as master:
+        async with running(new(directory), directory, master) as controller:
+            master.offer(OFFER)
+            call = await master.next_call("accept")
+            task = call.tasks[0]
+            assert task.command.environment["CROUPIER_INSTANCE"] == "0"
+            assert "ports:[31000-31001]" in str(task.resources)
+            await master.update(task.task_id, TaskState.RUNNING)
+            service = controller.saved.service
+            await eventually(lambda: service.is_up(0, controller.now()))
+        saved = StateDir(tmp_path, "web").load()
+        assert saved is not None
+        assert saved.framework_id == controller.framework_id
+        assert list(saved.service.instances) == [task.task_id]
+        async with running(saved, directory, master) as again:
+            assert again.framework_id == controller.framework_id
+            assert saved.service.is_up(0, again.now())
+            master.offer(OFFER, agent_id="a2")
+            second = await master.next_call("accept")
+            while not second.tasks:
+                second = await master.next_call("accept")
+            assert second.tasks[0].task_id.startswith("web-1-v1-")
+
+
+async def test_nothing_is_launched_that_is_not_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = StateDir(tmp_path, "web")
+    is_full = asyncio.Event()
+
+    def write(path: Path, data: bytes) -> None:
+        if is_full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(path, data)
+
+    monkeypatch.setattr(state_module, "replace_file", write)
+    async with FakeMaster() as master, running(new(directory), directory, master) as controller:
+        is_full.set()
+        master.offer(OFFER)
+        said = ""
+
+        def has_said() -> bool:
+            nonlocal said
+            said += capsys.readouterr().out
+            return "No space left" in said
+
+        await eventually(has_said)
+        assert not [call for call in master.calls if call.kind == "accept" and call.tasks]
+        is_full.clear()
+        call = await master.next_call("accept")
+        assert call.tasks[0].task_id in directory.state_file.read_text()
+        said += capsys.readouterr().out
+        assert said.count("No space left") == 1
+        assert controller.saved.service.instances
+
+
+async def test_a_file_of_another_service_or_role_is_refused(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path, "web")
+    async with FakeMaster() as master, running(new(directory), directory, master) as controller:
+        with pytest.raises(Conflict, match="of service other"):
+            controller.apply(file_of(TEXT.replace('"web"', '"other"')))
+        with pytest.raises(Conflict, match="runs in role"):
+            controller.apply(file_of('role = "ads"\n' + TEXT))
+        assert not controller.apply(file_of())
+        assert controller.apply(file_of(TEXT.replace('"run"', '"walk"')))
+        assert controller.saved.service.target == 2
