@@ -76,9 +76,13 @@ class Janitor:
         return len(self._retired)
 
     def retire(self, key: Key) -> None:
-        """Take over the sandbox of a task that is forgotten; it may never have had one."""
-        self._sandboxes.vacate(key)
-        self._retired.append((self._clock.now(), key))
+        """Take over the sandbox of a task that is forgotten; it may never have had one.
+
+        That of a task that wrote nothing is for the next task, or another one of those is kept.
+        """
+        kept = self._sandboxes.vacate(key)
+        if kept is not None:
+            self._retired.append((self._clock.now(), kept))
 
     def adopt(self, live: Collection[Key] = ()) -> None:
         """Take over the sandboxes of an earlier life of the agent. O(sandboxes).

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -109,9 +110,10 @@ class RunEnds:
 
     def _decide(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
         """Tell the end once the companions have ended."""
-        decide = partial(self._decide_alone, key, running, record)
+        # They may write until they have ended.
+        decide = partial(self._decide_alone, key, running, replace(record, is_silent=False))
         if self.companions is None or not self.companions.end_with(key, decide):
-            decide()
+            self._decide_alone(key, running, record)
 
     def _decide_alone(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
         if not (running.pid or running.failed) and record.task is not None:
@@ -120,6 +122,8 @@ class RunEnds:
             self._report(Started(key, running.pid))
         if not running.failed and record.end is not None and running.pid:
             if self.is_empty(running.run):
+                if record.is_silent:
+                    self._sandboxes.silent.add(key)
                 self._note_end(self.exited(key, running.run, record))
             else:
                 _log.warning("processes_left", run=running.run)

@@ -4,21 +4,28 @@ Rule: the agent trusts neither a sandbox nor its path. A task may replace stdout
 pipe; if it runs as the agent's user, also the sandbox itself. So each run gets a new directory and
 new files, every component is opened by descriptor, and the agent opens only regular files and
 follows no link. Once a task with a uid of its own has ended, the agent owns its sandbox.
+
+A new directory may be the empty one of a task of the same framework that wrote nothing; see
+`silent_tasks`. Another process of the same user may have it open: it could open the sandbox of any
+task as well.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from croupier.agent.beneath import directory_beneath
+from croupier.agent.beneath import directory_beneath, open_directory_beneath
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import directory, open_directory, open_regular
+from croupier.agent.silent_tasks import SilentTasks
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
@@ -26,6 +33,9 @@ from croupier.model.ids import FrameworkId, TaskId, check_id
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 
+NO_SANDBOX = "there is no sandbox; it was removed, or the task wrote nothing"
+
+_NEW = stat.S_IFDIR | 0o700
 # Not O_NONBLOCK, which the task would inherit. O_EXCL makes sure that no pipe is opened.
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -58,11 +68,15 @@ class Sandbox:
 
 
 class NothingWritten(NotFound):
-    """The sandbox has no such output file: the task has written nothing to it."""
+    """The task has written nothing to such an output file."""
 
 
 class Sandboxes:
-    """The sandboxes under one directory."""
+    """The sandboxes under one directory.
+
+    Attributes:
+        silent: the tasks that have ended and wrote nothing.
+    """
 
     def __init__(self, root: Path) -> None:
         """Keep sandboxes in `root`, and those to be removed in a directory beside it."""
@@ -70,6 +84,7 @@ class Sandboxes:
         self.trash = root.with_name("removed")
         # Output files that no task has yet; see shim/output.h.
         self.spare = root.with_name("spare")
+        self.silent = SilentTasks()
         self._occupied: set[Key] = set()
         self._replaced: list[Path] = []
 
@@ -86,23 +101,22 @@ class Sandboxes:
         """Mark a sandbox as in use by a task."""
         self._occupied.add(key)
 
-    def vacate(self, key: Key) -> None:
-        """Mark a sandbox as no longer in use."""
+    def vacate(self, key: Key) -> Key | None:
+        """Mark a sandbox as no longer in use; return one of no further use, None: there is none."""
         self._occupied.discard(key)
+        return self.silent.retire(key)
 
     def is_occupied(self, key: Key) -> bool:
         """Return whether a task that the agent has not forgotten uses the sandbox."""
         return key in self._occupied
 
     def has(self, key: Key) -> bool:
-        """Return whether the task's sandbox exists; False if that cannot be read."""
+        """Return whether the task's sandbox exists, or did; False if that cannot be read."""
         try:
-            framework_id, task_id = _checked(key)
-            with self._framework(framework_id) as framework:
-                os.stat(task_id, dir_fd=framework, follow_symlinks=False)
-        except (InvalidRequest, OSError):
+            # Nothing is opened, so links in the path do no harm.
+            return self.silent.has_given(key) or os.path.lexists(self.path_of(key))
+        except InvalidRequest:
             return False
-        return True
 
     @contextmanager
     def create(
@@ -130,15 +144,16 @@ class Sandboxes:
 
         Raises:
             InvalidRequest: if an id is illegal.
-            NothingWritten: if the sandbox has no such file.
+            NothingWritten: if the task has written no such file.
             NotFound: if there is no such sandbox, or no regular file in it.
         """
         try:
             with self.opened(key) as (home, owners):
-                try:
-                    fd = open_regular(stream, flags, home)
-                except FileNotFoundError:
-                    raise NothingWritten(f"task {key[1]} has written no {stream}") from None
+                fd = self.checked(key, open_regular(stream, flags, home))
+        except FileNotFoundError as error:
+            if not self.has(key):
+                raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None
+            raise NothingWritten(f"task {key[1]} has written no {stream}") from None
         except OSError as error:
             raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None
         opened = os.fstat(fd)
@@ -154,11 +169,30 @@ class Sandboxes:
 
         Raises:
             InvalidRequest: if an id is illegal.
+            FileNotFoundError: if there is none; the message tells what may have become of it.
             OSError: if there is no such directory.
         """
         key = _checked(key)
-        with directory(self.root) as root, directory_beneath(root, key) as home:
+        with directory(self.root) as root:
+            try:
+                home = open_directory_beneath(root, key)
+            except FileNotFoundError:
+                raise FileNotFoundError(errno.ENOENT, NO_SANDBOX) from None
+        try:
             yield home, _owners(os.fstat(home))
+        finally:
+            os.close(home)
+
+    def checked(self, key: Key, fd: int) -> int:
+        """Return `fd`, which was opened in the task's sandbox, unless another task has that now.
+
+        Raises:
+            FileNotFoundError: if so; `fd` is closed.
+        """
+        if self.silent.has_given(key):
+            os.close(fd)
+            raise FileNotFoundError(errno.ENOENT, "The task wrote nothing")
+        return fd
 
     def open_to_list(self, key: Key) -> int:
         """Open a task's sandbox; return a descriptor that can list it.
@@ -213,6 +247,7 @@ class Sandboxes:
             OSError: if it cannot be moved.
         """
         framework_id, task_id = _checked(key)
+        self.silent.forget(key)
         name = secrets.token_hex(8)
         # It may still hold sandboxes that an earlier life could not remove.
         self.trash.mkdir(mode=0o700, exist_ok=True)
@@ -254,6 +289,7 @@ class Sandboxes:
     def _make(self, key: Key, *, again: bool) -> int:
         """Create the directory of one run; return a descriptor."""
         framework_id, _ = key
+        self.silent.forget(key)
         # The framework's directory is removed with its last sandbox.
         for _ in range(3):
             try:
@@ -272,6 +308,13 @@ class Sandboxes:
     def _make_in_place(self, key: Key) -> int:
         framework_id, task_id = key
         with self._framework(framework_id) as framework:
+            spare = None if self.has(key) else self.silent.give(framework_id)
+            if spare is not None:
+                with suppress(OSError):
+                    return _renamed(spare, task_id, framework)
+                # Another process of this user has changed it.
+                if (moved := self.move_out(key)) is not None:
+                    self._replaced.append(moved)
             os.mkdir(task_id, 0o700, dir_fd=framework)
             return open_directory(task_id, framework, to_list=True)
 
@@ -287,6 +330,22 @@ class Sandboxes:
             yield framework
         finally:
             os.close(framework)
+
+
+def _renamed(spare: TaskId, task_id: TaskId, framework: int) -> int:
+    """Rename an empty sandbox; return a descriptor.
+
+    Raises:
+        OSError: if it is not as one that was just made.
+    """
+    os.rename(spare, task_id, src_dir_fd=framework, dst_dir_fd=framework)
+    home = open_directory(task_id, framework, to_list=True)
+    found = os.fstat(home)
+    is_own = found.st_uid == os.geteuid() and found.st_mode == _NEW
+    if is_own and not os.listdir(home):  # noqa: PTH208 - by descriptor
+        return home
+    os.close(home)
+    raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
 
 
 def _owners(home: os.stat_result) -> tuple[int, ...]:

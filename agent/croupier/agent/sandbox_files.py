@@ -87,7 +87,8 @@ def open_file(sandboxes: Sandboxes, key: Key, path: str) -> int:
             # A task may link a file of another user here, which it cannot read itself.
             if seen.st_nlink > 1 or seen.st_uid not in owners:
                 raise OSError(errno.EPERM, "Not a file of the task alone")
-            return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+            return sandboxes.checked(key, fd)
         finally:
             os.close(found)
 
@@ -100,6 +101,8 @@ def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[Entr
         NotFound: if there is no such directory, or it may not be read.
     """
     names = components_of(path)
+    if not names and sandboxes.silent.has_given(key):
+        return [], False
     with (
         _reported(key, path),
         sandboxes.opened(key) as (home, owners),
@@ -109,9 +112,12 @@ def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[Entr
             raise OSError(errno.EPERM, "Not a directory of the task")
         opened = open_directory(".", found, to_list=True)
         try:
-            return _listed(opened)
-        finally:
+            listed = _listed(opened)
+        except BaseException:
             os.close(opened)
+            raise
+        os.close(sandboxes.checked(key, opened))
+        return listed
 
 
 def _listed(opened: int) -> tuple[list[Entry], bool]:

@@ -317,9 +317,7 @@ class Supervisor:
             return
         running = self._running[key]
         if running.waiting is not None and running.pid:
-            task = run_file.Process(running.pid, 0)
-            record = RunRecord(True, running.waiting.process, task, None, *end)
-            self._put_back(key, running.waiting, record)
+            self._put_back(key, running.waiting, end)
 
     def _put_back(self, key: Key, waiting: WaitingShim, record: RunRecord | None) -> None:
         """Use a shim again whose run has ended, or has failed to start."""

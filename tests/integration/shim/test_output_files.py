@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from croupier.agent.core.events import Exited
+from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
@@ -152,3 +154,61 @@ async def test_a_run_file_that_is_linked_or_locked_is_not_used_again(runner: Tas
             runner.supervisor.forget(name)
             await run(runner, f"t{number}", "true")
             assert (runner.runs / f"t{number}").stat().st_ino != inode
+
+
+async def is_silent(runner: TaskRunner, name: str, line: str) -> bool:
+    """Run a shell line; return whether its sandbox is handed to the next task."""
+    runner.shell(name, line)
+    await runner.ended(name)
+    inode = runner.home(name).stat().st_ino
+    runner.sandboxes.vacate(key(name))
+    runner.shell(f"{name}-next", "true")
+    await runner.ended(f"{name}-next")
+    return runner.home(f"{name}-next").stat().st_ino == inode
+
+
+async def test_the_next_task_gets_the_sandbox_of_one_that_wrote_nothing(
+    runner: TaskRunner,
+) -> None:
+    # On a busy machine, one may run for longer than 5 ms.
+    assert any([await is_silent(runner, f"t{number}", "exit 3") for number in range(10)])
+    assert await run(runner, "last", "echo out") == {"stdout": "out\n"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo out",
+        "touch file",
+        "mkdir directory",
+        "touch .hidden",
+        "chmod 755 .",
+        "setfattr -n user.left -v x . 2>/dev/null || chmod 755 .",
+        "while [ ! -e stdout ]; do sleep 0.01; done",
+        "mv ../t1 ../other; mkdir ../t1; touch ../other/file",
+        "chmod 666 /proc/self/fd/1",
+    ],
+)
+async def test_a_sandbox_that_a_task_has_changed_is_not_handed_over(
+    runner: TaskRunner, line: str
+) -> None:
+    assert not await is_silent(runner, "t1", line)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts tasks as other users")
+async def test_the_sandbox_of_another_user_is_not_handed_over(runner: TaskRunner) -> None:
+    runner.spawn("t1", "/bin/true", account=NOBODY)
+    await runner.ended("t1")
+    assert runner.sandboxes.vacate(key("t1")) == key("t1")
+
+
+async def test_the_sandbox_is_not_handed_over_if_a_command_ran_beside_the_task(
+    runner: TaskRunner,
+) -> None:
+    class Companions:
+        def end_with(self, _: Key, then: Callable[[], None]) -> bool:
+            then()
+            return True
+
+    runner.supervisor.ends.companions = Companions()
+    assert not await is_silent(runner, "t1", "true")

@@ -10,7 +10,10 @@
    mode, and no open file, as the kernel tells by granting a lease. Only its owner may open it, so the
    path of a descriptor is of no use to the user of that task.
 
-   Directories whose files inherit the id of a project take no spare files: the files are made there. */
+   Directories whose files inherit the id of a project take no spare files: the files are made there.
+
+   A task is silent if both its files can be used again, and its sandbox is empty and as it was. The
+   agent then gives the sandbox to another task. */
 
 #include <linux/fs.h>
 #include <sys/xattr.h>
@@ -31,7 +34,13 @@ static struct {
         int fd, kept;       /* `kept` is the shim's, while the file is a spare one */
         ssize_t attributes; /* length of their names; some systems give each file one */
     } streams[STREAMS];
-} output = {-1, -1, {{"stdout", -1, -1, 0}, {"stderr", -1, -1, 0}}};
+    struct sandbox { /* as the task got it */
+        struct stat status;
+        struct fsxattr flags;
+        ssize_t attributes;
+    } sandbox;
+    int is_silent;
+} output = {.home = -1, .spare = -1, .streams = {{"stdout", -1, -1, 0}, {"stderr", -1, -1, 0}}};
 
 static void close_fd(int *fd) {
     if (*fd >= 0) {
@@ -47,10 +56,45 @@ static const char *spare_name(int stream) {
     return names[stream];
 }
 
+static void look_at_sandbox(struct sandbox *found) {
+    memset(found, 0, sizeof *found);
+    ioctl(output.home, FS_IOC_FSGETXATTR, &found->flags);
+    fstat(output.home, &found->status);
+    found->attributes = flistxattr(output.home, NULL, 0);
+}
+
 static int takes_spare_files(void) {
-    struct fsxattr found;
-    return ioctl(output.home, FS_IOC_FSGETXATTR, &found) != 0 ||
-           !(found.fsx_xflags & FS_XFLAG_PROJINHERIT);
+    return !(output.sandbox.flags.fsx_xflags & FS_XFLAG_PROJINHERIT);
+}
+
+static int is_empty(int directory) {
+    enum { SIZE_AT = 16, NAME_AT = 19 }; /* of struct linux_dirent64, which headers may lack */
+    char entries[512];
+    long length;
+    unsigned short size;
+    lseek(directory, 0, SEEK_SET);
+    while ((length = syscall(SYS_getdents64, directory, entries, sizeof entries)) > 0) {
+        for (char *at = entries; at < entries + length; at += size) {
+            memcpy(&size, at + SIZE_AT, sizeof size);
+            if (strcmp(at + NAME_AT, ".") != 0 && strcmp(at + NAME_AT, "..") != 0) {
+                return 0;
+            }
+        }
+    }
+    return length == 0;
+}
+
+/* Whether the sandbox is as new: a directory that was made larger is slow to list. */
+static int is_sandbox_unused(void) {
+    struct sandbox now, *before = &output.sandbox;
+    look_at_sandbox(&now);
+    return !user.is_other && now.attributes == before->attributes &&
+           now.flags.fsx_xflags == before->flags.fsx_xflags &&
+           now.flags.fsx_projid == before->flags.fsx_projid &&
+           now.status.st_uid == before->status.st_uid && now.status.st_gid == before->status.st_gid &&
+           now.status.st_mode == before->status.st_mode &&
+           now.status.st_size == before->status.st_size &&
+           now.status.st_nlink == before->status.st_nlink && is_empty(output.home);
 }
 
 static int own(int fd) {
@@ -83,6 +127,7 @@ static int open_spare(int stream) {
 
 /* Opens the files for the next task; returns 0 if that succeeds. */
 static int open_output(void) {
+    look_at_sandbox(&output.sandbox);
     int is_spare = takes_spare_files();
     for (int stream = 0; stream < STREAMS; stream++) {
         if (is_spare && open_spare(stream) == 0) {
@@ -146,10 +191,15 @@ static int is_unused(int fd, ssize_t attributes) {
 
 /* At the end of a task, of which nothing is left: moves what it has written. */
 static void settle_output(void) {
+    output.is_silent = output.home >= 0 && is_sandbox_unused();
     for (int stream = 0; stream < STREAMS; stream++) {
         int *kept = &output.streams[stream].kept;
         struct stat found;
-        if (*kept < 0 || is_unused(*kept, output.streams[stream].attributes)) {
+        if (*kept >= 0 && is_unused(*kept, output.streams[stream].attributes)) {
+            continue;
+        }
+        output.is_silent = 0;
+        if (*kept < 0) {
             continue;
         }
         if (fstat(*kept, &found) != 0 || found.st_size || found.st_blocks) {

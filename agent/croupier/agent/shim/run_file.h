@@ -90,7 +90,7 @@ static pid_t reap(pid_t pid, int flags) {
 }
 
 /* Writes the end and the usage, at once: a run that has an end has its usage. */
-static void write_end(const siginfo_t *end, char *text) {
+static void write_end(const siginfo_t *end, int is_silent, char *text) {
     const unsigned long long most = 999999999999ULL; /* so that the line has room */
     unsigned long long found[4] = {used.cpu_us / 1000, used.size_kb, used.read / 2,
                                    used.written / 2};
@@ -104,7 +104,8 @@ static void write_end(const siginfo_t *end, char *text) {
     snprintf(lines + LINE, LINE, "usage %llu %llu %llu %llu\n", found[0], found[1], found[2],
              found[3]);
     write_line(END_LINE, lines);
-    snprintf(text, 2 * LINE, "%s %d %s", kind, end->si_status, lines + LINE);
+    snprintf(text, 2 * LINE, "%s%s %d %s", is_silent ? "silent " : "", kind, end->si_status,
+             lines + LINE);
 }
 
 static int is_agent_gone(void) {

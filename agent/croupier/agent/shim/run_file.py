@@ -43,6 +43,7 @@ _PROCESS = re.compile(rb"(shim|task) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _ERROR = re.compile(rb"error (user|sandbox|exec|isolation)(?::([a-z-]+))? ([0-9]{1,4})\n")
 _GIVEN = re.compile(rb"given ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _END = re.compile(rb"(exit|signal) ([0-9]{1,3})\n")
+_SILENT = b"silent "
 _USAGE = re.compile(rb"usage" + rb" ([0-9]{1,12})" * 4 + rb"\n")
 
 
@@ -98,6 +99,7 @@ class RunRecord:
         is_whole: whether the file was created completely, and no line is damaged.
         usage: of the task's processes that were waited for; it is written before the end.
         given: the shim that the run was given to, if that lived before.
+        is_silent: whether the task is known to have written nothing; a file never tells that.
     """
 
     is_whole: bool = False
@@ -107,6 +109,7 @@ class RunRecord:
     end: End | None = None
     usage: Usage | None = None
     given: Process | None = None
+    is_silent: bool = False
 
 
 def blank(given: Process) -> bytes:
@@ -204,11 +207,13 @@ def parse(content: bytes) -> RunRecord:
     )
 
 
-def parse_end(line: bytes) -> tuple[End, Usage] | None:
+def parse_end(line: bytes) -> RunRecord | None:
     """Parse the line on the end that a waiting shim reports; None if it is damaged."""
-    told, usage, numbers = line.partition(b"usage")
+    told, usage, numbers = line.removeprefix(_SILENT).partition(b"usage")
     end, used = _end(told.strip() + b"\n"), _usage(usage + numbers)
-    return None if end is None or used is None else (end, used)
+    if end is None or used is None:
+        return None
+    return RunRecord(True, end=end, usage=used, is_silent=line.startswith(_SILENT))
 
 
 def parse_start(line: bytes) -> Process | StartError | None:

@@ -206,7 +206,7 @@ static int finish(pid_t task, char *text) {
         find_signal(&end);
     }
     settle_output();
-    write_end(&end, text);
+    write_end(&end, output.is_silent, text);
     /* A live agent makes the end durable itself. */
     if (is_agent_gone()) {
         fdatasync(run_file);

@@ -16,8 +16,9 @@
    for those who look for the shim of a run file; it must be long enough for it.
 
    The start is reported with the end if that follows within 5 ms. The end is the line that the run
-   file has of it, with the usage. The run file is closed before, so its lock is free. Then, or after
-   an `error`, the shim waits for the next task. The agent sends signals only between the reports of
+   file has of it, with the usage, after the word "silent" for a silent task; see output.h. The run
+   file is closed before, so its lock is free. Then, or after an `error`, the shim waits for the next
+   task. The agent sends signals only between the reports of
    the start and of the end. The shim ends when the agent has ended, or if it cannot end all
    processes of a task. */
 
