@@ -1,0 +1,178 @@
+"""kill -9 of the only master right after its last answer: what it answered took effect once.
+
+One master on SQLite and one agent. The frameworks have no code for failures of the master. Each
+task appends its start to a ledger, which is compared with the answers and updates at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus, TaskVerdict
+from tests.chaos.real.checker import check_tasks, unsettled
+from tests.chaos.real.cluster import Cluster, Layout
+from tests.chaos.real.journal import Answered, Asked, Begun, Entry, KillAnswered, KillAsked
+from tests.chaos.real.ledger import Ledger, read_ledger
+from tests.chaos.real.work import ENDLESS_S, Work
+from tests.chaos.real.workload import entry_of
+from tests.harness.eventually import eventually
+from tests.harness.steady import at_work
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+PATIENCE_S = 150.0
+# About 2 s on an idle machine: half of it is the start of the master, 1 s of processor time, and
+# half the pause of the agent before its next attempt. Beside other tests the start takes many times
+# as long, and pauses grow with the outage, up to 10 s.
+OFFERING_S = 30.0
+RUNNING, ACCEPTS, SUBMITTED = 150, 50, 300
+# Tasks of one ACCEPT while the cluster is filled.
+AT_ONCE = 25
+
+
+class Journaled(Framework):
+    """A framework that notes what it asked for and what it was told; `entries` is the journal."""
+
+    unit = Resources.parse("cpus:1;mem:1MB")
+
+    def __init__(self, master: str, ledger: Path, demand: Resources | None = None) -> None:
+        super().__init__(name="journaled", master=master, demand=demand)
+        self.ledger = ledger
+        self.entries: list[Entry] = [Begun(0)]
+        self.running: set[str] = set()
+        self.subscribed = asyncio.Event()
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        self.subscribed.set()
+
+    async def on_update(self, status: TaskStatus) -> None:
+        self.entries.append(entry_of(status, handled=True))
+        if status.state.name == "RUNNING":
+            self.running.add(status.task_id)
+
+    def make_tasks(self, works: Sequence[Work]) -> list[Task]:
+        """Return tasks that are about to be launched or submitted."""
+        self.entries.append(Asked(tuple(work.task_id for work in works)))
+        ledger = str(self.ledger)
+        return [Task(w.command(ledger), resources=self.unit, task_id=w.task_id) for w in works]
+
+    def note(self, verdicts: Sequence[TaskVerdict]) -> None:
+        """Note the answers."""
+        for verdict in verdicts:
+            error = "" if verdict.error is None else str(verdict.error)
+            self.entries.append(Answered(verdict.task_id, error, time.time()))
+
+
+def endless(task_id: str) -> Work:
+    """Return the work of a task that runs until it is killed."""
+    return Work(task_id, ENDLESS_S, 0, 0.0)
+
+
+def brief(task_id: str) -> Work:
+    """Return the work of a task that ends at once."""
+    return Work(task_id, 0.0, 0)
+
+
+class Loader(Journaled):
+    """Launches tasks in large calls, and after `go_on` in calls of one task each."""
+
+    def __init__(self, master: str, ledger: Path) -> None:
+        super().__init__(master, ledger, demand=self.unit)
+        self.answered_at = self.offered_at = 0.0
+        self.asked = 0
+        self.go_on = False
+        self.last_answered = asyncio.Event()
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        self.offered_at = time.monotonic()
+        for offer in offers:
+            left = RUNNING - self.asked
+            if left > 0:
+                await self._launch(offer, min(left, AT_ONCE, offer.resources["cpus"] // 1000))
+            elif self.go_on and self.asked < RUNNING + ACCEPTS:
+                await self._launch(offer, 1)
+                if self.asked == RUNNING + ACCEPTS:
+                    self.last_answered.set()
+            else:
+                await self.decline(offer, 0.2)
+
+    async def _launch(self, offer: Offer, number: int) -> None:
+        tasks = self.make_tasks([endless(f"t-{self.asked + index}") for index in range(number)])
+        self.asked += number
+        self.note(await self.accept(offer, tasks, refuse_s=0))
+        self.answered_at = time.monotonic()
+
+    async def end_all(self) -> None:
+        """Kill every task that has not ended."""
+        for task_id in unsettled(self.entries):
+            self.entries.append(KillAsked(task_id))
+            await self.kill(task_id, grace_s=1)
+            self.entries.append(KillAnswered(task_id, ""))
+
+
+@asynccontextmanager
+async def one_master(folder: Path, has: str) -> AsyncIterator[Cluster]:
+    cluster = Cluster(folder, Layout(agents=1, frameworks=0, has=has, is_preloaded=False), seed=0)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+def runs_of(ledger: Ledger) -> list[int]:
+    """Return how often each task started."""
+    return [len(pids) for pids in ledger.starts.values()]
+
+
+async def test_every_answered_accept_takes_effect_once(tmp_path: Path) -> None:
+    total, path = RUNNING + ACCEPTS, tmp_path / "c" / "ran"
+    async with (
+        one_master(tmp_path / "c", f"cpus:{total + 10};mem:64GB;disk:1GB") as cluster,
+        at_work(Loader(cluster.fronts(), path)) as loader,
+    ):
+        await eventually(lambda: len(loader.running) == RUNNING, PATIENCE_S, "tasks run")
+        loader.go_on = True
+        await asyncio.wait_for(loader.last_answered.wait(), PATIENCE_S)
+
+        (master,) = cluster.masters.values()
+        master.kill()
+        assert time.monotonic() - loader.answered_at < 1
+        master.start()
+
+        started = time.monotonic()
+        await eventually(lambda: loader.offered_at > started, OFFERING_S, "an offer")
+        await eventually(lambda: len(loader.running) == total, PATIENCE_S, "all are running")
+        await loader.end_all()
+        await eventually(lambda: not unsettled(loader.entries), PATIENCE_S, "all have ended")
+        ran = read_ledger(path)
+        assert check_tasks(endless, {"loader": loader.entries}, ran) == []
+        assert runs_of(ran) == [1] * total
+
+
+async def test_every_submitted_task_runs_once(tmp_path: Path) -> None:
+    path = tmp_path / "c" / "ran"
+    async with (
+        one_master(tmp_path / "c", "cpus:16;mem:64GB;disk:64GB") as cluster,
+        at_work(Journaled(cluster.fronts(), path)) as submitter,
+    ):
+        submitter.unit = Resources.parse("cpus:1;mem:1MB;disk:32MB")
+        tasks = submitter.make_tasks([brief(f"t-{number}") for number in range(SUBMITTED)])
+        submitter.note(await submitter.submit(tasks))
+
+        (master,) = cluster.masters.values()
+        master.kill()
+        # Most were queued only.
+        assert not path.exists() or len(read_ledger(path).starts) < SUBMITTED
+        master.start()
+
+        await eventually(lambda: not unsettled(submitter.entries), PATIENCE_S, "all have ended")
+        ran = read_ledger(path)
+        assert check_tasks(brief, {"submitter": submitter.entries}, ran) == []
+        assert runs_of(ran) == [1] * SUBMITTED
