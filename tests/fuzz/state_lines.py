@@ -22,7 +22,7 @@ from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.eventlog import codec as event_lines
-from croupier.master.eventlog.lines import FORMAT, LOGGED, Entry
+from croupier.master.eventlog.lines import LOGGED, Entry
 from croupier.master.store import rows as store_rows
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
@@ -124,7 +124,7 @@ class StateLines:
             line = {CODEC.name(cls): document}
         self.tried = text = self._maybe_damaged(_sealed(line))
         try:
-            read = event_lines.read_line(text, self._rng.choice((1, FORMAT)))
+            read = event_lines.read_line(text)
         except CroupierError:
             return 1
         if isinstance(read, Entry):

@@ -17,6 +17,7 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event, step
+from croupier.master.eventlog import codec
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
@@ -30,10 +31,10 @@ LARGE = 1 << 30
 EPOCH_MS = 1_767_225_600_000
 
 
-def as_format_1(log: str) -> str:
-    """Return a log as releases before checksums wrote it."""
-    bare = re.sub(r',"crc":"[0-9a-f]{8}"(?=}{1,2}$)', "", log, flags=re.MULTILINE)
-    return bare.replace('{"head":{"format":2,', '{"head":{"format":1,')
+def sealed(line: bytes) -> bytes:
+    """Return a changed line with the correct checksum."""
+    body = re.sub(rb',"crc":"[0-9a-f]{8}"', b"", line.rstrip())
+    return codec._sealed(body, b"}}" if body.startswith(b'{"head"') else b"}")
 
 
 class StoppedClock:

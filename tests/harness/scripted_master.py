@@ -47,7 +47,6 @@ class ScriptedMaster(AgentServiceServicer):
     Attributes:
         acknowledges: whether it acknowledges each update at once.
         is_silent: whether it leaves REGISTER unanswered.
-        takes_health: whether it announces that it takes health reports.
         link_key: signs links to output; if it is not empty, the agent must require them.
         heartbeat_ms: announced to agents; the master itself sends heartbeats only on demand.
         sessions: all sessions, oldest first.
@@ -60,7 +59,6 @@ class ScriptedMaster(AgentServiceServicer):
     def __init__(self) -> None:
         self.acknowledges = True
         self.is_silent = False
-        self.takes_health = True
         self.link_key = b""
         self.heartbeat_ms = 60_000
         self.sessions: list[Session] = []
@@ -218,7 +216,7 @@ class ScriptedMaster(AgentServiceServicer):
             agent_id=register.agent_id,
             master_id="M1",
             heartbeat_ms=self.heartbeat_ms,
-            takes_health=self.takes_health,
+            takes_health=True,
             link_key=self.link_key,
             requires_links=bool(self.link_key),
         )

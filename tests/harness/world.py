@@ -249,7 +249,6 @@ class World:
         roles: tuple[str, ...] = (),
         demands: tuple[Demand, ...] = (),
         suppressed_roles: tuple[str, ...] = (),
-        takes_reconciled: bool = True,
     ) -> SessionId:
         """Subscribe a framework and return its session; `roles` and `demands` are for several."""
         session = SessionId(next(self._sessions))
@@ -265,7 +264,6 @@ class World:
             display,
             suppressed,
             suppressed_roles=tuple(map(Role, suppressed_roles)),
-            takes_reconciled=takes_reconciled,
         )
         self.do(event, allocate)
         return session

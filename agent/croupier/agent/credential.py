@@ -113,8 +113,8 @@ class AgentCredential:
                 join = AgentServiceStub(channel).Join
                 await call_master(join, request, address, JOIN_S, security)
             except Unavailable:
-                # A follower names the leader to the stream. Older masters, and masters without
-                # authentication, take agents without a token.
+                # A follower names the leader to the stream. Masters without authentication take
+                # agents without a token.
                 return
         await asyncio.to_thread(self._own.mark, is_joined=True)
         _log.info("joined", agent_id=agent_id, master=str(address), token_id=own.token.token_id)

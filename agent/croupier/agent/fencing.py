@@ -78,10 +78,7 @@ class NewestMaster:
         if known is None:
             return
         if sent is None:
-            raise Unavailable(
-                f"this master does not send the position of its store, and the agent has seen"
-                f" {known}: it is of an older release, with an older store"
-            )
+            raise Unavailable("this master does not send the position of its store")
         if sent.generation != known.generation:
             is_older = sent.generation < known.generation
         elif sent.epoch == known.epoch:

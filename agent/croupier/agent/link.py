@@ -141,7 +141,6 @@ class Link:
         self._problems: tuple[Problem, ...] = ()
         # The problems last reported in this session.
         self._reported_problems: tuple[Problem, ...] = ()
-        self._takes_health = False
         self._session: ClientSession[
             pb.Report, pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse
         ] = ClientSession(
@@ -206,7 +205,7 @@ class Link:
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         """Report the problems that prevent launches, now and in heartbeats."""
         self._problems = problems
-        if session == self._number and self._takes_health:
+        if session == self._number and self.is_registered:
             self._reported_problems = problems
             self._send_once(health_to_wire(problems))
 
@@ -243,7 +242,7 @@ class Link:
     def on_open(self) -> None:
         """Begin a session; the core answers with `send_register`."""
         self._number += 1
-        self._known_as, self._takes_health = None, False
+        self._known_as = None
         self._inbox.put_now(Connected(self._number))
 
     async def on_message(self, message: pb.AgentServiceConnectResponse) -> None:
@@ -277,7 +276,7 @@ class Link:
     def beat(self) -> None:
         """Send a heartbeat; an agent with problems repeats them in it."""
         has_changed = self._problems != self._reported_problems
-        if self._takes_health and (self._problems or has_changed):
+        if self._problems or has_changed:
             self.send_health(self._number, self._problems)
         else:
             self._session.send(pb.Report(heartbeat=framework_pb2.Heartbeat()))
@@ -344,10 +343,9 @@ class Link:
             raise ProtocolViolation("the master registered the agent before its REGISTER")
         if self._known_as and agent_id != self._known_as:
             raise ProtocolViolation(f"the master registered agent {self._known_as} as {agent_id}")
-        self._takes_health = registered.takes_health
         self.rejection = ""
         self._on_accepted(registered)
-        self._inbox.put_now(Registered(agent_id, registered.takes_health))
+        self._inbox.put_now(Registered(agent_id))
         heartbeat_s = registered.heartbeat_ms / 1000
         reconnect_s = min(registered.reconnect_ms / 1000, TIMES.backoff_cap_s)
         self._session.join(

@@ -234,9 +234,8 @@ class Reactor:
 
     def _has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox; False for a launch that is refused anyway."""
-        is_refused = not self.state.health.is_healthy and self.state.takes_refusals
         # The disk may hang.
-        return not is_refused and self._machine.has_sandbox(order)
+        return self.state.health.is_healthy and self._machine.has_sandbox(order)
 
     def _step(self, event: Event) -> list[Effect]:
         effects = step(self.state, event, Now(self._clock.now(), self._clock.wall_ms()))

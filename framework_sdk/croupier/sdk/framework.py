@@ -285,8 +285,8 @@ class Framework:
             One verdict per task, in order.
 
         Raises:
-            InvalidRequest: if a task is larger than the master takes, secrets would be sent
-                unencrypted to another machine, or the master is of an older release.
+            InvalidRequest: if a task is larger than the master takes, or secrets would be sent
+                unencrypted to another machine.
             Unavailable: if there is no answer within 30 s of connected time. The tasks may have
                 been queued: updates or `reconcile` show it.
         """

@@ -105,8 +105,6 @@ class Session:
             find_security=credentials.find,
         )
         self._is_local = all(address.is_loopback for address in masters)
-        # What the master of the latest stream knows: secrets of tasks, SUBMIT and WITHDRAW.
-        self._takes_secrets = self._takes_submissions = False
         self._has_begun = self._is_tearing_down = False
         self._channel: grpc.aio.Channel | None = None
         self._stop_asked = asyncio.Event()
@@ -116,12 +114,9 @@ class Session:
         """Check that secrets can be sent; `is_insecure` accepts that others can read them.
 
         Raises:
-            InvalidRequest: if the master does not know secrets, or a call may go unencrypted to
-                another machine.
+            InvalidRequest: if a call may go unencrypted to another machine.
         """
         connection = self._connection
-        if not self._takes_secrets:
-            raise InvalidRequest("this master is of a release that does not know secrets of tasks")
         if not (is_insecure or connection.is_encrypted or (self._is_local and connection.is_local)):
             raise InvalidRequest(
                 "secrets are not sent unencrypted to another machine: connect with TLS, or make"
@@ -132,12 +127,9 @@ class Session:
         """Make SUBMITs or WITHDRAWs, which are sent together; return the verdicts on their tasks.
 
         Raises:
-            InvalidRequest: if the master does not know these calls.
             Unavailable: if one has no verdict within 30 s of connected time.
             CroupierError: the error that ended the framework, if it has ended.
         """
-        if self._connection.is_joined and not self._takes_submissions:
-            raise InvalidRequest("this master is of a release that takes no submitted tasks")
         verdicts = await asyncio.gather(*map(self.call, calls))
         for verdict in verdicts:
             if verdict.error is not None and not verdict.tasks:
@@ -360,8 +352,6 @@ class Session:
         framework_id = self._subscription.framework_id = subscribed.framework_id
         handler = partial(self._framework.on_subscribed, framework_id)
         self._inbox.put(HandlerCall("on_subscribed", handler))
-        self._takes_secrets = subscribed.takes_secrets
-        self._takes_submissions = subscribed.takes_submissions
         self._calls.attach(self._send, subscribed.max_message_bytes)
         log_event(
             logging.INFO,

@@ -54,8 +54,6 @@ def open_page(target: Target, *, in_browser: bool) -> None:
         return found.http_address
 
     address = run(target, address_of)
-    if not address:
-        raise NotFound("the master names no address of a page: it is of an older release")
     if urlsplit(address).scheme not in ("http", "https"):
         raise NotFound(f"the master names no web address: {address[:80]!r}")
     print_lines(*page_lines(f"{address}/", target.credentials()))

@@ -16,7 +16,7 @@ class KnownMaster(TypedDict):
         master_id: of its latest term; None: it has not led since it started.
         address: HOST:PORT of its gRPC.
         http_address: the URL of its page and HTTP API; None: unknown.
-        version: None: unknown, for it is of an older release.
+        version: None: unknown.
         since_ms: when it started, in milliseconds since the epoch; None: unknown.
         epoch: of its latest term; None: it has not led since it started.
         term_since_ms: when its latest term began.

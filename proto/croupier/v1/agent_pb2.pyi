@@ -374,7 +374,7 @@ class Register(_message.Message):
     pages: _builtins.int
     """Number of pages of tasks before this."""
     takes_secrets: _builtins.bool
-    """The agent delivers secrets to tasks, and stores none."""
+    """Always true: masters of release 0.1 read it."""
     default_user: _builtins.str
     """The account of tasks that name no user: "(own)", a uid of its own for each task; a name; or
     "(agent)", the agent's own account. Empty is "(agent)".
@@ -498,7 +498,7 @@ Global___StatusUpdates: _TypeAlias = StatusUpdates  # noqa: Y015
 @_typing.final
 class AgentHealth(_message.Message):
     """The problems of an agent, sent when they change and, while there are any, in place of
-    heartbeats. Only for masters that set `takes_health` in REGISTERED.
+    heartbeats.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -734,7 +734,7 @@ class Registered(_message.Message):
     master_id: _builtins.str
     heartbeat_ms: _builtins.int
     takes_health: _builtins.bool
-    """The master accepts AgentHealth."""
+    """Always true: agents of release 0.1 read it."""
     link_key: _builtins.bytes
     """Signs links to output on this agent."""
     requires_links: _builtins.bool

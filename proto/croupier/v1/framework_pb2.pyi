@@ -292,9 +292,7 @@ class Subscribe(_message.Message):
     suppressed: _builtins.bool
     """No offers in any role."""
     takes_reconciled: _builtins.bool
-    """The client reads TaskStatus.reconciled. Otherwise the master answers RECONCILE by updates
-    without a number, which need no acknowledgement, as older clients expect.
-    """
+    """Always true: masters of release 0.1 read it."""
     @_builtins.property
     def framework(self) -> Global___FrameworkInfo: ...
     @_builtins.property
@@ -824,9 +822,8 @@ class Subscribed(_message.Message):
     max_message_bytes: _builtins.int
     """Largest message that the master accepts, in bytes."""
     takes_secrets: _builtins.bool
-    """The master knows secrets of tasks; one that does not would launch a task without them."""
+    """Both are always true: SDKs of release 0.1 read them."""
     takes_submissions: _builtins.bool
-    """The master knows SUBMIT and WITHDRAW."""
     def __init__(
         self,
         *,

@@ -997,7 +997,7 @@ class OfferView(_message.Message):
     HOSTNAME_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     age_ms: _builtins.int
-    """Since it was made. Absent from masters of older releases."""
+    """Since it was made."""
     framework_name: _builtins.str
     hostname: _builtins.str
     @_builtins.property
@@ -2101,7 +2101,7 @@ class ListMastersResponse(_message.Message):
     """The present by the master's clock, in milliseconds since the epoch."""
     @_builtins.property
     def masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___MasterView]:
-        """The leader first, at most 33. Masters of older releases are missing, unless they lead or answer."""
+        """The leader first, at most 33."""
 
     def __init__(
         self,
@@ -2136,7 +2136,7 @@ class MasterView(_message.Message):
     """HOST:PORT of its gRPC."""
     leader: _builtins.bool
     http_address: _builtins.str
-    """As in GetMaster. Empty: unknown, as are the fields below of a master of an older release."""
+    """As in GetMaster. Empty: unknown, as are the fields below then."""
     version: _builtins.str
     since_ms: _builtins.int
     """When it started, by its own clock, in milliseconds since the epoch."""

@@ -195,20 +195,6 @@ def _waits(serving: Serving, name: str) -> bool:
     return any(isinstance(event, LaunchTask) and event.task.task_id == name for event in events)
 
 
-async def test_an_older_master_gets_updates_in_place_of_refusals(
-    serving: Serving, master: ScriptedMaster, tmp_path: Path
-) -> None:
-    master.takes_health = False
-    master.hang_up()
-    await master.agent(2)
-    shutil.rmtree(tmp_path / "work")
-    await launch_each(master, FEW)
-    await eventually(lambda: bool(serving.agent.state.health.problems))
-    master.launch(shell("late", "true"))
-    await master.state("late", TaskState.DROPPED)
-    assert not master.health()
-
-
 @pytest.fixture
 async def on_small_disk(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
     """Start an agent whose work dir is a disk of 16 MB in its own mount namespace."""

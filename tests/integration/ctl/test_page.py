@@ -44,7 +44,7 @@ async def test_a_master_without_a_page_is_told() -> None:
     async with serving(ScriptedOperator()) as operator:
         done = await croupier("page", "--master", operator.address)
     assert done.code == 1
-    assert "names no address of a page" in done.err
+    assert "names no web address" in done.err
 
 
 async def test_only_an_address_of_the_web_is_opened() -> None:

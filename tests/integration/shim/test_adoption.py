@@ -51,8 +51,7 @@ def write(runner: TaskRunner, *lines: str) -> Path:
     """Write a run file of an earlier agent."""
     path = runner.runs / "t0"
     text = "".join(line.ljust(run_file.LINE) for line in lines)
-    size = run_file.SIZE - (run_file.LINE if "croupier-run 1\n" in lines else 0)
-    path.write_bytes(text.ljust(size).encode())
+    path.write_bytes(text.ljust(run_file.SIZE).encode())
     return path
 
 
@@ -171,7 +170,7 @@ async def test_a_run_without_a_file_was_never_started(runner: TaskRunner) -> Non
     assert runner.adopt("t0") == NEVER
 
 
-@pytest.mark.parametrize("lines", [(), ("croupier-run 1\n",)])
+@pytest.mark.parametrize("lines", [(), ("croupier-run 2\n",)])
 async def test_a_run_whose_file_has_no_shim_was_never_started(
     runner: TaskRunner, lines: tuple[str, ...]
 ) -> None:
@@ -182,7 +181,7 @@ async def test_a_run_whose_file_has_no_shim_was_never_started(
 
 
 async def test_an_unwatched_failed_start_is_reported(runner: TaskRunner) -> None:
-    write(runner, "croupier-run 1\n", "shim 99 1\n", f"error exec {errno.ENOENT}\n")
+    write(runner, "croupier-run 2\n", "shim 99 1\n", f"error exec {errno.ENOENT}\n")
     message = "cannot run its program: no such program, or its interpreter is missing"
     assert runner.adopt("t0") == LaunchFailed(key("t0"), message, 127)
 
@@ -193,12 +192,12 @@ async def test_an_unwatched_failed_start_is_reported(runner: TaskRunner) -> None
         ("damaged", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
         ("croupier-run 3\n", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
         ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 0\n", "usage 1 2 3"),
-        ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 1"),
-        ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit \n"),
-        ("croupier-run 1\n", "shim 2 5\n", "task 3", "exit 0\n"),
-        ("croupier-run 1\n", "shim 2", "", ""),
-        ("croupier-run 1\n", "\0\0\0", "", ""),
-        ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n", "more"),
+        ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 1"),
+        ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit \n"),
+        ("croupier-run 2\n", "shim 2 5\n", "task 3", "exit 0\n"),
+        ("croupier-run 2\n", "shim 2", "", ""),
+        ("croupier-run 2\n", "\0\0\0", "", ""),
+        ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 0\n", "more"),
     ],
 )
 async def test_a_damaged_file_has_no_end(runner: TaskRunner, lines: tuple[str, ...]) -> None:
@@ -207,7 +206,7 @@ async def test_a_damaged_file_has_no_end(runner: TaskRunner, lines: tuple[str, .
 
 
 async def test_a_truncated_file_has_no_end(runner: TaskRunner) -> None:
-    path = write(runner, "croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n")
+    path = write(runner, "croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 0\n")
     os.truncate(path, 200)
     assert runner.adopt("t0") == damaged(runner)
 
@@ -246,7 +245,7 @@ async def test_a_reused_pid_is_not_signalled(
     assert began is not None
     for start in (began, began - 1):
         process = f"{bystander.pid} {start}\n"
-        write(runner, "croupier-run 1\n", f"shim {process}", f"task {process}")
+        write(runner, "croupier-run 2\n", f"shim {process}", f"task {process}")
         assert runner.adopt("t0") == KILLED
     assert bystander.poll() is None
 
@@ -257,7 +256,7 @@ async def test_a_pid_with_another_start_time_is_not_adopted(
     began = run_file.start_of(bystander.pid)
     assert began is not None
     process = f"{bystander.pid} {began - 1}\n"
-    path = write(runner, "croupier-run 1\n", f"shim {process}", f"task {process}")
+    path = write(runner, "croupier-run 2\n", f"shim {process}", f"task {process}")
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="does not end"):

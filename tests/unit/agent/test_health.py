@@ -15,7 +15,6 @@ from croupier.agent.core.effects import (
     Effect,
     HealthChanged,
     RefuseLaunch,
-    SendUpdates,
     Spawn,
 )
 from croupier.agent.core.events import Event, HealthChecked, Now
@@ -25,7 +24,7 @@ from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Command, TaskInfo, TaskState
+from croupier.model.task import Command, TaskInfo
 
 GONE = Problem(WORK_DIR, "it was removed")
 FULL = Problem(DISK, "the disk of the agent's work dir is full")
@@ -34,13 +33,11 @@ FULL = Problem(DISK, "the disk of the agent's work dir is full")
 class World:
     """The core of a registered agent, and a clock that the test sets."""
 
-    def __init__(self, takes_refusals: bool = True) -> None:
+    def __init__(self) -> None:
         self.state = AgentState.of(Resources.parse("cpus:100"))
         self.now = 0.0
         self.count = 0
-        self.do(
-            ev.AgentStarted(), ev.Connected(1), ev.Registered(self.state.agent_id, takes_refusals)
-        )
+        self.do(ev.AgentStarted(), ev.Connected(1), ev.Registered(self.state.agent_id))
 
     def do(self, *events: Event) -> list[Effect]:
         done: list[Effect] = []
@@ -113,13 +110,6 @@ def test_a_launch_is_not_refused_after_its_session_ended() -> None:
     world.check(GONE)
     world.do(ev.Disconnected(1))
     assert not world.launch()
-
-
-def test_an_older_master_gets_an_update_in_place_of_a_refusal() -> None:
-    world = World(takes_refusals=False)
-    world.check(GONE)
-    (reported,) = [each for each in world.launch() if isinstance(each, SendUpdates)]
-    assert reported.statuses[0].state is TaskState.DROPPED
 
 
 def test_waits_between_checks_double_up_to_a_bound() -> None:

@@ -29,7 +29,7 @@ def test_masters_of_one_release_are_counted() -> None:
 def test_an_unfinished_upgrade_is_a_warning() -> None:
     (found,) = release_findings(running("0.2.0", "0.1.0", "", "0.2.0"))
     assert found.outcome is Outcome.WARN
-    assert "4 masters are running: 1 of 0.1.0, 2 of 0.2.0, 1 of an older release" in found.line
+    assert "4 masters are running: 1 of 0.1.0, 2 of 0.2.0, 1 of an unknown release" in found.line
     assert "croupier masters" in found.line
 
 

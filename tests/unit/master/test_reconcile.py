@@ -102,18 +102,3 @@ def test_end_with_a_later_number_is_sent_without_earlier_updates() -> None:
     assert [status.sequence for status in scene.task_updates()] == [3, 1003]
     scene.acknowledge(1003, 3)
     assert T1 not in scene.state.frameworks[scene.owner].tasks
-
-
-def test_older_sdk_is_answered_without_a_number() -> None:
-    """It handles no number twice, so it would ignore an answer that has one."""
-    scene = Away()
-    scene.end_session(scene.session)
-    scene.session = scene.framework(
-        framework_id=scene.owner, client_id="c1", takes_reconciled=False
-    )
-    answer = scene.reconcile()
-    assert answer == replace(scene.statuses[-1], sequence=0)
-    assert not answer.needs_acknowledgement
-    # The agent resends the end until it is acknowledged.
-    scene.send_again()
-    assert scene.task_updates()[-1] == scene.statuses[-1]

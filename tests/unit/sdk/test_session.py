@@ -34,17 +34,9 @@ async def test_secrets_are_not_sent_unencrypted_to_another_machine(
 ) -> None:
     session = Framework(master=master)._session
     session._connection.address = Address.parse(latest)
-    session._takes_secrets = True
     session.check_secrets(is_insecure=True)
     if is_sent:
         session.check_secrets()
     else:
         with pytest.raises(InvalidRequest, match="insecure=True"):
             session.check_secrets()
-
-
-async def test_secrets_are_not_sent_to_a_master_that_does_not_know_them() -> None:
-    session = Framework(master="127.0.0.1:1")._session
-    session._connection.address = Address.parse("127.0.0.1:1")
-    with pytest.raises(InvalidRequest, match="does not know secrets"):
-        session.check_secrets(is_insecure=True)

@@ -9,17 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from croupier.master.eventlog import codec
 from croupier.model.errors import CroupierError
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog
+from tests.harness.recorded import sealed
 from tests.harness.replayed import look, printed
-
-
-def sealed(line: bytes) -> bytes:
-    """Return a changed line with the correct checksum."""
-    body = re.sub(rb',"crc":"[0-9a-f]{8}"', b"", line.rstrip())
-    return codec._sealed(body, b"}}" if body.startswith(b'{"head"') else b"}")
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path: Path, log: Path) -> None:
@@ -61,7 +55,7 @@ def test_a_file_that_is_not_a_log_is_refused(tmp_path: Path) -> None:
         BadLog, match="line 1: a log of format 99; this program reads formats up to"
     ):
         look(path)
-    path.write_bytes(b'{"at":0,"event":{"kind":"TimePassed"}}\n')
+    path.write_bytes(sealed(b'{"at":0,"event":{"kind":"TimePassed"}}'))
     with pytest.raises(BadLog, match="not the head of an event log"):
         look(path)
     path.write_bytes(b"\x00\xff" * 1000)

@@ -69,10 +69,9 @@ class MasterSeen:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The master has registered the agent. Older masters do not take refusals of launches."""
+    """The master has registered the agent."""
 
     agent_id: AgentId
-    takes_refusals: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,6 @@ def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
 def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
     """Record that the master has registered the agent and was informed of lost records."""
     agent_id = event.agent_id
-    state.takes_refusals = event.takes_refusals
     if agent_id == state.agent_id and not state.incomplete:
         return
     # The master chooses an id only for an agent that has none, and such an agent has no tasks.

@@ -70,10 +70,12 @@ def on_launch(
     if order.lined_up:
         yield from on_line_up(state, order, can_start=not (has_sandbox or secrets))
         return
-    if not state.health.is_healthy and state.takes_refusals:
+    if not state.health.is_healthy:
         # Not recorded: the disk may only have room for the ends of other tasks.
         if state.session is not None:
-            yield fx.RefuseLaunch(state.session, key, _unhealthy(state))
+            problems = problems_text(state.health.problems)
+            message = f"the agent cannot launch tasks now: {problems}"
+            yield fx.RefuseLaunch(state.session, key, message)
         return
     rejection = _rejection(state, order, has_sandbox, secrets)
     if rejection is not None:
@@ -256,8 +258,6 @@ def _rejection(
         reason, message = Reason.AGENT_STOPPED, "the agent is stopping"
     elif state.is_outdated(order.framework_id, order.framework_epoch):
         message = "a newer run of the framework has taken over"
-    elif not state.health.is_healthy:
-        reason, message = Reason.CONTAINER_LAUNCH_FAILED, _unhealthy(state)
     elif has_sandbox:
         # The agent has forgotten the task, so its framework knew how it had ended.
         reason, message = Reason.TASK_INVALID, RAN_BEFORE
@@ -271,7 +271,3 @@ def _rejection(
     else:
         return None
     return Cause(reason=reason, message=message)
-
-
-def _unhealthy(state: AgentState) -> str:
-    return f"the agent cannot launch tasks now: {problems_text(state.health.problems)}"

@@ -12,7 +12,7 @@ from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, Task
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
-from croupier.model.store_position import MAX_EPOCH, StorePosition
+from croupier.model.store_position import StorePosition
 from croupier.model.task import TaskState, TaskStatus
 
 # Recorded in place of a position that was forgotten.
@@ -49,9 +49,7 @@ def recovered(
             case r.AgentRecord():
                 state.agent_id = record.agent_id or state.agent_id
                 state.recorded_boot_id = record.boot_id
-                # Earlier releases recorded any epoch that a false master sent.
-                is_sane = record.master_epoch <= MAX_EPOCH
-                state.master_epoch = record.master_epoch if is_sane else 0
+                state.master_epoch = record.master_epoch
                 state.incomplete = record.incomplete
                 state.cluster = record.cluster
             case r.PositionRecord(position):

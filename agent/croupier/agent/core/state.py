@@ -74,7 +74,6 @@ class AgentState:
         voided: processes of tasks that a removal made void. The agent kills them and reports
             nothing about them.
         health: the problems that prevent launches.
-        takes_refusals: whether the master of the session takes `RefuseLaunch`.
         stopping: whether the daemon is stopping, so that no task is started.
         features: what the agent can enforce on its tasks.
         line: orders of lined-up tasks, which hold nothing and have no records; empty without a
@@ -103,7 +102,6 @@ class AgentState:
     adopting: int = 0
     voided: dict[Key, Live] = field(default_factory=dict)
     health: Health = field(default_factory=Health)
-    takes_refusals: bool = True
     stopping: bool = False
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
     given_id: AgentId = NO_AGENT_ID

@@ -5,16 +5,13 @@ place and in one write. So a full disk fails the start and never loses an end, a
 whole or absent. Functions that take a path or descriptor raise OSError if the system refuses.
 
 It has five lines of 64 bytes, padded with blanks. The agent writes the first, the shim the others.
-The padding of the first names the shim that is given the run, if that lived before; so earlier
-releases read such files, too.
+The padding of the first names the shim that is given the run, if that lived before.
 
     croupier-run 2
     shim PID START
     task PID START | error STEP ERRNO
     exit CODE | signal NUMBER
     usage CPU_MS MAXRSS_KB READ_KB WRITTEN_KB
-
-Version 1, of runs that an agent of an earlier release has started, lacks the last line.
 """
 
 from __future__ import annotations
@@ -33,8 +30,6 @@ from croupier.model.isolation import Usage
 LINE = 64
 HEADING = b"croupier-run 2\n"
 SIZE = 5 * LINE
-# The sizes of the versions by their headings.
-_SIZES = {b"croupier-run 1\n": 4 * LINE, HEADING: SIZE}
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BLANK = HEADING.ljust(LINE) + b" " * (SIZE - LINE)
 # Errors of open: there is a link, no regular file, a socket, or nothing.
@@ -179,7 +174,7 @@ def is_run_file(path: Path) -> bool:
         content = os.pread(fd, SIZE + 1, 0)
     finally:
         os.close(fd)
-    if content.startswith(tuple(_SIZES)):
+    if content.startswith(HEADING):
         return True
     # The machine may have lost power after the file got its size.
     return len(content) <= SIZE and not content.strip(b" \0")
@@ -187,14 +182,14 @@ def is_run_file(path: Path) -> bool:
 
 def parse(content: bytes) -> RunRecord:
     """Parse the content of a run file."""
-    if len(content) != _SIZES.get(content[: len(HEADING)]):
+    if len(content) != SIZE or not content.startswith(HEADING):
         return RunRecord()
-    lines = [content[at : at + LINE] for at in range(LINE, len(content), LINE)]
+    lines = [content[at : at + LINE] for at in range(LINE, SIZE, LINE)]
     shim, start, end = _process(b"shim", lines[0]), parse_start(lines[1]), _end(lines[2])
-    usage = _usage(lines[3]) if len(lines) > 3 else None
+    usage = _usage(lines[3])
     is_whole = all(
         found is not None or not line.strip()
-        for line, found in zip(lines, (shim, start, end, usage), strict=False)
+        for line, found in zip(lines, (shim, start, end, usage), strict=True)
     )
     return RunRecord(
         is_whole,

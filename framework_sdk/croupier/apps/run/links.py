@@ -1,7 +1,7 @@
 """Links to the output of tasks, which the master signs for agents that require them.
 
-Rule: links are requested once an agent has refused a request without one, so that older masters
-and agents are read as before. All readers together wait for one call, which is for 1,000 tasks.
+Rule: links are requested once an agent has refused a request without one, so a cluster without
+authentication is asked for none. All readers together wait for one call, which is for 1,000 tasks.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def release_findings(masters: Sequence[KnownMaster]) -> Iterator[Finding]:
     """Yield whether several masters are of one release; nothing about a single one."""
     if len(masters) < 2:
         return
-    releases = Counter(each["version"] or "an older release" for each in masters)
+    releases = Counter(each["version"] or "an unknown release" for each in masters)
     named = ", ".join(f"{number} of {release}" for release, number in sorted(releases.items()))
     text = f"{len(masters)} masters are running: {named}"
     if len(releases) > 1:

@@ -41,7 +41,6 @@ class Subscribe:
         client_id: identifies the run of its program; call numbers restart with each run.
         offer_lease_s: 0 for the default.
         suppressed: whether offers are suppressed in all roles, else in `suppressed_roles` only.
-        takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         principal: the caller.
     """
 
@@ -57,7 +56,6 @@ class Subscribe:
     hostname: str = ""
     webui_url: str = ""
     suppressed_roles: tuple[Role, ...] = ()
-    takes_reconciled: bool = True
     principal: Principal = ANONYMOUS
 
 
@@ -102,10 +100,10 @@ class AgentTask:
 class Claim(Enum):
     """Relation of the store position that an agent reports to the history of this store.
 
-    KNOWN: part of the history. SILENT: no position and no later epoch, as from agents of earlier
-    releases. GIVEN_UP: proven, but outside the history, and abandoned by an operator. NEWER:
-    proven and later; another master leads, or this store is an old copy. UNPROVEN: not proven.
-    FOREIGN: of another cluster.
+    KNOWN: part of the history. SILENT: no position and no later epoch, as from a new agent or one
+    that forgot its master. GIVEN_UP: proven, but outside the history, and abandoned by an operator.
+    NEWER: proven and later; another master leads, or this store is an old copy. UNPROVEN: not
+    proven. FOREIGN: of another cluster.
     """
 
     KNOWN = "known"
@@ -127,8 +125,8 @@ class Register:
         claim: the shell's judgement of `master_epoch` and of the position that the agent reports.
         objection: the reason if the agent is refused, in words; else empty.
         principal: the caller.
-        takes_secrets: whether tasks with secrets can be sent to it: it knows them, and the
-            connection is encrypted or local.
+        takes_secrets: whether tasks with secrets can be sent to it: the connection is encrypted
+            or local.
         features: what it can enforce or measure.
         default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
         takes_exec: whether it runs commands beside tasks.

@@ -74,7 +74,6 @@ class Framework:
         retained: acknowledged tasks in the ledger that answer a repeated ACCEPT, by call number.
         is_unrecorded: whether it came with an id that was not in the ledger; it may have tasks
             that are not in the ledger either.
-        takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         ended: the number of ended tasks that were not acknowledged.
         done, failed: of its tasks that were acknowledged under this master: all, and those that
             failed.
@@ -104,7 +103,6 @@ class Framework:
     accepted: dict[int, set[TaskId]] = field(default_factory=dict)
     retained: dict[int, list[TaskId]] = field(default_factory=dict)
     is_unrecorded: bool = False
-    takes_reconciled: bool = True
     ended: int = 0
     done: int = 0
     failed: int = 0

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from croupier.master.core import calls, on_framework
 from croupier.master.core.deadlines import AgentTimeout
-from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, SessionId, Step
+from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, Step
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, Outcome, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
@@ -245,15 +245,8 @@ def _reconcile(
         elif task.is_absent:
             statuses.append(_absent(state, task, now))
         else:
-            statuses.append(_known(framework, task, framework.session))
+            statuses.append(reconciled(task, framework.session))
     yield from send_updates(framework.session, statuses)
-
-
-def _known(framework: Framework, task: Task, session: SessionId) -> TaskStatus:
-    """Return the latest status, without its number if the SDK would drop a repeated number."""
-    if framework.takes_reconciled:
-        return reconciled(task, session)
-    return replace(task.status, sequence=0)
 
 
 def _absent(state: State, task: Task, now: float) -> TaskStatus:

@@ -254,7 +254,6 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
         state.set_owner(framework, event.principal.name)
     framework.name, framework.failover_timeout_s = event.name, event.failover_timeout_s
     framework.hostname, framework.webui_url = event.hostname, event.webui_url
-    framework.takes_reconciled = event.takes_reconciled
     lease_s = event.offer_lease_s or state.settings.offer_lease_s
     framework.offer_lease_s = min(lease_s, state.settings.max_offer_lease_s)
     if event.client_id != framework.client_id:

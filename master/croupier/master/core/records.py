@@ -49,7 +49,7 @@ class MasterRecord:
 
     Attributes:
         epoch: the number of the present term.
-        secret: proves statements of the cluster's masters; empty in records of older releases.
+        secret: proves statements of the cluster's masters.
         generation: how often an operator has continued with an older copy of the store.
         terms: the latest terms, the present one last.
     """
@@ -83,7 +83,7 @@ class AgentRecord:
         gone: an operator has declared it gone; it can never register again under this id.
         unreachable: it was removed after a timeout, and its tasks were reported UNREACHABLE.
         total: its scalars at the last registration. They count until it registers with the next
-            master. Empty in records of older releases.
+            master.
         is_authenticated: it has proven its id, so no other may join under it.
     """
 

@@ -13,8 +13,7 @@ from croupier.model.isolation import feature_names
 from croupier.model.task import TaskInfo
 
 _NO_SECRETS_SENT = (
-    "gets no secrets: they need TLS between agents and masters (or --insecure on the master), and"
-    " an agent that knows secrets"
+    "gets no secrets: they need TLS between agents and masters, or --insecure on the master"
 )
 
 

@@ -1,8 +1,7 @@
 """Lines of an event log as bytes, and back.
 
 Each line ends with the CRC32 of its preceding bytes: `..., "crc": "XXXXXXXX"}`. In the first line
-of a file the CRC is inside the head, so that older releases find the number of the format.
-Lines of format 1 have no CRC.
+of a file the CRC is inside the head, so that any release finds the number of the format.
 
 Of a legal command only the size, the user and the names of its secrets are written: decisions
 depend on nothing else of it, and commands and environments may hold secrets. It is read as a legal
@@ -52,8 +51,7 @@ def _without_command(command: Command) -> Any:
 
 
 def _decode_command(document: Any) -> Command:
-    # The first releases did not write sizes.
-    size, user = 1 if document is None else document, ""
+    size, user = document, ""
     if type(size) is dict and size.keys() == {"size", "user"}:
         size, user = size["size"], _text(size["user"])
     if type(size) is int:
@@ -87,7 +85,7 @@ _whole: Final = _EXACT.decoder(int)
 _secret_names: Final = _EXACT.decoder(tuple[str, ...])
 _text: Final = _EXACT.decoder(str)
 CODEC: Final = Codec(NAMES, {Command: Form(_size_of_command, _decode_command)})
-# Digests leave out sizes, so that digests of logs without sizes stay valid.
+# Digests leave out sizes.
 DIGESTED: Final = Codec(NAMES, {Command: Form(_without_command, _decode_command)})
 
 
@@ -137,11 +135,8 @@ def as_json(document: Any) -> bytes:
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
-_NO_CRC: Final = "damaged: its checksum is missing"
-
-
-def read_line(text: bytes, log_format: int = 1) -> Line:
-    """Return the value of a line in a log of `log_format`, which its head states.
+def read_line(text: bytes) -> Line:
+    """Return the value of a line.
 
     Raises:
         Undecodable: if the line is damaged, or of another format.
@@ -154,17 +149,16 @@ def read_line(text: bytes, log_format: int = 1) -> Line:
         raise Undecodable("not an object")
     if "head" in document:
         _check_format(document["head"])
-    elif log_format > 1 and _CRC not in document:
-        raise Undecodable(_NO_CRC)
     _check_crc(text, document.get("head", document))
     return _decoded(document)
 
 
 def _check_crc(text: bytes, holder: dict[str, Any]) -> None:
     """Check the CRC of a line, and remove it from the object that holds it."""
-    crc = holder.pop(_CRC, None)
+    if _CRC not in holder:
+        raise Undecodable("damaged: its checksum is missing")
     covered = text.rpartition(b',"%s":' % _CRC.encode())[0]
-    if crc is not None and crc != f"{crc32(covered):08x}":
+    if holder.pop(_CRC) != f"{crc32(covered):08x}":
         raise Undecodable("damaged: its checksum does not match")
 
 
@@ -191,10 +185,8 @@ def _check_format(head: Any) -> None:
             f"a log of format {str(number)[:20]}; this program reads formats up to {FORMAT}:"
             " use the newer release that wrote it"
         )
-    if type(number) is not int or number < 1:
+    if number != FORMAT:
         raise Undecodable(f"a log of format {str(number)[:20]}; there is no such format")
-    if number > 1 and _CRC not in head:
-        raise Undecodable(_NO_CRC)
 
 
 def _refuse_constant(name: str) -> float:

@@ -24,7 +24,6 @@ from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 
-# 1: before lines had checksums.
 FORMAT: Final = 2
 # Events that are logged: all but queries.
 LOGGED: Final = tuple(each for each in get_args(Event) if each is not Read)

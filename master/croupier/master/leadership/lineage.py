@@ -47,17 +47,17 @@ def next_record(
     Args:
         before: the record of the last term; None begins a new cluster.
         commits: the number of commits in the store.
-        names: random names; those of the cluster are used only if it has none yet.
+        names: random names; those of the cluster are used only if it is new.
         given_up: a position beyond this store, whose commits an operator gives up.
     """
-    last = before or MasterRecord(names.cluster, 0)
+    last = before or MasterRecord(names.cluster, 0, names.secret)
     epoch, generation = last.epoch, last.generation
     if given_up is not None:
         epoch = max(epoch, given_up.epoch)
         generation = max(generation, given_up.generation) + 1
     begun = PastTerm(epoch + 1, names.term, commits)
     terms = (*last.terms, begun)[-MAX_TERMS:]
-    return MasterRecord(last.cluster, epoch + 1, last.secret or names.secret, generation, terms)
+    return MasterRecord(last.cluster, epoch + 1, last.secret, generation, terms)
 
 
 class Lineage:
@@ -84,15 +84,14 @@ class Lineage:
     @property
     def first_commit(self) -> int:
         """Return the number of commits when the term began."""
-        return self._record.terms[-1].commits if self._record.terms else 0
+        return self._record.terms[-1].commits
 
     def position(self) -> StorePosition:
         """Return the present position of the store, with its proof."""
         commit = self._commits()
         if self._position is None or self._position.commit != commit:
             record = self._record
-            name = record.terms[-1].name if record.terms else ""
-            bare = StorePosition(record.generation, record.epoch, name, commit)
+            bare = StorePosition(record.generation, record.epoch, record.terms[-1].name, commit)
             self._position = replace(bare, proof=self._proof(bare))
         return self._position
 
@@ -159,10 +158,7 @@ class Lineage:
         return mac.digest()[:PROOF_BYTES].hex()
 
     def _is_proven(self, position: StorePosition) -> bool:
-        # Stores of older releases have no secret, so nothing is proven.
-        return bool(self._key) and hmac.compare_digest(
-            self._proof(position).encode(), position.proof.encode()
-        )
+        return hmac.compare_digest(self._proof(position).encode(), position.proof.encode())
 
 
 def refusal(store: str, position: StorePosition, lineage: object, who: str) -> str:

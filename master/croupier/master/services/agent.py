@@ -122,7 +122,7 @@ async def _serve(
             if isinstance(event, Register):
                 session.is_introduced = True
                 event = with_claim(event, report.register, lineage)
-                event = replace(event, takes_secrets=event.takes_secrets and session.is_private)
+                event = replace(event, takes_secrets=session.is_private)
                 event = registration.complete(event, report.register.pages)
                 event = replace(event, principal=session.caller.principal)
             await guard.put(inbox, event, report)

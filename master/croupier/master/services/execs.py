@@ -283,8 +283,7 @@ def _session(state: State, task: TaskPlace) -> SessionId:
         raise Unavailable(f"agent {agent_id} of task {task_id} is not connected; try again later")
     if not agent.takes_exec:
         raise Conflict(
-            f"agent {agent_id} runs no commands beside tasks: it was started with --exec refuse, or"
-            " is of an older release"
+            f"agent {agent_id} runs no commands beside tasks: it was started with --exec refuse"
         )
     return agent.session
 

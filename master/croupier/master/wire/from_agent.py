@@ -115,7 +115,6 @@ async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs 
         wire.incomplete,
         wire.cluster[:64],
         problems=_problems(wire.problems),
-        takes_secrets=wire.takes_secrets,
         features=known_features(wire.isolation),
         default_user=check_id("user", wire.default_user or AGENT_USER),
         takes_exec=wire.takes_exec,

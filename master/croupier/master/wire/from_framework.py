@@ -64,7 +64,6 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
         demands=demands_from_wire(wire.demands),
         suppressed=wire.suppressed,
         suppressed_roles=_roles(wire.suppressed_roles),
-        takes_reconciled=wire.takes_reconciled,
         hostname=framework.hostname[:255],
         webui_url=framework.webui_url[:2048],
     )

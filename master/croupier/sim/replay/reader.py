@@ -94,14 +94,14 @@ class Reader:
 
     def _file(self, path: Path, is_last: bool) -> Iterator[tuple[Place, Line, int]]:
         with _opened(path) as file:
-            number, log_format = 0, 1
+            number = 0
             while text := file.readline(MAX_LINE + 1):
                 number += 1
                 place = Place(path, number)
                 if len(text) > MAX_LINE:
                     raise BadLog(f"{place}: a line of more than {MAX_LINE >> 20} MiB")
                 try:
-                    line = read_line(text, log_format)
+                    line = read_line(text)
                 except Undecodable as error:
                     if is_last and not text.endswith(b"\n"):
                         self.notes.append(f"{place} is cut off, and was left out")
@@ -109,8 +109,6 @@ class Reader:
                     raise BadLog(f"{place}: {error}") from None
                 if isinstance(line, Head) != (number == 1):
                     raise BadLog(f"{place}: a head must be the first line of a file, and no other")
-                if isinstance(line, Head):
-                    log_format = line.format
                 yield place, line, len(text)
 
 
