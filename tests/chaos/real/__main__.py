@@ -55,6 +55,7 @@ class Chaos:
     only: str = ""
     reports: list[Report] = field(default_factory=list)
     tasks: Counter[str] = field(default_factory=Counter)
+    lines: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -88,6 +89,7 @@ class Chaos:
             report = await series.round(len(self.reports))
             self._tell(report)
         self.tasks += report.tasks
+        self.lines += report.lines
 
     def _tell(self, report: Report) -> None:
         """Print one line for a round, and one for each violation."""
@@ -109,6 +111,7 @@ class Chaos:
         print(
             f"real chaos: seed {self.seed}, {len(self.reports)} rounds, {kinds.total()} faults "
             f"({_listed(kinds)}), {self.tasks.total()} tasks ({_listed(self.tasks)}), "
+            f"lined-up tasks (at least): {_listed(self.lines) or 'none'}, "
             f"{self.violations} violations{left_out}",
             flush=True,
         )

@@ -151,7 +151,7 @@ def _check_verdict(task_id: str, history: History, ran: Ledger) -> Iterator[Viol
 def _check_order(task_id: str, history: History) -> Iterator[Violation]:
     last: dict[int, int] = {}
     for run, update in history.updates:
-        if update.sequence <= last.get(run, 0):
+        if update.sequence <= last.get(run, 0) and not update.is_reconciled:
             kind = "reported_twice" if update.sequence == last[run] else "out_of_order"
             yield Violation(kind, task_id, f"{update.state} as {update.sequence}")
         last[run] = max(update.sequence, last.get(run, 0))
@@ -160,7 +160,7 @@ def _check_order(task_id: str, history: History) -> Iterator[Violation]:
         due = 1 + (before.sequence if before else 0)
         if before is not None and _is_end(before):
             yield Violation("reported_after_end", task_id, update.state)
-        elif update.sequence not in (due, MASTER_SEQUENCE):
+        elif update.sequence not in (due, MASTER_SEQUENCE) and not update.is_reconciled:
             yield Violation("skipped", task_id, f"{update.sequence} came when {due} was due")
 
 
@@ -200,7 +200,8 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
         case TaskState.KILLED:
             if not history.kill_asked:
                 return "no framework requested that"
-            return "it came to its end" if ended else ""
+            # A kill may find a brief task between the line of its end and its exit.
+            return "it came to its end" if ended and not work.is_brief else ""
         case TaskState.FAILED if excuse is Excuse.SHIM_KILLED:
             return "" if end.reason == "EXECUTOR_TERMINATED" else "that is no reason"
         case TaskState.FAILED | TaskState.DROPPED if excuse is Excuse.DISK_FULL:

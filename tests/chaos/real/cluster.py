@@ -205,13 +205,13 @@ class Cluster:
         return {view.agent.hostname: view.agent.http_address for view in listed.agents}
 
     def fetch(self, address: str, path: str) -> str:
-        """Return the page of an agent at its HTTP address.
+        """Return the page of a daemon at its HTTP address, with or without `http://`.
 
         Raises:
             OSError: if it does not answer.
         """
         if self.certificates is None:
-            return fetch(f"http://{address}{path}")
+            return fetch(f"http://{address.removeprefix('http://')}{path}")
         return fetch(f"{address}{path}", self.certificates.https())
 
     async def whole(self, timeout_s: float) -> None:

@@ -82,6 +82,7 @@ class Update:
 
     Attributes:
         handled: False if an earlier run of the program had handled it already.
+        is_reconciled: whether it answers RECONCILE: it is the latest one, maybe ahead of others.
     """
 
     kind: ClassVar[str] = "update"
@@ -95,6 +96,7 @@ class Update:
     pid: int
     message: str
     handled: bool
+    is_reconciled: bool = False
 
 
 Entry = Begun | Subscribed | Asked | Answered | Void | KillAsked | KillAnswered | Update

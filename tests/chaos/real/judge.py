@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ class Judge:
     Attributes:
         excuses: tasks whose ends a fault of some round excuses.
         tasks: number of tasks by how they ended, so far.
+        lines: what masters count of lined-up tasks, by the pid of the master; none of one that was
+            killed later in its first round.
     """
 
     def __init__(self, cluster: Cluster, seed: int, settle_s: float = SETTLE_S) -> None:
@@ -49,6 +52,7 @@ class Judge:
         self._ended: set[str] = set()
         self.excuses: dict[str, Excuse] = {}
         self.tasks: Counter[str] = Counter()
+        self.lines: dict[int, Counter[str]] = {}
 
     async def judge(self, faults: Iterable[Fault] = ()) -> list[Violation]:
         """Wait until the cluster settles after `faults`; return the violations."""
@@ -77,6 +81,8 @@ class Judge:
             # After a first violation the rest is checked without waiting.
             found += await until_clean(check, 1.0 if found else CLEAN_S)
         self._count(entries)
+        with suppress(OSError, grpc.aio.AioRpcError, CroupierError):
+            await self._count_lines()
         return found
 
     def entries(self) -> dict[str, list[Entry]]:
@@ -163,6 +169,20 @@ class Judge:
             for history in histories(written).values():
                 ends = history.ends()
                 self.tasks[ends[0].state if ends else "refused"] += 1
+
+    async def _count_lines(self) -> None:
+        cluster = self._cluster
+        name = await cluster.leader()
+        told = await (await cluster.operator()).GetMaster(pb.GetMasterRequest(), timeout=10)
+        metrics = await asyncio.to_thread(cluster.fetch, told.http_address, "/metrics")
+        if name is not None:
+            self.lines[cluster.masters[name].pid] = count_lines(metrics)
+
+
+def count_lines(metrics: str) -> Counter[str]:
+    """Return how many tasks were lined up, started from a line, recalled and returned."""
+    found = re.findall(r'^croupier_line_tasks_total{outcome="(\w+)"} (\S+)$', metrics, re.MULTILINE)
+    return Counter({outcome: int(float(number)) for outcome, number in found})
 
 
 def lost_streams(done: Sequence[Fault]) -> list[Violation]:

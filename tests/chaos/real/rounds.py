@@ -24,10 +24,12 @@ class Report:
 
     Attributes:
         tasks: tasks of this and earlier rounds on the same cluster, by how they ended.
+        lines: what became of lined-up tasks in these rounds, by the masters that are alive.
     """
 
     faults: list[Fault] = field(default_factory=list)
     tasks: Counter[str] = field(default_factory=Counter)
+    lines: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -54,7 +56,9 @@ class Rounds:
         self._cluster.control("run")
         faults = await self._do_harm(random.Random(f"{self._seed}/round/{number}"), number)
         violations = await self._judge.judge(faults)
-        return Report(faults, self._judge.tasks.copy(), violations, time.monotonic() - began)
+        judge = self._judge
+        lines = sum(judge.lines.values(), Counter[str]())
+        return Report(faults, judge.tasks.copy(), lines, violations, time.monotonic() - began)
 
     async def _do_harm(self, rng: random.Random, number: int) -> list[Fault]:
         """Begin and end faults; return those that began."""

@@ -21,6 +21,9 @@ LIMIT = "disk:1MB"
 # For tasks that will be killed: longer than any round.
 ENDLESS_S = 86_400.0
 
+# Ends the stem of the ids of brief tasks. They are alike and submitted, so they get lined up.
+BRIEF = "-brief"
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -29,8 +32,10 @@ class Work:
     Attributes:
         seconds: how long it sleeps.
         code: its exit code.
-        kill_after_s: when its framework kills it, counted from RUNNING; None for never.
+        kill_after_s: when its framework kills it, counted from RUNNING, or from the answer if it
+            is brief; None for never.
         evades: whether it takes more disk than it may, and is ended for that.
+        is_withdrawn: whether it is withdrawn instead of killed.
     """
 
     task_id: str
@@ -38,6 +43,12 @@ class Work:
     code: int
     kill_after_s: float | None = None
     evades: bool = False
+    is_withdrawn: bool = False
+
+    @property
+    def is_brief(self) -> bool:
+        """Return whether it is one of many brief tasks, which end by themselves."""
+        return BRIEF in self.task_id
 
     def command(self, ledger: str) -> list[str]:
         """Return the command."""
@@ -50,6 +61,10 @@ def work_of(seed: int, framework: str, number: int) -> Work:
     """Return the task of that number."""
     rng = random.Random(f"{seed}/{framework}/{number}")
     task_id = f"{framework}-{number}"
+    if framework.endswith(BRIEF):
+        kill_after_s = round(rng.uniform(0.0, 0.5), 3) if rng.random() < 0.2 else None
+        seconds, code = round(rng.uniform(0.01, 0.06), 3), rng.choice((0, 0, 0, 3))
+        return Work(task_id, seconds, code, kill_after_s, is_withdrawn=rng.random() < 0.5)
     if rng.random() < 0.1:
         if rng.random() < 0.3:
             return Work(task_id, ENDLESS_S, 0, evades=True)

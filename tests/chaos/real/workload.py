@@ -6,7 +6,7 @@ It runs up to MOST tasks while FOLDER/control says `run`, starts no more while t
 and ends with its tasks on `stop`. FOLDER/NAME.journal records its calls, the verdicts and the
 updates; the tasks write to FOLDER/ran. It may be killed and restarted at any moment: the journal
 holds what it had begun, and RECONCILE answers for calls in flight. A framework whose name ends with
-an odd digit also submits tasks.
+an odd digit also submits tasks. Many of these are brief and alike, so agents get some lined up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.chaos.real.journal import (
     Void,
     read_entries,
 )
-from tests.chaos.real.work import LIMIT, Work, work_named, work_of
+from tests.chaos.real.work import BRIEF, LIMIT, Work, work_named, work_of
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
 REFUSE_S = 0.3
@@ -53,6 +53,9 @@ CONTROL_S = 0.05
 # The most tasks in one SUBMIT.
 SUBMITTED_AT_ONCE = 5
 SETTLE_S = 1.0
+# Of brief tasks: four of them fill an agent, and these many are queued or running.
+BRIEF_UNIT = Resources.parse("cpus:1;mem:500MB")
+MOST_BRIEF = 60
 
 
 class Memory:
@@ -163,7 +166,13 @@ class Workload(Framework):
 
     @property
     def _room(self) -> int:
-        return self._most - len(self._memory.open) - len(self._memory.unsettled)
+        return self._most - len(self._alive()) + self._brief()
+
+    def _alive(self) -> list[str]:
+        return [*self._memory.open, *self._memory.unsettled]
+
+    def _brief(self) -> int:
+        return sum(BRIEF in task_id for task_id in self._alive())
 
     def _next(self, offer: Offer, room: int) -> Iterator[Work]:
         left = offer.resources
@@ -176,10 +185,16 @@ class Workload(Framework):
 
     async def _submit_some(self) -> None:
         """Submit a few tasks, if there may be more."""
-        room = min(self._room, SUBMITTED_AT_ONCE)
-        chosen = [work_of(self._seed, self.name, next(self._numbers)) for _ in range(room)]
+        stems = [self.name] * min(self._room, SUBMITTED_AT_ONCE)
+        if 2 * (brief := self._brief()) <= MOST_BRIEF:
+            stems += [self.name + BRIEF] * (MOST_BRIEF - brief)
+        chosen = [work_of(self._seed, stem, next(self._numbers)) for stem in stems]
         if chosen:
-            self._answered(await self.submit(self._asked(chosen)))
+            verdicts = await self.submit(self._asked(chosen))
+            self._answered(verdicts)
+            for work, verdict in zip(chosen, verdicts, strict=True):
+                if work.is_brief and work.kill_after_s is not None and not verdict.error:
+                    self._kill_after(work, work.kill_after_s)
 
     def _asked(self, chosen: list[Work]) -> list[Task]:
         ledger = str(self._folder / "ran")
@@ -187,7 +202,7 @@ class Workload(Framework):
         return [
             Task(
                 work.command(ledger),
-                resources=UNIT,
+                resources=BRIEF_UNIT if work.is_brief else UNIT,
                 task_id=work.task_id,
                 limits=LIMIT if work.evades else "",
             )
@@ -204,17 +219,17 @@ class Workload(Framework):
     def _kill_after(self, work: Work, seconds: float) -> None:
         if work.task_id not in self._killing:
             self._killing.add(work.task_id)
-            task = asyncio.create_task(self._kill(work.task_id, seconds))
+            task = asyncio.create_task(self._kill(work, seconds))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
-    async def _kill(self, task_id: str, after_s: float) -> None:
+    async def _kill(self, work: Work, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        error = ""
+        error, task_id = "", work.task_id
         try:
             if task_id in self._memory.open:
                 self._write(KillAsked(task_id))
-                await self.kill(task_id)
+                await self._end(work)
         except NotFound as refused:
             error = str(refused)
         except CroupierError:
@@ -222,6 +237,20 @@ class Workload(Framework):
         finally:
             self._killing.discard(task_id)
         self._write(KillAnswered(task_id, error))
+
+    async def _end(self, work: Work) -> None:
+        """Kill a task, or withdraw it, which does nothing once it was placed.
+
+        Raises:
+            NotFound: if the master knows no such task.
+            CroupierError: if it did not answer.
+        """
+        if not work.is_withdrawn:
+            await self.kill(work.task_id)
+            return
+        for verdict in await self.withdraw([work.task_id]):
+            if isinstance(verdict.error, NotFound):
+                raise verdict.error
 
     async def _obey(self) -> None:
         """Obey the control file."""
@@ -271,6 +300,7 @@ def entry_of(status: Status, handled: bool) -> Update:
     return Update(
         status.task_id, status.agent_id, status.state.name, status.sequence, status.reason.name,
         status.exit_code, status.signal, status.pid, status.message, handled,
+        status.is_reconciled,
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from croupier.model.task import MASTER_SEQUENCE
@@ -16,6 +18,7 @@ from tests.chaos.real.journal import (
     Update,
     Void,
 )
+from tests.chaos.real.judge import count_lines
 from tests.chaos.real.ledger import Ledger, parse_ledger
 from tests.chaos.real.work import Work, work_named, work_of
 
@@ -159,6 +162,39 @@ def test_a_task_that_was_killed_on_request_is_clean() -> None:
         KillAnswered(ENDLESS, ""), update(ENDLESS, "KILLED", 2),
     ]  # fmt: skip
     assert found(entries, f"start {ENDLESS} 9") == []
+
+
+def test_a_kill_finds_brief_tasks_before_between_and_after_their_lines() -> None:
+    brief = work_of(SEED, "w-brief", 1)
+    task_id = brief.task_id
+    kill: list[Entry] = [KillAsked(task_id), KillAnswered(task_id, "")]
+    killed: list[Entry] = [*launched(task_id), *kill, update(task_id, "KILLED", 1)]
+    for ran in ("", f"start {task_id} 9", f"start {task_id} 9;end {task_id}"):
+        assert found(killed, ran) == []
+    state = "FAILED" if brief.code else "FINISHED"
+    late: list[Entry] = [*launched(task_id), *kill, update(task_id, state, 1, brief.code)]
+    assert found(late, f"start {task_id} 9;end {task_id}") == []
+    assert found(late, f"start {task_id} 9") == ["wrong_end"]
+
+
+def test_an_answer_to_reconcile_may_be_ahead_of_updates_and_repeat_them() -> None:
+    running = replace(update(OK, "RUNNING", 2), is_reconciled=True)
+    again = replace(running, handled=False)
+    end = update(OK, "FINISHED", 3, 0)
+    ran = f"start {OK} 9;end {OK}"
+    assert found([Begun(1), Asked((OK,)), Begun(2), running, again, end], ran) == []
+    skipped = replace(end, sequence=4)
+    assert found([Begun(1), Asked((OK,)), Begun(2), running, skipped], ran) == ["skipped"]
+
+
+def test_lined_up_tasks_are_counted_from_the_metrics_of_a_master() -> None:
+    metrics = (
+        "# TYPE croupier_line_tasks_total counter\n"
+        'croupier_line_tasks_total{outcome="lined_up"} 170.0\n'
+        'croupier_line_tasks_total{outcome="started"} 118.0\n'
+        "croupier_tasks_lined_up 3.0\n"
+    )
+    assert count_lines(metrics) == {"lined_up": 170, "started": 118}
 
 
 def test_a_kill_that_came_too_late_is_clean() -> None:
