@@ -1,6 +1,6 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator bench-tasks docs reference deb clean
+.PHONY: demo test test-long check unit cover test-pythons chaos fuzz proto bench bench-allocator bench-tasks docs reference dist deb clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
@@ -47,6 +47,9 @@ docs:  ## the documentation as a site in .site, without warnings
 	@sh deploy/setup.sh dev
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "open .site/index.html"
+
+dist:  ## the wheel and the sdist in dist/, with the same bytes each time
+	@sh deploy/dist.sh
 
 deb:  ## a Debian package in dist/, for releases with Python 3.11 to 3.13, and its test
 	@sh deploy/debian/build.sh

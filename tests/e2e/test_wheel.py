@@ -21,15 +21,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 REPO = Path(__file__).resolve().parents[2]
 PUBLIC = "from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus"
 
+PROGRAMS = ("croupier", "croupier-master", "croupier-agent")
+
 Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a runner for programs of an environment that contains only the wheel."""
+    """Return a runner for programs of an environment with only the wheel of `make dist`."""
     scratch = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(scratch)]
-    succeed([*build, str(REPO)], REPO)
+    succeed(["sh", "deploy/dist.sh", str(scratch)], REPO)
     (wheel,) = scratch.glob("*.whl")
     venv.create(scratch / "env")
     # The pip of this environment installs into that one. Modules are compiled when they are used.
@@ -51,8 +52,11 @@ def succeed(command: list[str], directory: Path) -> str:
     return done.stdout
 
 
-def test_the_version_equals_that_of_the_distribution(installed: Run) -> None:
-    assert installed("croupier", "--version").strip() == croupier_version()
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_version_names_the_commit(installed: Run, program: str) -> None:
+    commit = succeed(["git", "rev-parse", "--short=12", "HEAD"], REPO).strip()
+    version = installed(program, "--version").strip().removesuffix("-dirty)").removesuffix(")")
+    assert version == f"{croupier_version()} ({commit}"
 
 
 def test_the_applications_are_commands(installed: Run) -> None:
@@ -62,7 +66,17 @@ def test_the_applications_are_commands(installed: Run) -> None:
         assert f"croupier {name}" in installed("croupier", name, "--help")
 
 
-@pytest.mark.parametrize("program", ["croupier", "croupier-master", "croupier-agent"])
+def test_a_second_build_has_the_same_bytes(installed: Run, tmp_path: Path) -> None:
+    succeed(["sh", "deploy/dist.sh", str(tmp_path)], REPO)
+    first = Path(installed("python", "-c", "import sys; print(sys.prefix)").strip()).parent
+    built = sorted(tmp_path.iterdir())
+    assert [path.suffix for path in built] == [".whl", ".gz"]
+    assert [
+        path.name for path in built if path.read_bytes() != (first / path.name).read_bytes()
+    ] == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_every_program_shows_its_help(installed: Run, program: str) -> None:
     assert program in installed(program, "--help")
 

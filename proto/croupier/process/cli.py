@@ -23,7 +23,7 @@ from cyclopts.config import Env, Toml
 from croupier.model.durations import parse_duration
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.printable import printable
-from croupier.net.version import croupier_version
+from croupier.net.version import version_line
 from croupier.process.flag_variables import FLAG_VARIABLES
 from croupier.process.garbage import YOUNG
 
@@ -69,7 +69,7 @@ def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
     # Imports leave no garbage, and to look for it took a tenth of a start.
     gc.set_threshold(YOUNG)
     sources = _sources(name, reads_environment=reads_environment)
-    return App(name=name, help=text, version=croupier_version, config=sources)
+    return App(name=name, help=text, version=version_line, config=sources)
 
 
 def add_command(app: App, command: Callable[..., object]) -> None:
