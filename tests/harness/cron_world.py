@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
-from croupier.apps.cron.core.board import Board, Outcome, Stored
+from croupier.apps.controller.outcomes import Outcome
+from croupier.apps.cron.core.board import Board, Stored
 from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
 from croupier.apps.cron.core.job import Job
 from croupier.apps.cron.core.run import Run
@@ -87,7 +88,7 @@ class CronWorld:
         self.tasks[task_id] = ended
         self.live.remove(task_id)
         if crashes:
-            self.perform(self.board.on_update(task_id, ended, self.now), crashes=True)
+            self.perform(self.board.on_end(task_id, ended, self.now), crashes=True)
             self.restart()
         self.report()
 
@@ -96,7 +97,7 @@ class CronWorld:
         for run in self.board.runs_with_task():
             outcome = self.tasks.get(run.task_id)
             if outcome is not None:
-                self.perform(self.board.on_update(run.task_id, outcome, self.now))
+                self.perform(self.board.on_end(run.task_id, outcome, self.now))
 
     def settle(self) -> None:
         """Let everything that is open end well."""
@@ -105,7 +106,7 @@ class CronWorld:
                 assert all(run.state.has_ended for run in self.runs.values()), self.runs
                 return
             self.report()
-            self.end_some(Outcome.FINISHED)
+            self.end_some(Outcome.SUCCEEDED)
             if not self.live:
                 # What is open waits for its next attempt.
                 for state in self.board.jobs.values():

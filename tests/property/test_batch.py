@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.apps.batch.job import BatchJob, Step
-from croupier.apps.batch.machine import Machine, NodeState, Outcome, Task
+from croupier.apps.batch.machine import Machine, NodeState, Task
 from croupier.apps.batch.plan import Plan
+from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file import Backoff, TaskSpec
 
 

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.apps.cron.core.board import Outcome
+from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.job import Job, Missed, Overlap
 from croupier.apps.cron.core.run import RunState
 from croupier.apps.cron.core.schedule import Schedule
@@ -47,7 +47,7 @@ def play(world: CronWorld, steps: int, *, crashes: bool, leaps: bool) -> None:
                 world.now += random.choice([1, 30, 90, 600, 3600])
                 world.tick(crashes=crashes and random.random() < 0.3)
             case 3:
-                world.end_some(Outcome.FINISHED, crashes=crashes and random.random() < 0.3)
+                world.end_some(Outcome.SUCCEEDED, crashes=crashes and random.random() < 0.3)
             case 4:
                 world.end_some(random.choice([Outcome.FAILED, Outcome.LOST, Outcome.NEVER_RAN]))
             case 5 if leaps:
@@ -78,7 +78,7 @@ def test_no_time_runs_twice_and_every_run_ends(seed: int) -> None:
             assert len(ran) <= 1 + job.retries, (run, ran)
             assert run.state not in (RunState.SKIPPED, RunState.MISSED) or not mine
             if run.state is RunState.FINISHED:
-                assert sum(world.tasks[t] is Outcome.FINISHED for t in mine) == 1
+                assert sum(world.tasks[t] is Outcome.SUCCEEDED for t in mine) == 1
             assert world.accepted[name, scheduled] == len(mine)
 
 

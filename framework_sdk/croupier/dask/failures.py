@@ -11,9 +11,6 @@ from croupier.sdk import CroupierError, Reason, TaskState, TaskStatus
 # So many, one after the other, and the cluster gives up.
 MAX_FAILURES: Final = 3
 PAUSE_S: Final = 1.0
-_NOT_ITS_FAULT: Final = frozenset(
-    {Reason.PREEMPTED, Reason.AGENT_DRAINING, Reason.KILLED_BY_OPERATOR, Reason.AGENT_STOPPED}
-)
 _ENDS: Final = frozenset({TaskState.FAILED, TaskState.FINISHED, TaskState.ERROR})
 
 
@@ -41,7 +38,7 @@ class StartFailures:
 
         `where` names its agent.
         """
-        if status.state not in _ENDS or status.reason in _NOT_ITS_FAULT:
+        if status.state not in _ENDS or status.reason.is_blameless:
             return None
         self._count += 1
         if self._count < MAX_FAILURES:

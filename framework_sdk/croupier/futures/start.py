@@ -18,10 +18,6 @@ from croupier.sdk import Reason, Task, TaskState, TaskStatus
 # Workers that end before they have connected, one after the other.
 MAX_FAILURES: Final = 3
 PAUSE_S: Final = 1.0
-# Ends that say nothing about the worker.
-_NOT_ITS_FAULT: Final = frozenset(
-    {Reason.PREEMPTED, Reason.AGENT_DRAINING, Reason.KILLED_BY_OPERATOR, Reason.AGENT_STOPPED}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class StartFailures:
     def on_failure(self, status: TaskStatus, text: str, reach: Reach, now: float) -> str:
         """Record that one has not; return why the executor gives up, or nothing."""
         ended = status.state in (TaskState.FAILED, TaskState.FINISHED, TaskState.ERROR)
-        if not ended or status.reason in _NOT_ITS_FAULT:
+        if not ended or status.reason.is_blameless:
             return ""
         self._count += 1
         self._pause_until = now + PAUSE_S

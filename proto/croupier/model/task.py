@@ -135,6 +135,31 @@ class Reason(_Named):
         """Whether the task failed because it exceeded one of its limits."""
         return self in (Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.TIMED_OUT)
 
+    @property
+    def is_blameless(self) -> bool:
+        """Whether the end tells nothing about the task: others ended it, or lost it."""
+        return self in _BLAMELESS
+
+
+_BLAMELESS = frozenset(
+    {
+        Reason.AGENT_DISCONNECTED,
+        Reason.AGENT_DRAINING,
+        Reason.AGENT_REBOOTED,
+        Reason.AGENT_REMOVED,
+        Reason.AGENT_REREGISTERED,
+        Reason.AGENT_RESTARTED,
+        Reason.AGENT_STOPPED,
+        Reason.AGENT_UNKNOWN,
+        Reason.FRAMEWORK_REMOVED,
+        Reason.INVALID_OFFERS,
+        Reason.KILLED_BY_FRAMEWORK,
+        Reason.KILLED_BY_OPERATOR,
+        Reason.PREEMPTED,
+        Reason.TASK_KILLED_DURING_LAUNCH,
+    }
+)
+
 
 _S = TaskState
 TERMINAL = frozenset(

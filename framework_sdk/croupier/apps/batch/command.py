@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from croupier.apps.batch.display import Display
-from croupier.apps.batch.machine import Machine, NodeState, Outcome
+from croupier.apps.batch.machine import Machine, NodeState
 from croupier.apps.batch.plan import Plan
 from croupier.apps.batch.reports import Reports
 from croupier.apps.batch.runner import Ended, Runner
@@ -20,28 +19,24 @@ from croupier.apps.batch.state import BatchState, Row
 from croupier.apps.batch.summary import progress_text, summary_lines
 from croupier.apps.batch.tails import Tails
 from croupier.apps.batch.waiting import WaitWatch
-from croupier.cli.connection import Refused, connected, with_advice
+from croupier.apps.controller.outcomes import Outcome
+from croupier.apps.controller.process import Crew, close, first, run_application
+from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.model.errors import (
     Conflict,
     CroupierError,
-    InvalidRequest,
     NotFound,
-    PermissionDenied,
     Removed,
-    Unauthenticated,
     Unavailable,
 )
-from croupier.process.daemon import raise_file_limit
 
 SHOW_S: Final = 0.2
 TAILS_S: Final = 10.0
 FAILED: Final = 1
 _LOST: Final = "its result is lost: the cluster has removed the run"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +65,8 @@ def run_batch(plan: Plan, state_path: Path, target: Target, wishes: Wishes) -> i
         StateError: if the state cannot be read or written.
         CroupierError: if the master refuses the job, or cannot be reached at the beginning.
     """
-    raise_file_limit()
-    logging.getLogger("croupier.sdk").disabled = True
     with BatchState(state_path) as state:
-        try:
-            return asyncio.run(_Batch(plan, state, target, wishes).run())
-        except InvalidRequest as error:
-            # The file is valid: the master has refused the job.
-            raise Refused(str(error)) from None
-        except (Unauthenticated, PermissionDenied) as error:
-            raise with_advice(error, target.credentials()) from None
+        return run_application(target, _Batch(plan, state, target, wishes).run)
 
 
 class _Batch:
@@ -88,7 +75,7 @@ class _Batch:
     def __init__(self, plan: Plan, state: BatchState, target: Target, wishes: Wishes) -> None:
         self._plan, self._state, self._target, self._wishes = plan, state, target, wishes
         self._began = time.monotonic()
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._crew = Crew()
 
     async def run(self) -> int:
         """Run to the end; return the exit code."""
@@ -197,14 +184,14 @@ class _Batch:
         """Serve the framework until the run is over; return 0, or the exit code of a signal."""
         signals = EndSignals()
         tails = Tails(runner)
-        session = self._own(runner.run())
-        interrupt = self._own(signals.first())
+        session = self._crew.own(runner.run())
+        interrupt = self._crew.own(signals.first())
         with Display(runner.machine) as display:
             runner.on_failed = lambda ended: _on_failed(display, tails, ended)
-            self._own(_show(display, runner))
-            self._own(WaitWatch(runner, self._target, display.note).run())
+            self._crew.own(_show(display, runner))
+            self._crew.own(WaitWatch(runner, self._target, display.note).run())
             try:
-                await _first(session, interrupt, runner.over)
+                await first(session, interrupt, runner.over)
                 if interrupt.done():
                     display.note("stopping; a second signal leaves the tasks running")
                     await self._stopped(runner, signals)
@@ -218,18 +205,18 @@ class _Batch:
                 display.show(0)
                 await tails.finished(TAILS_S)
                 self._state.set_complete()
-                await self._close(runner, session, teardown=True)
+                await close(runner, session, teardown=True)
                 return 0
             finally:
                 runner.end()
                 await tails.finished(0.0)
-                await self._close(runner, session, teardown=False)
-                await self._end_tasks(runner)
+                await close(runner, session, teardown=False)
+                await self._crew.end(runner.over)
                 signals.close()
 
     async def _stopped(self, runner: Runner, signals: EndSignals) -> None:
         """End the tasks; a second signal, or a long wait, leaves them to `--resume`."""
-        again, ending = self._own(signals.second()), self._own(runner.stop_tasks())
+        again, ending = self._crew.own(signals.second()), self._crew.own(runner.stop_tasks())
         graces = [step.spec.grace_s for step in self._plan.job.steps]
         await asyncio.wait(
             {again, ending}, timeout=max(graces) + 10, return_when=asyncio.FIRST_COMPLETED
@@ -241,27 +228,9 @@ class _Batch:
                 await runner.stop(teardown=True)
                 self._state.set_framework("")
 
-    async def _close(self, runner: Runner, session: asyncio.Task[None], *, teardown: bool) -> None:
-        if not session.done():
-            with suppress(CroupierError):
-                await runner.stop(teardown=teardown)
-        with suppress(CroupierError):
-            await session
-
-    async def _end_tasks(self, runner: Runner) -> None:
-        for task in (*self._tasks, runner.over):
-            task.cancel()
-        await asyncio.gather(*self._tasks, runner.over, return_exceptions=True)
-        self._tasks.clear()
-
     def _finish(self, machine: Machine, reports: Reports) -> int:
         print_lines(*summary_lines(machine, reports, time.monotonic() - self._began))
         return 0 if machine.counts[NodeState.DONE] == self._plan.count else FAILED
-
-    def _own(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(running)
-        self._tasks.append(task)
-        return task
 
 
 def _stopped_text(machine: Machine) -> str:
@@ -277,10 +246,6 @@ def _again(row: Row) -> Row:
     if row.state is not NodeState.FAILED:
         return row
     return Row(row.name, NodeState.WAITING, row.launches, 0, 0)
-
-
-async def _first(*futures: asyncio.Future[Any]) -> None:
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _show(display: Display, runner: Runner) -> None:

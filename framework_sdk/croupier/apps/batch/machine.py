@@ -14,11 +14,10 @@ from enum import Enum
 from typing import Final
 
 from croupier.apps.batch.plan import Node, Plan
+from croupier.apps.controller.outcomes import Outcome
 
 # An agent may drop a task that has not begun; it is launched again, this often.
 MAX_DROPS: Final = 20
-# The pause before a task is handed over again that the master has no room for.
-DEFERRED_S: Final = 1.0
 
 
 class NodeState(Enum):
@@ -47,26 +46,6 @@ TRANSITIONS: Final[dict[NodeState, frozenset[NodeState]]] = {
     _S.ACTIVE: frozenset({_S.READY, _S.PAUSED, _S.DONE, _S.FAILED}),
     **{state: frozenset() for state in FINAL},
 }
-
-
-class Outcome(Enum):
-    """How an attempt ended.
-
-    Attributes:
-        SUCCEEDED: with exit code 0.
-        FAILED: in any other way, after it may have begun.
-        REFUSED: it can never run, so it is not tried again.
-        NEVER_RAN: it is not known to the cluster, or was dropped before it began.
-        DEFERRED: the master takes no more such tasks now; that never counts.
-        STOPPED: this command killed or withdrew it; `--resume` runs it again.
-    """
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    REFUSED = "refused"
-    NEVER_RAN = "never ran"
-    DEFERRED = "deferred"
-    STOPPED = "stopped"
 
 
 @dataclass(slots=True)
@@ -165,11 +144,8 @@ class Machine:
         if outcome is Outcome.SUCCEEDED:
             self._move(task, NodeState.DONE)
             return self._settle(task.node, "")
-        if outcome is Outcome.STOPPED:
+        if outcome in (Outcome.STOPPED, Outcome.DEFERRED):
             self._make_ready(task)
-            return []
-        if outcome is Outcome.DEFERRED:
-            self._pause(task, now + DEFERRED_S)
             return []
         backoff = task.node.step.spec.backoff
         if outcome is Outcome.NEVER_RAN:
@@ -179,7 +155,7 @@ class Machine:
                 return []
         else:
             task.failures += 1
-            if outcome is Outcome.FAILED and task.failures <= task.node.step.spec.retries:
+            if outcome is not Outcome.REFUSED and task.failures <= task.node.step.spec.retries:
                 self._pause(task, now + backoff.pause_s(task.failures, chance))
                 return []
         self._move(task, NodeState.FAILED)

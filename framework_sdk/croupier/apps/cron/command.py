@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from croupier.apps.controller.process import Crew, close, first, run_application
 from croupier.apps.cron.core.run import Run
 from croupier.apps.cron.cron_file import CronFile
 from croupier.apps.cron.framework import CronFramework
 from croupier.apps.cron.lines import first_line, line_of
 from croupier.apps.cron.state_file import FILE, StateFile, opened
 from croupier.apps.run.waiting import WaitReasons
-from croupier.cli.connection import Refused, with_advice
 from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
 from croupier.cli.state_lock import locked, state_directory
 from croupier.cli.terminal import print_lines
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    InvalidRequest,
-    PermissionDenied,
-    Unauthenticated,
-)
+from croupier.model.errors import Conflict
 from croupier.process.standard_error import replace_standard_error
 from croupier.sdk import Removed
 
@@ -47,8 +39,6 @@ def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:
         InvalidRequest: if the state is damaged.
         CroupierError: if the master refuses, or the state cannot be written.
     """
-    # The lines of this command say what users need.
-    logging.getLogger("croupier.sdk").disabled = True
     replace_standard_error(lambda lost: _print(f"{lost} lines could not be written"))
     path = state_path(file.name, chosen)
     with (
@@ -56,12 +46,7 @@ def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:
         opened(path, may_create=True) as state,
     ):
         _claim(state, file)
-        try:
-            return asyncio.run(_run(file, target, state))
-        except InvalidRequest as error:
-            raise Refused(str(error)) from None
-        except (Unauthenticated, PermissionDenied) as error:
-            raise with_advice(error, target.credentials()) from None
+        return run_application(target, lambda: _run(file, target, state))
 
 
 def _claim(state: StateFile, file: CronFile) -> None:
@@ -107,28 +92,19 @@ async def _run(file: CronFile, target: Target, state: StateFile) -> int:
 
 async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Task[Any]) -> None:
     """Run a framework until a signal or an error."""
-    tasks = [
-        asyncio.create_task(framework.run()),
-        asyncio.create_task(framework.keep_time()),
-        asyncio.create_task(framework.work()),
-        asyncio.create_task(_watch(framework, target)),
-    ]
+    crew = Crew()
+    session = asyncio.create_task(framework.run())
+    ticking = crew.own(framework.keep_time())
+    watching = crew.own(_watch(framework, target))
     try:
-        ended, _ = await asyncio.wait(
-            (*tasks, framework.over, interrupt), return_when=asyncio.FIRST_COMPLETED
-        )
-        if framework.over.done():
-            framework.over.result()
-        for task in ended - {interrupt}:
-            task.result()
+        await first(session, ticking, watching, framework.over, interrupt)
+        for ended in (framework.over, session, ticking, watching):
+            if ended.done():
+                ended.result()
     finally:
-        for task in tasks[1:]:
-            task.cancel()
-        with suppress(CroupierError):
-            await framework.stop()
-        tasks[0].cancel()
-        framework.over.cancel()
-        await asyncio.gather(*tasks, framework.over, return_exceptions=True)
+        framework.end()
+        await crew.end(framework.over)
+        await close(framework, session, teardown=False)
 
 
 async def _watch(framework: CronFramework, target: Target) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
-from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from croupier.apps.controller.process import Crew, run_application
 from croupier.apps.run.addresses import Addresses
 from croupier.apps.run.job import Job
 from croupier.apps.run.launcher import Launcher
@@ -17,20 +16,16 @@ from croupier.apps.run.limits import Limits, limit_over
 from croupier.apps.run.links import Links
 from croupier.apps.run.output import Outputs
 from croupier.apps.run.waiting import Watch
-from croupier.cli.connection import Refused, with_advice
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.printer import OutputClosed, Printer
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.model.errors import (
     CroupierError,
-    InvalidRequest,
     PermissionDenied,
-    Unauthenticated,
     Unavailable,
 )
 from croupier.model.ids import DEFAULT_ROLE
-from croupier.process.daemon import raise_file_limit
 
 # Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
 KILL_S: Final = 8.0
@@ -46,19 +41,7 @@ def run_job(job: Job, target: Target, limits: Limits) -> int:
     Raises:
         CroupierError: if the master refuses the job, or ends its session.
     """
-    raise_file_limit()
-    # `_print` reports on the session.
-    logging.getLogger("croupier.sdk").disabled = True
-    try:
-        return asyncio.run(_run(job, target, limits))
-    except InvalidRequest as error:
-        # The command line is valid: the master has refused the job.
-        raise Refused(str(error)) from None
-    except PermissionDenied as error:
-        hinted = PermissionDenied(f"{error}{role_hint(job, str(error))}")
-        raise with_advice(hinted, target.credentials()) from None
-    except Unauthenticated as error:
-        raise with_advice(error, target.credentials()) from None
+    return run_application(target, lambda: _run(job, target, limits))
 
 
 def role_hint(job: Job, refusal: str) -> str:
@@ -75,6 +58,8 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
         async with Outputs(printer, addresses, links, _print, target.security) as outputs:
             launcher = Launcher(job, target, outputs, addresses, _print)
             return await Run(job, target, launcher, outputs).to_the_end(limits)
+    except PermissionDenied as error:
+        raise PermissionDenied(f"{error}{role_hint(job, str(error))}") from None
     finally:
         printer.close()
 
@@ -85,17 +70,17 @@ class Run:
     def __init__(self, job: Job, target: Target, launcher: Launcher, outputs: Outputs) -> None:
         self._job, self._target = job, target
         self._launcher, self._outputs = launcher, outputs
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._crew = Crew()
         self._signals = EndSignals()
 
     async def to_the_end(self, limits: Limits) -> int:
         """Run until the job, a signal, a limit or an error ends it; return the exit code."""
-        session = self._own(self._launcher.run())
+        session = self._crew.own(self._launcher.run())
         is_bounded = limits.bounds_waiting
         watch = Watch(self._job, self._launcher, self._target, _print, is_bounded=is_bounded)
-        watching = self._own(watch.run())
-        interrupt = self._own(self._signals.first())
-        limit = self._own(limit_over(limits, self._launcher, watch.reason))
+        watching = self._crew.own(watch.run())
+        interrupt = self._crew.own(self._signals.first())
+        limit = self._crew.own(limit_over(limits, self._launcher, watch.reason))
         try:
             await self._first(session, watching, interrupt, limit, self._launcher.over)
             if interrupt.done():
@@ -110,7 +95,7 @@ class Run:
                 _print(limit.result())
                 await self._interrupted()
                 return TIMED_OUT
-            finished = self._own(self._outputs.finished())
+            finished = self._crew.own(self._outputs.finished())
             await self._first(interrupt, limit, finished)
             if interrupt.done():
                 return SIGNAL_BASE + interrupt.result()
@@ -128,14 +113,14 @@ class Run:
     async def _interrupted(self) -> None:
         """Kill the tasks and print their last output; a second signal ends the wait."""
         self._launcher.give_up()
-        again = self._own(self._signals.second())
-        ending = self._own(self._end_tasks())
+        again = self._crew.own(self._signals.second())
+        ending = self._crew.own(self._end_tasks())
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
                 await self._first(again, ending)
 
     async def _end_tasks(self) -> None:
-        await self._launcher.kill_all()
+        self._launcher.kill_all()
         await asyncio.wait({self._launcher.over})
         await self._outputs.finished()
 
@@ -149,9 +134,8 @@ class Run:
             if not self._launcher.progress.is_over:
                 _print(f"tasks may keep running for a minute: {error}")
         finally:
-            for task in (*self._tasks, self._launcher.over):
-                task.cancel()
-            await asyncio.gather(*self._tasks, self._launcher.over, return_exceptions=True)
+            self._launcher.end()
+            await self._crew.end(self._launcher.over)
 
     async def _first(self, *futures: asyncio.Future[Any]) -> None:
         """Wait for one of `futures`; raise an error of the output."""
@@ -159,11 +143,6 @@ class Run:
         await asyncio.wait((*futures, failed), return_when=asyncio.FIRST_COMPLETED)
         if failed.done():
             failed.result()
-
-    def _own(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(running)
-        self._tasks.append(task)
-        return task
 
 
 def _print(line: str) -> None:

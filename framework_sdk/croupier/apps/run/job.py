@@ -13,15 +13,13 @@ from croupier.model.ids import check_role
 from croupier.model.resources import Resources
 from croupier.model.scalar import check_unit, check_units, parse_scalar
 from croupier.model.secrets import NO_SECRETS, SecretValues
-from croupier.sdk import Constraint, Task, enforces
+from croupier.sdk import Task
 
 MAX_COUNT: Final = 100_000
 MAX_NAME: Final = 80
 # Characters of a task id that come from the job's name.
 MAX_STEM: Final = 20
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.]+")
-# Limit for the tasks of one call; the master accepts calls of 1 MiB.
-CALL_BYTES: Final = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +82,6 @@ class Job:
         title = self.name or program.rstrip("/").rpartition("/")[2]
         plain = _NOT_PLAIN.sub("-", title)[:MAX_STEM].strip("-.") or "run"
         return f"{plain}-{hashlib.sha256(framework_id.encode()).hexdigest()[:4]}"
-
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Conditions on agents: they must enforce all that the tasks ask for."""
-        needs = self.task("check").needs
-        return (enforces(*needs),) if needs else ()
-
-    @property
-    def tasks_in_a_call(self) -> int:
-        """The number of tasks that one call can launch."""
-        text = (*self.words, *(n + v for n, v in (self.environment or {}).items()))
-        size = sum(len(word.encode()) + 8 for word in text) + self.secrets.size_bytes
-        return max(1, CALL_BYTES // (size + 1024))
 
     def task(self, task_id: str) -> Task:
         """Return one of the tasks.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from croupier.apps.controller.outcomes import state_text
 from croupier.cli.flags import TIMED_OUT
 from croupier.cli.signals import SIGNAL_BASE
 from croupier.model.task import Reason, TaskState, TaskStatus
@@ -179,8 +180,4 @@ def warning_of(task_id: str, status: TaskStatus) -> str | None:
     by_itself = has_ended and not is_agents
     if status.state is TaskState.FINISHED or (status.state is TaskState.FAILED and by_itself):
         return None
-    says_more = status.reason is not Reason.NONE and status.reason.name != status.state.name
-    reason = f" ({status.reason.name})" if says_more else ""
-    return f"{task_id}: {status.state.name}{reason}" + (
-        f": {status.message}" if status.message else ""
-    )
+    return f"{task_id}: {state_text(status)}"

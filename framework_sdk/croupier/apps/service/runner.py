@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from croupier.apps.controller.process import run_application
 from croupier.apps.framework_credentials import framework_credentials
 from croupier.apps.job_file import Section
 from croupier.apps.service.control import Answer, ControlServer
@@ -21,7 +21,7 @@ from croupier.apps.service.file import ServiceFile, read_service
 from croupier.apps.service.journal import Journal
 from croupier.apps.service.state_dir import Saved, StateDir
 from croupier.apps.service.status import service_view
-from croupier.cli.connection import Refused, connected, with_advice
+from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.cli.missing_credential import missing_credential
 from croupier.cli.paging import messages
@@ -33,11 +33,9 @@ from croupier.model.errors import (
     InvalidRequest,
     PermissionDenied,
     Removed,
-    Unauthenticated,
     Unavailable,
 )
 from croupier.net.task_scope import end
-from croupier.process.daemon import raise_file_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +105,7 @@ def run_controller(directory: StateDir, target: Target, start: Start, journal: J
     Raises:
         CroupierError: if it cannot start, or the master ends its session.
     """
-    raise_file_limit()
-    logging.getLogger("croupier.sdk").disabled = True
-    try:
-        return asyncio.run(_run(directory, target, start, journal))
-    except InvalidRequest as error:
-        # The file is valid: the master refuses it.
-        raise Refused(str(error)) from None
-    except (Unauthenticated, PermissionDenied) as error:
-        raise with_advice(error, target.credentials()) from None
+    return run_application(target, lambda: _run(directory, target, start, journal))
 
 
 async def _run(directory: StateDir, target: Target, start: Start, journal: Journal) -> int:

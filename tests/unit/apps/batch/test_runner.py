@@ -199,9 +199,12 @@ async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) 
 async def test_a_full_master_is_asked_again(
     tmp_path: Path, error: CroupierError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.apps.batch.machine.DEFERRED_S", 0.01)
+    monkeypatch.setattr("croupier.apps.controller.engine.AGAIN_S", 0.01)
     async with running(tmp_path, ONE) as runner:
         runner.errors = {f"a.0.{n}": error for n in range(1, 40)}
+        for n in range(1, 40):
+            await eventually(lambda n=n: runner.reconciled[-1:] == [f"a.0.{n}"])  # type: ignore[misc]
+            await runner.tell(f"a.0.{n}", TaskState.UNKNOWN)
         await eventually(lambda: runner.ids[-1:] == ["a.0.40"])
         task = runner.machine.tasks[0]
         assert (task.failures, task.drops) == (0, 0)
@@ -210,8 +213,20 @@ async def test_a_full_master_is_asked_again(
 async def test_a_task_that_the_master_refuses_has_failed(tmp_path: Path) -> None:
     async with running(tmp_path, ONE + "retries = 3\n") as runner:
         runner.errors["a.0.1"] = InvalidRequest("no agent can run it")
+        await eventually(lambda: runner.reconciled == ["a.0.1"])
+        await runner.tell("a.0.1", TaskState.UNKNOWN)
         await asyncio.wait_for(runner.over, 5)
         assert runner.reports.of(runner.machine.tasks[0]).reason == "no agent can run it"
+        assert runner.ids == ["a.0.1"]
+
+
+async def test_a_task_that_the_master_has_already_runs_on(tmp_path: Path) -> None:
+    async with running(tmp_path, ONE) as runner:
+        runner.errors["a.0.1"] = Conflict("the framework has such a task")
+        await eventually(lambda: runner.reconciled == ["a.0.1"])
+        await runner.tell("a.0.1", TaskState.RUNNING)
+        await runner.tell("a.0.1", TaskState.FINISHED)
+        await asyncio.wait_for(runner.over, 5)
         assert runner.ids == ["a.0.1"]
 
 
@@ -225,7 +240,7 @@ async def test_a_call_without_an_answer_is_reconciled(tmp_path: Path) -> None:
         await runner.tell("a.0.1", TaskState.RUNNING)
         # It was queued after all: it must not run beside the later launch.
         await runner.tell("a.1.1", TaskState.STAGING)
-        assert runner.killed == ["a.1.1"]
+        await eventually(lambda: runner.killed == ["a.1.1"])
         assert runner.running == {0}
 
 
@@ -247,7 +262,7 @@ async def test_a_killed_process_is_continued(tmp_path: Path) -> None:
         await runner.tell("a.0.1", TaskState.FINISHED)
         await runner.tell("a.1.1", TaskState.RUNNING)
     async with running(tmp_path, text, resume=True) as runner:
-        assert runner.reconciled == ["a.1.1", "a.2.1", "a.3.1"]
+        await eventually(lambda: runner.reconciled == ["a.1.1", "a.2.1", "a.3.1"])
         await runner.tell("a.1.1", TaskState.RUNNING)
         await runner.tell("a.2.1", TaskState.FINISHED)
         await runner.tell("a.3.1", TaskState.UNKNOWN)  # the call had not reached the master

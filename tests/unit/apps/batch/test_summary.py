@@ -6,12 +6,13 @@ import pytest
 
 from croupier.apps.batch.display import Display
 from croupier.apps.batch.job import batch_of
-from croupier.apps.batch.machine import Machine, Outcome
-from croupier.apps.batch.outcomes import outcome_of, reason_text
+from croupier.apps.batch.machine import Machine
 from croupier.apps.batch.plan import Plan
 from croupier.apps.batch.reports import Reports
+from croupier.apps.batch.runner import reason_text
 from croupier.apps.batch.summary import plan_lines, progress_text, summary_lines
 from croupier.apps.batch.tails import last_lines
+from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file import section_of_text
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState, TaskStatus
@@ -94,31 +95,6 @@ def test_progress_names_what_is_not_zero() -> None:
     found.on_end(taken[0], Outcome.SUCCEEDED)
     found.on_end(taken[1], Outcome.FAILED)
     assert progress_text(found, 1) == "1 of 6 done, 1 running, 1 to be tried again, 3 waiting"
-
-
-@pytest.mark.parametrize(
-    ("update", "accepted", "stopping", "outcome"),
-    [
-        (status(TaskState.RUNNING), True, False, None),
-        (status(TaskState.UNREACHABLE), True, False, None),
-        (status(TaskState.UNKNOWN, decided_in_s=3.0), False, False, None),
-        (status(TaskState.UNKNOWN), False, False, Outcome.NEVER_RAN),
-        (status(TaskState.UNKNOWN), True, False, Outcome.FAILED),
-        (status(TaskState.FINISHED), True, True, Outcome.SUCCEEDED),
-        (status(TaskState.FAILED), True, False, Outcome.FAILED),
-        (status(TaskState.FAILED), True, True, Outcome.STOPPED),
-        (status(TaskState.ERROR), True, False, Outcome.REFUSED),
-        (status(TaskState.DROPPED), True, False, Outcome.NEVER_RAN),
-        (status(TaskState.GONE), True, False, Outcome.FAILED),
-        (status(TaskState.KILLED, exit_code=0), True, True, Outcome.SUCCEEDED),
-        (status(TaskState.KILLED, reason=Reason.PREEMPTED), True, False, Outcome.FAILED),
-        (status(TaskState.KILLED, reason=Reason.KILLED_BY_FRAMEWORK), True, False, Outcome.STOPPED),
-    ],
-)
-def test_what_an_update_means(
-    update: TaskStatus, accepted: bool, stopping: bool, outcome: Outcome | None
-) -> None:
-    assert outcome_of(update, was_accepted=accepted, is_stopping=stopping) is outcome
 
 
 @pytest.mark.parametrize(

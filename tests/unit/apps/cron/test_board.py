@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.apps.cron.core.board import MAX_DROPS, Board, Outcome, Stored
+from croupier.apps.controller.outcomes import Outcome
+from croupier.apps.cron.core.board import MAX_DROPS, Board, Stored
 from croupier.apps.cron.core.due import due_times, latest
 from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
 from croupier.apps.cron.core.job import Job, Missed, Overlap
@@ -39,7 +40,7 @@ def states(effects: list[Effect]) -> list[tuple[int, RunState]]:
 
 
 def update(board: Board, task_id: str, outcome: Outcome, seconds: float) -> list[Effect]:
-    effects = list(board.on_update(task_id, outcome, START + seconds))
+    effects = list(board.on_end(task_id, outcome, START + seconds))
     board.check()
     return effects
 
@@ -58,7 +59,7 @@ def test_a_time_is_skipped_while_an_earlier_run_has_not_ended() -> None:
     board = board_of(MINUTELY)
     (task_id,) = launched(at(board, 60))
     assert states(at(board, 120)) == [(120, RunState.SKIPPED)]
-    update(board, task_id, Outcome.FINISHED, 130)
+    update(board, task_id, Outcome.SUCCEEDED, 130)
     assert len(launched(at(board, 180))) == 1
 
 
@@ -69,7 +70,7 @@ def test_a_queue_runs_one_after_the_other_and_is_bounded() -> None:
     assert queued == [
         [(120, RunState.WAITING)], [(180, RunState.WAITING)], [(240, RunState.SKIPPED)]
     ]  # fmt: skip
-    assert launched(update(board, task_id, Outcome.FINISHED, 241)) == ["a.20270115T080200Z.1"]
+    assert launched(update(board, task_id, Outcome.SUCCEEDED, 241)) == ["a.20270115T080200Z.1"]
 
 
 def test_a_later_run_replaces_an_earlier_one_once_that_has_ended() -> None:
@@ -90,7 +91,7 @@ def test_a_replaced_run_that_finished_first_has_finished() -> None:
     board = board_of(replace(MINUTELY, overlap=Overlap.REPLACE))
     (task_id,) = launched(at(board, 60))
     at(board, 120)
-    assert states(update(board, task_id, Outcome.FINISHED, 121))[0] == (60, RunState.FINISHED)
+    assert states(update(board, task_id, Outcome.SUCCEEDED, 121))[0] == (60, RunState.FINISHED)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_task_that_never_ran_is_handed_over_again_and_not_for_ever() -> None:
 def test_a_clock_that_was_moved_back_runs_no_time_again() -> None:
     board = board_of(MINUTELY)
     (task_id,) = launched(at(board, 60))
-    update(board, task_id, Outcome.FINISHED, 60)
+    update(board, task_id, Outcome.SUCCEEDED, 60)
     assert [at(board, seconds) for seconds in (-7200, 0, 60, 119)] == [[]] * 4
     assert len(launched(at(board, 120))) == 1
 
@@ -176,7 +177,7 @@ def test_updates_of_earlier_attempts_and_of_others_are_ignored() -> None:
     (first,) = launched(at(board, 60))
     update(board, first, Outcome.FAILED, 61)
     for task_id in (first, "a.20270115T080100Z.9", "b.20270115T080100Z.1", "nonsense"):
-        assert update(board, task_id, Outcome.FINISHED, 62) == []
+        assert update(board, task_id, Outcome.SUCCEEDED, 62) == []
 
 
 def test_a_task_that_was_only_handed_over_is_handed_over_again_under_its_id() -> None:
@@ -204,5 +205,5 @@ def test_the_task_of_a_job_that_was_removed_is_followed_to_its_end() -> None:
     board = Board()
     effects = list(board.load([], {"a": Stored(START + 60, "x", runs)}, START + 70))
     assert states(effects) == [(60, RunState.SKIPPED)]
-    assert states(update(board, runs[0].task_id, Outcome.FINISHED, 80)) == [(0, RunState.FINISHED)]
+    assert states(update(board, runs[0].task_id, Outcome.SUCCEEDED, 80)) == [(0, RunState.FINISHED)]
     assert board.jobs == {}

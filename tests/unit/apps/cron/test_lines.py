@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.apps.cron.core.board import Outcome
 from croupier.apps.cron.core.job import Job
 from croupier.apps.cron.core.run import Run, RunState
 from croupier.apps.cron.core.schedule import Schedule
+from croupier.apps.cron.framework import detail_of
 from croupier.apps.cron.lines import first_line, line_of, result_of
-from croupier.apps.cron.outcomes import Ended, Unknown, read_update
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import Reason, TaskState, TaskStatus
 
@@ -56,29 +55,18 @@ T = TaskState
 
 
 @pytest.mark.parametrize(
-    ("update", "expected"),
+    ("update", "detail"),
     [
-        (status(T.STAGING), None),
-        (status(T.KILLING), None),
-        (status(T.UNREACHABLE), None),
-        (status(T.RUNNING), Ended(Outcome.RUNNING)),
-        (status(T.FINISHED, exit_code=0), Ended(Outcome.FINISHED, "", 0)),
-        (status(T.FAILED, exit_code=3), Ended(Outcome.FAILED, "exit code 3", 3)),
-        (status(T.FAILED, signal=9), Ended(Outcome.FAILED, "signal 9")),
+        (status(T.FINISHED, exit_code=0), ""),
+        (status(T.FAILED, exit_code=3), "exit code 3"),
+        (status(T.FAILED, signal=9), "signal 9"),
         (
             status(T.FAILED, reason=Reason.TIMED_OUT, message="after 5 s"),
-            Ended(Outcome.FAILED, "FAILED TIMED_OUT: after 5 s"),
+            "FAILED TIMED_OUT: after 5 s",
         ),
-        (status(T.KILLED, reason=Reason.PREEMPTED), Ended(Outcome.FAILED, "KILLED PREEMPTED")),
-        (status(T.GONE), Ended(Outcome.LOST, "GONE")),
-        (status(T.DROPPED), Ended(Outcome.NEVER_RAN, "DROPPED")),
-        (
-            status(T.DROPPED, reason=Reason.TASK_INVALID),
-            Ended(Outcome.FAILED, "DROPPED TASK_INVALID"),
-        ),
-        (status(T.UNKNOWN, decided_in_s=5.0), None),
-        (status(T.UNKNOWN), Unknown()),
+        (status(T.KILLED, reason=Reason.PREEMPTED), "KILLED PREEMPTED"),
+        (status(T.GONE), "GONE"),
     ],
 )
-def test_what_an_update_means(update: TaskStatus, expected: Ended | Unknown | None) -> None:
-    assert read_update(update) == expected
+def test_the_detail_of_an_end(update: TaskStatus, detail: str) -> None:
+    assert detail_of(update) == detail

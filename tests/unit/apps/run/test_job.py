@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from croupier.apps.run.command import role_hint
-from croupier.apps.run.job import CALL_BYTES, MAX_COUNT, Job, make_unit, parse_environment
+from croupier.apps.run.job import MAX_COUNT, Job, make_unit, parse_environment
 from croupier.apps.run.secret_flags import read_secrets
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits
 from croupier.model.resources import Resources
-from croupier.model.secrets import SecretValues
 
 UNIT = Resources.parse("cpus:1;mem:128MB")
 
@@ -76,13 +75,6 @@ def test_a_missing_command_is_refused_with_an_example() -> None:
         Job((), UNIT)
 
 
-def test_the_tasks_of_one_call_fit_in_a_message() -> None:
-    assert Job(("true",), UNIT).tasks_in_a_call > 500
-    large = Job(("x",), UNIT, environment={"A": "\u00e9" * 50_000})
-    assert large.tasks_in_a_call * 100_000 <= CALL_BYTES
-    assert Job(("x" * 120_000,), UNIT).tasks_in_a_call >= 1
-
-
 def test_resources_are_read_from_flags() -> None:
     assert str(make_unit("0.5", "64MB", "1GB", "2")) == "cpus:0.5;mem:64MB;disk:1GB;gpus:2"
     for amounts in (("0", "0", "0", "0"), ("x", "1", "0", "0"), ("-1", "1", "0", "0")):
@@ -115,20 +107,12 @@ def test_malformed_secrets_are_refused_and_not_quoted(flag: str) -> None:
     assert "hunter" not in str(refused.value)
 
 
-def test_large_secrets_make_smaller_calls() -> None:
-    job = Job(("x",), UNIT, secrets=SecretValues({"A": "x" * 60_000}))
-    assert job.tasks_in_a_call == CALL_BYTES // 60_000
-
-
-def test_limits_and_isolation_become_constraints() -> None:
+def test_limits_and_isolation_are_those_of_the_task() -> None:
     job = Job(("x",), UNIT, limits="mem:1GB;pids:9", has_network=False, max_completion_s=60.0)
     task = job.task("t1")
     assert task.limits == Limits(mem=1_024_000, pids=9)
     assert task.isolation.no_network
     assert task.info.max_completion_ms == 60_000
-    (constraint,) = job.constraints
-    assert str(constraint) == "isolation has memory, no-network, pids"
-    assert not Job(("x",), UNIT, max_completion_s=1.0).constraints
 
 
 @pytest.mark.parametrize("bad", [{"limits": "mem:1MB"}, {"limits": "x"}, {"image": "debian"}])

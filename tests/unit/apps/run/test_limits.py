@@ -15,7 +15,7 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState, TaskStatus
 from croupier.net.address import Address
-from croupier.sdk import Conflict, TaskVerdict
+from croupier.sdk import Conflict
 
 WAITING_S = 0.2
 
@@ -32,15 +32,10 @@ class Unused:
 
 
 @pytest.fixture
-async def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
+async def launcher() -> Launcher:
     job = Job(words=("x",), unit=Resources.parse("cpus:1;mem:1GB"))
     unused: Any = Unused()
-    made = Launcher(job, Target((Address("127.0.0.1", 9),)), unused, unused, print)
-
-    async def nothing() -> None: ...
-
-    monkeypatch.setattr(made, "_submit_pending", nothing)
-    return made
+    return Launcher(job, Target((Address("127.0.0.1", 9),)), unused, unused, print)
 
 
 @pytest.mark.parametrize("state", [TaskState.DROPPED, TaskState.UNKNOWN, None])
@@ -49,7 +44,7 @@ async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
 ) -> None:
     loop = asyncio.get_running_loop()
     limit = asyncio.create_task(limit_over(Limits(waiting_s=WAITING_S), launcher, reason))
-    [copy] = launcher.progress.launch(1)
+    launcher.progress.launch(1)
     await launcher.on_update(
         TaskStatus(FrameworkId("f"), TaskId("run-0"), AgentId("a1"), TaskState.STAGING)
     )
@@ -58,10 +53,9 @@ async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
     waits_since = loop.time()
     task_id = TaskId("run-0")
     if state is None:
-        launcher._apply(copy, TaskVerdict(task_id, Conflict("the queue is full")))
-    else:
-        status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state)
-        await launcher.on_update(status)
+        launcher._errors[task_id] = Conflict("the queue is full")
+    status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state or TaskState.UNKNOWN)
+    await launcher.on_update(status)
     assert launcher.progress.pending == 1
     assert (await limit).endswith(": no agents")
     assert loop.time() - waits_since >= WAITING_S

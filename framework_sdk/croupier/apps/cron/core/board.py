@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import Final
 
+from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.due import due_times
 from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
 from croupier.apps.cron.core.job import Job, Overlap
@@ -21,16 +21,6 @@ from croupier.apps.cron.core.run import Run, RunState, stamp
 MAX_PLACING_S: Final = 60.0
 # A task that agents drop more often than this has failed.
 MAX_DROPS: Final = 10
-
-
-class Outcome(Enum):
-    """What an update says about a task."""
-
-    RUNNING = auto()
-    FINISHED = auto()
-    FAILED = auto()
-    LOST = auto()  # it may have run
-    NEVER_RAN = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +77,10 @@ class Board:
         active = [state.active for state in self.jobs.values() if state.active]
         return [run for run in active if run.state.has_task]
 
+    def has_task(self, task_id: str) -> bool:
+        """Return whether this is the task of a run that has not ended."""
+        return self._of(task_id) is not None
+
     def is_current(self, run: Run) -> bool:
         """Return whether the task of `run` is to be handed over still."""
         state = self._of(run.task_id)
@@ -108,20 +102,22 @@ class Board:
                 yield from _on_due(state, state.job, now)
             yield from _advance(state, now)
 
-    def on_update(
+    def on_running(self, task_id: str, now: float) -> Iterator[Effect]:
+        """Record that a task runs."""
+        state = self._of(task_id)
+        if state is not None and state.active and state.active.state is not RunState.RUNNING:
+            state.active = replace(state.active, state=RunState.RUNNING, started=now)
+            yield KeepRun(state.active)
+
+    def on_end(
         self, task_id: str, outcome: Outcome, now: float, detail: str = "", code: int | None = None
     ) -> Iterator[Effect]:
-        """Apply what became of a task. Tasks of earlier attempts and of others are ignored."""
+        """Apply the end of a task. Tasks of earlier attempts and of others are ignored."""
         state = self._of(task_id)
         if state is None:
             return
         assert state.active is not None
         run = state.active
-        if outcome is Outcome.RUNNING:
-            if run.state is not RunState.RUNNING:
-                state.active = replace(run, state=RunState.RUNNING, started=now)
-                yield KeepRun(state.active)
-            return
         ended = _ended(replace(run, exit_code=code), state.job, outcome, now, detail)
         yield KeepRun(ended)
         state.active = None if ended.state.has_ended else ended
@@ -141,15 +137,15 @@ class Board:
         if state.active.state is RunState.PLACING and not state.active.is_replaced:
             yield Launch(state.active)
         elif state.active.state is RunState.PLACING:
-            yield from self.on_update(task_id, Outcome.NEVER_RAN, now)
+            yield from self.on_end(task_id, Outcome.NEVER_RAN, now)
         else:
-            yield from self.on_update(task_id, Outcome.LOST, now, "the master no longer knows it")
+            yield from self.on_end(task_id, Outcome.LOST, now, "the master no longer knows it")
 
     def on_removed(self, now: float) -> Iterator[Effect]:
         """Apply that the master has removed the framework, and so killed all of its tasks."""
         for run in self.runs_with_task():
             detail = "the master had removed the framework"
-            yield from self.on_update(run.task_id, Outcome.LOST, now, detail)
+            yield from self.on_end(run.task_id, Outcome.LOST, now, detail)
 
     def _of(self, task_id: str) -> JobState | None:
         state = self.jobs.get(task_id.split(".", 1)[0])
@@ -265,7 +261,7 @@ def _is_ready(run: Run, job: Job | None, now: float) -> bool:
 
 def _ended(run: Run, job: Job | None, outcome: Outcome, now: float, detail: str) -> Run:
     """Return the run after the end of its task: ended, or waiting for another attempt."""
-    if outcome is Outcome.FINISHED:
+    if outcome is Outcome.SUCCEEDED:
         return run.end(RunState.FINISHED, now, detail)
     if run.is_replaced:
         return run.end(RunState.REPLACED, now, "a later run replaced it")

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import re
 
+from croupier.apps.controller.outcomes import is_blameless
 from croupier.apps.service.core.instance import Instance, Stop
 from croupier.apps.service.core.state import Service
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task import TaskState, TaskStatus
 
-# Ends that are not the fault of the instance: it is launched again soon, and none is counted.
-_LOSSES = frozenset({TaskState.LOST, TaskState.GONE, TaskState.GONE_BY_OPERATOR, TaskState.UNKNOWN})
-_BLAMELESS = frozenset(
-    {
-        Reason.AGENT_DISCONNECTED,
-        Reason.AGENT_DRAINING,
-        Reason.AGENT_REBOOTED,
-        Reason.AGENT_REMOVED,
-        Reason.AGENT_REREGISTERED,
-        Reason.AGENT_RESTARTED,
-        Reason.AGENT_STOPPED,
-        Reason.AGENT_UNKNOWN,
-        Reason.FRAMEWORK_REMOVED,
-        Reason.INVALID_OFFERS,
-        Reason.KILLED_BY_FRAMEWORK,
-        Reason.KILLED_BY_OPERATOR,
-        Reason.PREEMPTED,
-        Reason.TASK_KILLED_DURING_LAUNCH,
-    }
-)
 _RUNS = frozenset({TaskState.RUNNING, TaskState.KILLING})
 
 
@@ -101,16 +82,10 @@ def _on_end(service: Service, instance: Instance, status: TaskStatus, now: float
     if slot is None or (instance.is_stopping and instance.stop is not Stop.PREEMPTED):
         return
     restart = service.rules.restart
-    if instance.is_stopping or _is_blameless(status):
+    if instance.is_stopping or is_blameless(status):
         slot.on_loss(instance.task_id, restart, now)
     elif instance.version == slot.version:
         slot.on_failure(text, instance.task_id, restart, now)
-
-
-def _is_blameless(status: TaskStatus) -> bool:
-    if status.state in _LOSSES or status.reason in _BLAMELESS:
-        return True
-    return status.state is TaskState.DROPPED and status.reason is not Reason.TASK_INVALID
 
 
 def _adopt(service: Service, status: TaskStatus, now: float) -> Instance:

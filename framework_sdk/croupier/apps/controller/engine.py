@@ -1,0 +1,304 @@
+"""The framework of an application: hands tasks to the cluster, and learns what becomes of them.
+
+Rule: what `take` returns is on disk, and `on_end` stores an end before the update is acknowledged.
+The engine asks the master about each task of which an answer is missing. So after a kill at any
+moment each stored task is known to the cluster, which then tells its state, or it never ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from croupier.apps.controller.outcomes import Outcome, outcome_of
+from croupier.apps.framework_credentials import framework_credentials
+from croupier.cli.flags import Target
+from croupier.sdk import (
+    Conflict,
+    Constraint,
+    CroupierError,
+    Framework,
+    NotFound,
+    Task,
+    TaskState,
+    TaskStatus,
+    TaskVerdict,
+    Unavailable,
+)
+
+# Limits of one call; the master accepts calls of 1 MiB.
+CALL_BYTES: Final = 512 * 1024
+CALL_TASKS: Final = 1_000
+# The pause before a call is made again that the master had no room or no answer for.
+AGAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A task to submit, with conditions on its agent."""
+
+    task: Task
+    conditions: tuple[Constraint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of an attempt; `error` is why the master did not take it."""
+
+    status: TaskStatus
+    outcome: Outcome
+    error: CroupierError | None = None
+
+
+class Engine(Framework):
+    """Runs the tasks of one policy, which a subclass is.
+
+    Attributes:
+        over: done when the policy says so; or has the error that ends the command.
+        was_subscribed: whether the master has admitted it.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        role: str,
+        *,
+        framework_id: str = "",
+        keep_s: float,
+        insecure: bool = False,
+    ) -> None:
+        """Continue as `framework_id`, if given; without it, tasks run on for `keep_s`."""
+        super().__init__(
+            name=name,
+            role=role,
+            master=str(target),
+            credentials=framework_credentials(target),
+            framework_id=framework_id or None,
+            failover_timeout_s=keep_s,
+            insecure=insecure,
+        )
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.was_subscribed = False
+        # Tasks of which an answer is missing: to ask about, and asked about.
+        self._unsure: set[str] = set()
+        self._asked: set[str] = set()
+        self._accepted: set[str] = set()
+        # Why the master did not take a task; perhaps because it has it already.
+        self._errors: dict[str, CroupierError] = {}
+        self._kills: set[str] = set()
+        self._again_at = 0.0
+        self._wake = asyncio.Event()
+        self._working: asyncio.Task[None] | None = None
+
+    # The policy.
+
+    def on_known(self, framework_id: str) -> None:
+        """Store the id under which the cluster knows the tasks."""
+
+    def is_open(self, task_id: str) -> bool:
+        """Return whether this is a task that is wanted and has not ended."""
+        raise NotImplementedError
+
+    def take(self) -> list[Handover]:
+        """Return the next tasks to hand over, once they are stored as handed over."""
+        raise NotImplementedError
+
+    def next_due(self) -> float | None:
+        """Return when `take` may have more to return, on the loop's clock; None: after events."""
+        return None
+
+    def on_live(self, status: TaskStatus) -> None:
+        """Apply the state of a task that has not ended."""
+
+    def on_end(self, end: End) -> None:
+        """Apply and store the end of a task."""
+        raise NotImplementedError
+
+    # What policies use.
+
+    def wake(self) -> None:
+        """Look for tasks to hand over, and for other work."""
+        self._wake.set()
+
+    def ask_about(self, task_ids: Iterable[str]) -> None:
+        """Ask the master for the state of tasks that it may have."""
+        self._unsure.update(task_ids)
+        self._wake.set()
+
+    def end_task(self, task_id: str) -> None:
+        """Kill a task."""
+        self._kills.add(task_id)
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Complete `over`."""
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def end(self) -> None:
+        """Make no further calls."""
+        if self._working is not None:
+            self._working.cancel()
+
+    # What the SDK calls. An error ends the command, and the update is not acknowledged.
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        """Store the id, and go on with the work; answers on the way may have been lost."""
+        with self._fatal():
+            self.on_known(framework_id)
+        self.was_subscribed = True
+        self.ask_about(self._asked)
+        if self._working is None:
+            self._working = asyncio.create_task(self._guarded(self._work()))
+
+    async def on_update(self, status: TaskStatus) -> None:
+        """Apply an update."""
+        with self._fatal():
+            self._apply(status)
+
+    async def on_error(self, error: CroupierError) -> None:
+        """Do nothing: `run` raises the error."""
+
+    def _apply(self, status: TaskStatus) -> None:
+        task_id, is_known = status.task_id, status.state is not TaskState.UNKNOWN
+        outcome = outcome_of(status, was_accepted=task_id in self._accepted)
+        if outcome is None and not is_known:
+            return  # the master will tell
+        self._asked.discard(task_id)
+        error = self._errors.pop(task_id, None)
+        if outcome is None:
+            if self.is_open(task_id):
+                self._accepted.add(task_id)
+                self.on_live(status)
+            else:
+                # An attempt that was given up must not run beside a later one.
+                self.end_task(task_id)
+            return
+        self._accepted.discard(task_id)
+        self._kills.discard(task_id)
+        if not self.is_open(task_id):
+            return
+        if is_known:
+            error = None
+        elif error is not None:
+            outcome = Outcome.DEFERRED if _is_passing(error) else Outcome.REFUSED
+        self.on_end(End(status, outcome, error))
+        self._wake.set()
+
+    async def _work(self) -> None:
+        """Make the calls, one after the other; they wait while no master can be reached."""
+        while True:
+            self._wake.clear()
+            await self._ask()
+            await self._kill_all()
+            while members := self.take():
+                await self._hand_over(members)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._due()):
+                    await self._wake.wait()
+
+    def _due(self) -> float | None:
+        """Return when the next work is due, if nothing wakes it."""
+        times = [] if (due := self.next_due()) is None else [due]
+        if self._unsure or self._kills:
+            times.append(max(self._again_at, asyncio.get_running_loop().time()))
+        return min(times, default=None)
+
+    async def _ask(self) -> None:
+        if asyncio.get_running_loop().time() < self._again_at:
+            return
+        while self._unsure:
+            part = sorted(self._unsure)[:CALL_TASKS]
+            self._unsure.difference_update(part)
+            self._asked.update(part)
+            try:
+                await self.reconcile(part)
+            except Unavailable:
+                self._unsure.update(part)
+                self._pause()
+                return
+
+    async def _kill_all(self) -> None:
+        wanted = sorted(self._kills)
+        results = await asyncio.gather(*map(self.kill, wanted), return_exceptions=True)
+        for task_id, error in zip(wanted, results, strict=True):
+            if isinstance(error, Unavailable):
+                self._pause()
+                continue
+            self._kills.discard(task_id)
+            if isinstance(error, NotFound):
+                self._unsure.add(task_id)
+            elif isinstance(error, BaseException):
+                raise error
+
+    async def _hand_over(self, members: list[Handover]) -> None:
+        groups: dict[tuple[Constraint, ...], list[Task]] = {}
+        for each in members:
+            groups.setdefault(each.conditions, []).append(each.task)
+        for conditions, tasks in groups.items():
+            for part in parts(tasks):
+                try:
+                    verdicts = await self.submit(part, constraints=conditions)
+                except Unavailable:
+                    self._unsure.update(task.task_id for task in part)
+                    continue
+                for verdict in verdicts:
+                    self._judge(verdict)
+
+    def _judge(self, verdict: TaskVerdict) -> None:
+        if verdict.error is None:
+            self._accepted.add(verdict.task_id)
+        elif self.is_open(verdict.task_id):
+            self._errors[verdict.task_id] = verdict.error
+            self._unsure.add(verdict.task_id)
+            if _is_passing(verdict.error):
+                self._pause()
+
+    def _pause(self) -> None:
+        self._again_at = asyncio.get_running_loop().time() + AGAIN_S
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        with suppress(Exception), self._fatal():
+            await work
+
+    def _fatal(self) -> _Fatal:
+        return _Fatal(self.over)
+
+
+class _Fatal:
+    """A context whose error is the result of `over`."""
+
+    def __init__(self, over: asyncio.Future[None]) -> None:
+        self._over = over
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not self._over.done():
+            self._over.set_exception(error)
+
+
+def _is_passing(error: CroupierError) -> bool:
+    """Return whether the master may take the task later."""
+    return isinstance(error, Conflict | NotFound | Unavailable)
+
+
+def parts(tasks: Iterable[Task]) -> Iterator[list[Task]]:
+    """Divide tasks so that each part fits into one call."""
+    part: list[Task] = []
+    size = 0
+    for task in tasks:
+        # UTF-8 takes up to four bytes for a character.
+        bytes_ = 4 * task.info.size + task.secrets.size_bytes + 512
+        if part and (size + bytes_ > CALL_BYTES or len(part) == CALL_TASKS):
+            yield part
+            part, size = [], 0
+        part.append(task)
+        size += bytes_
+    if part:
+        yield part
