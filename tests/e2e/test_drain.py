@@ -9,7 +9,6 @@ import pytest
 
 from croupier.model.task import Reason
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
-from croupier.v1 import operator_pb2 as pb
 from tests.harness.cluster import processes_with, real_cluster
 from tests.harness.command import croupier, ended, line, started
 from tests.harness.eventually import eventually
@@ -91,28 +90,3 @@ async def test_a_drain_is_followed_through_the_kill_of_its_master(tmp_path: Path
         assert again.out == f"agent host0 ({host0[:7]}) is connected\n"
         await eventually(lambda: framework.offered.count(host0) > before, 20)
         await eventually(lambda: len(framework.on(host0, running)) == 2, 20)
-
-
-async def test_a_gone_agent_ends_its_tasks_and_comes_back_as_a_new_one(tmp_path: Path) -> None:
-    async with (
-        real_cluster(tmp_path, HAS, flags=QUICK) as cluster,
-        at_work(Stubborn(cluster.master)) as framework,
-    ):
-        (view,) = await cluster.agents()
-        old = view.agent.agent_id
-        await eventually(lambda: len(framework.on(old, TaskState.RUNNING)) == 2, 20)
-        gone = await croupier("agent", "gone", old, "--yes", "--master", cluster.master)
-        assert (gone.code, gone.out) == (0, f"agent host0 ({old[:7]}) is gone\n")
-        await eventually(lambda: len(framework.on(old, TaskState.GONE_BY_OPERATOR)) == 2, 10)
-
-        async def is_back() -> bool:
-            listed = await cluster.operator.ListAgents(pb.ListAgentsRequest(), timeout=10)
-            ids = [each.agent.agent_id for each in listed.agents if each.state == "connected"]
-            return len(ids) == 1 and ids[0] != old
-
-        await eventually(is_back, 30)
-        (view,) = await cluster.agents()
-        new = view.agent.agent_id
-        await eventually(lambda: len(framework.on(new, TaskState.RUNNING)) == 2, 20)
-        # Four tasks were launched; the first two have ended.
-        await eventually(lambda: len(processes_with(f"sleep\0{NAP}")) == 2, 20)

@@ -53,32 +53,6 @@ def test_two_hundred_tasks_end_and_leave_nothing(local: Local) -> None:
     assert all(agent["tasks"] == 0 for agent in agents)
 
 
-def test_a_run_explains_why_it_waits(local: Local) -> None:
-    process = local.run(
-        "timeout", "8", str(local.bin_dir / "croupier"), "run", "--cpus", "1000", "--", "true"
-    )
-    assert "cpus:1000" in process.stderr
-    assert json.loads(local.croupier("frameworks", "--json").stdout) == []
-
-
-def test_malformed_arguments_are_one_line_and_exit_code_2(local: Local) -> None:
-    for words in (
-        ["run"],
-        ["run", "--cpus", "nan", "--", "true"],
-        ["run", "--mem", "-5", "--", "true"],
-        ["run", "-n", "0", "--", "true"],
-        ["run", "--role", "a//b", "--", "true"],
-        ["run", "--env", "novalue", "--", "true"],
-        ["frobnicate"],
-        ["tasks", "--bogus"],
-        ["--master", "nonsense:port:x", "tasks"],
-        ["local", "--agents", "0"],
-    ):
-        done = local.croupier(*words)
-        assert done.returncode == 2, (words, done)
-        assert len(done.stderr.strip().splitlines()) == 1, (words, done.stderr)
-
-
 def test_the_master_may_be_named_on_either_side_of_the_command(local: Local) -> None:
     for words in (
         ["--master", local.master, "agents", "--json"],
@@ -87,12 +61,6 @@ def test_the_master_may_be_named_on_either_side_of_the_command(local: Local) -> 
         ["agents", "--json", "--master", f"{local.master},127.0.0.1:1"],
     ):
         assert len(json.loads(local.croupier(*words).stdout)) == 3
-
-
-def test_kill_of_an_unknown_task(local: Local) -> None:
-    done = local.croupier("kill", "nope")
-    assert done.returncode == 1
-    assert "no task 'nope'" in done.stderr
 
 
 def test_a_killed_agent_adopts_its_tasks_and_local_ends_everything(tmp_path: Path) -> None:
@@ -138,12 +106,6 @@ def test_a_run_continues_when_master_and_agent_are_killed(tmp_path: Path) -> Non
         assert (first + out).splitlines() == [f"line {number}" for number in range(1, 41)]
         assert local.end() == 0
     assert is_soon(lambda: not local.leftovers())
-
-
-def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
-    with running_local(tmp_path, "--agents", "1") as local:
-        assert local.end(signal.SIGINT) == 0
-        assert not local.leftovers()
 
 
 def test_the_daemons_of_a_killed_local_end(tmp_path: Path) -> None:

@@ -110,24 +110,6 @@ async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceSt
     assert all("127.0.0.1" in line["operator"] for line in audit)
 
 
-async def test_a_guarantee_is_met_first(local: Local, operator: OperatorServiceStub) -> None:
-    """By weight alone, `small` would get one cpu; its guarantee gives it four."""
-    async with AsyncExitStack() as stack:
-        await croupier(local, "weights", "set", "big", "11")
-        await work(stack, local, "big/one", "big/two")
-        await wait_for_use(operator, {"big": CPUS})
-        await work(stack, local, "small/one")
-        await wait_for_use(operator, {"big": 11, "small": 1})
-        would = await croupier(local, "quota", "set", "small", "--guarantee", "cpus:4", "--dry-run")
-        assert would.startswith("nothing was changed")
-        await croupier(local, "quota", "set", "small", "--guarantee", "cpus:4")
-        await wait_for_use(operator, {"big": 8, "small": 4})
-        output = await croupier(local, "why", "small-one")
-        assert "role small: weight 1, share 0.333, entitled to 0.083, guaranteed cpus:4" in output
-        await croupier(local, "quota", "remove", "small")
-        await wait_for_use(operator, {"big": 11, "small": 1})
-
-
 async def test_a_limit_is_never_exceeded(local: Local, operator: OperatorServiceStub) -> None:
     """A limit and its removal take effect at once for the role and its subroles."""
     async with AsyncExitStack() as stack:
@@ -152,17 +134,6 @@ async def test_a_limit_is_never_exceeded(local: Local, operator: OperatorService
         await croupier(local, "quota", "remove", "lab")
         # On a loaded machine, tasks this short end faster than every cpu is dealt again.
         await wait_for_use(operator, {"lab": CPUS}, of_50=1)
-
-
-async def test_why_explains_one_agent(local: Local, operator: OperatorServiceStub) -> None:
-    async with AsyncExitStack() as stack:
-        await work(stack, local, "web")
-        await wait_for_use(operator, {"web": CPUS})
-        large = Steady("large", local.master, "cpus:99;mem:64MB", role="large")
-        await stack.enter_async_context(at_work(large))
-        output = await croupier(local, "why", "large", "--agent", "agent-1")
-        assert "It gets no more offers of agent-1:" in output
-        assert "cpus:99" in _reason(output, "does not fit")
 
 
 def _reason(output: str, cause: str) -> str:

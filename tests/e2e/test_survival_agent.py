@@ -105,23 +105,3 @@ async def test_a_hundred_tasks_outlive_their_agent(tmp_path: Path) -> None:
         assert keeper.pids() == {task: pid for task, (pid, _) in before.items()}
         await eventually(cluster.conserved)
         await eventually(lambda: not processes_with("sleep\x0086411"))
-
-
-async def test_an_agent_killed_repeatedly_forgets_no_task(tmp_path: Path) -> None:
-    """No task is forgotten or started twice."""
-    async with (
-        real_cluster(tmp_path, HAS, flags=QUICK) as cluster,
-        at_work(Keeper(cluster.master)) as keeper,
-    ):
-        await eventually(lambda: len(keeper.pids()) == TASKS, 60, "all tasks run")
-        before = keeper.pids()
-        for part in range(4):
-            await end_tasks(keeper, range(part * 25, part * 25 + 10))
-            cluster.kill("host0")
-            await end_tasks(keeper, range(part * 25 + 10, part * 25 + 25))
-            await cluster.start_agent("host0", HAS)
-        await eventually(lambda: len(keeper.ends()) == TASKS, 30, "all ends are reported")
-        assert keeper.ends() == {f"t{code}": code for code in range(TASKS)}
-        assert len([s for s in keeper.updates if s.state.is_terminal]) == TASKS
-        assert keeper.pids() == before
-        await eventually(cluster.conserved)
