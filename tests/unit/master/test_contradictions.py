@@ -6,12 +6,15 @@ import pytest
 
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
-from croupier.master.core.records import FrameworkRecord, Registry
+from croupier.master.core.records import FrameworkRecord, QueuePlace, Registry, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.placement import Placement
 from croupier.model.principal import PrincipalName
+from croupier.model.resources import Resources
+from croupier.model.task import Command, TaskInfo
 
 
 def recover(registry: Registry) -> None:
@@ -22,6 +25,16 @@ def test_a_framework_in_a_role_twice() -> None:
     registry = Registry()
     registry.apply(FrameworkRecord(FrameworkId("f"), "f", (Role("a"), Role("a")), 60.0))
     with pytest.raises(InvalidRequest, match="framework 'f' is in a role twice"):
+        recover(registry)
+
+
+def test_a_task_queued_in_a_role_that_its_framework_lacks() -> None:
+    registry = Registry()
+    registry.apply(FrameworkRecord(FrameworkId("f"), "f", (Role("a"),), 60.0))
+    info = TaskInfo(TaskId("t"), Command(shell="true"), Resources.parse("cpus:1"))
+    place = QueuePlace(Placement(), 1, 0)
+    registry.apply(TaskRecord(FrameworkId("f"), info, AgentId(""), Role("b"), queued=place))
+    with pytest.raises(InvalidRequest, match="task 't' of framework 'f' is queued in role 'b'"):
         recover(registry)
 
 

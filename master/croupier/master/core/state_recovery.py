@@ -176,8 +176,18 @@ def recover_task(
 
 
 def _recover_queue(state: State, framework: Framework) -> None:
-    """Queue the submitted tasks of a framework, in the order of their submission."""
+    """Queue the submitted tasks of a framework, in the order of their submission.
+
+    Raises:
+        InvalidRequest: if one is in a role that is not the framework's.
+    """
     queued = [task for task in framework.tasks.values() if task.is_queued]
+    for task in queued:
+        if task.role not in framework.roles:
+            raise InvalidRequest(
+                f"the store is damaged: task {task.task_id!r} of framework"
+                f" {framework.framework_id!r} is queued in role {task.role!r}, which it lacks"
+            )
     for task in sorted(queued, key=lambda each: each.queued.number if each.queued else 0):
         state.enqueue(task)
 
