@@ -28,60 +28,54 @@ from tests.integration.master.test_frameworks import launch, make_task
     ],
 )
 async def test_invalid_registration_is_refused_with_the_field(
-    fields: dict[str, object], expected: str
+    fields: dict[str, object], expected: str, agent: RawAgent
 ) -> None:
-    async with running_master() as master, RawAgent(master.address) as agent:
-        with pytest.raises(StreamEnded):
-            await agent.register(**fields)  # type: ignore[arg-type]
-        assert expected in await agent._stream.details()
-        assert await agent._stream.code() is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(StreamEnded):
+        await agent.register(**fields)  # type: ignore[arg-type]
+    assert expected in await agent._stream.details()
+    assert await agent._stream.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_report_before_register_ends_the_stream() -> None:
-    async with running_master() as master, RawAgent(master.address) as agent:
-        await agent.send(pb.Report(updates=pb.StatusUpdates()))
-        assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
+async def test_report_before_register_ends_the_stream(agent: RawAgent) -> None:
+    await agent.send(pb.Report(updates=pb.StatusUpdates()))
+    assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
 
 
-async def test_update_for_another_agent_ends_the_stream() -> None:
-    async with running_master() as master, RawAgent(master.address) as agent:
-        await agent.register()
-        status = task_pb2.TaskStatus(
-            framework_id="f",
-            task_id="t",
-            agent_id="another",
-            sequence=1,
-            state=task_pb2.TASK_FINISHED,
-            source=task_pb2.SOURCE_AGENT,
-        )
-        await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
-        assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
+async def test_update_for_another_agent_ends_the_stream(agent: RawAgent) -> None:
+    await agent.register()
+    status = task_pb2.TaskStatus(
+        framework_id="f",
+        task_id="t",
+        agent_id="another",
+        sequence=1,
+        state=task_pb2.TASK_FINISHED,
+        source=task_pb2.SOURCE_AGENT,
+    )
+    await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
+    assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
 
 
-async def test_field_reserved_for_the_master_is_dropped_from_an_update() -> None:
-    async with (
-        running_master() as master,
-        RawFramework(master.address) as framework,
-        RawAgent(master.address) as agent,
-    ):
-        agent_id = await agent.register()
-        subscribed = await framework.subscribe()
-        offer = await framework.offer()
-        await framework.call(accept=launch([offer.offer_id], make_task("t1")))
-        await agent.next("launch")
-        status = task_pb2.TaskStatus(
-            framework_id=subscribed.framework_id,
-            task_id="t1",
-            agent_id=agent_id,
-            sequence=1,
-            state=task_pb2.TASK_FINISHED,
-            source=task_pb2.SOURCE_AGENT,
-            decided_in_ms=2**64 - 1,
-        )
-        await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
-        update = (await framework.next("update")).update.statuses[0]
-        assert update.state == task_pb2.TASK_FINISHED
-        assert not update.HasField("decided_in_ms")
+async def test_field_reserved_for_the_master_is_dropped_from_an_update(
+    framework: RawFramework, agent: RawAgent
+) -> None:
+    agent_id = await agent.register()
+    subscribed = await framework.subscribe()
+    offer = await framework.offer()
+    await framework.call(accept=launch([offer.offer_id], make_task("t1")))
+    await agent.next("launch")
+    status = task_pb2.TaskStatus(
+        framework_id=subscribed.framework_id,
+        task_id="t1",
+        agent_id=agent_id,
+        sequence=1,
+        state=task_pb2.TASK_FINISHED,
+        source=task_pb2.SOURCE_AGENT,
+        decided_in_ms=2**64 - 1,
+    )
+    await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
+    update = (await framework.next("update")).update.statuses[0]
+    assert update.state == task_pb2.TASK_FINISHED
+    assert not update.HasField("decided_in_ms")
 
 
 async def test_offers_of_a_lost_agent_are_rescinded_and_its_tasks_unreachable() -> None:

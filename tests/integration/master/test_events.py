@@ -66,33 +66,29 @@ async def ended(stream: Any) -> tuple[Any, str]:
         return await stream.code(), await stream.details()
 
 
-async def test_events_of_the_past_and_as_they_happen() -> None:
-    async with (
-        running_master() as master,
-        make_channel(master.address) as channel,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as framework,
-    ):
-        agent_id = await agent.register(agent_id="a1")
-        await framework.subscribe()
-        async with watching(master) as stream:
-            past = await kinds_of(stream)
-        assert past[:2] == ["term-began", "agent-registered"]
-        assert "framework-subscribed" in past
-        async with watching(master, follow=True, kinds=["agent"], limit=1) as stream:
-            event, answer = await read_kind(stream, "agent-registered")
-            assert (event.agent_id, event.id[:2], answer.reset) == (agent_id, "1-", "")
-            await OperatorServiceStub(channel).DrainAgent(pb.DrainAgentRequest(agent="a1"))
-            event, answer = await read_kind(stream, "agent-drained")
-            assert "is drained" in event.text
-        async with watching(master, since=answer.last_id) as stream:
-            later = await kinds_of(stream)
-        assert "agent-drained" not in later
+async def test_events_of_the_past_and_as_they_happen(
+    master: Master, channel: grpc.aio.Channel, agent: RawAgent, framework: RawFramework
+) -> None:
+    agent_id = await agent.register(agent_id="a1")
+    await framework.subscribe()
+    async with watching(master) as stream:
+        past = await kinds_of(stream)
+    assert past[:2] == ["term-began", "agent-registered"]
+    assert "framework-subscribed" in past
+    async with watching(master, follow=True, kinds=["agent"], limit=1) as stream:
+        event, answer = await read_kind(stream, "agent-registered")
+        assert (event.agent_id, event.id[:2], answer.reset) == (agent_id, "1-", "")
+        await OperatorServiceStub(channel).DrainAgent(pb.DrainAgentRequest(agent="a1"))
+        event, answer = await read_kind(stream, "agent-drained")
+        assert "is drained" in event.text
+    async with watching(master, since=answer.last_id) as stream:
+        later = await kinds_of(stream)
+    assert "agent-drained" not in later
 
 
 @pytest.mark.parametrize("request_", [{"since": "x"}, {"kinds": ["nothing"]}])
-async def test_a_wrong_request_is_refused(request_: dict[str, Any]) -> None:
-    async with running_master() as master, watching(master, **request_) as stream:
+async def test_a_wrong_request_is_refused(request_: dict[str, Any], master: Master) -> None:
+    async with watching(master, **request_) as stream:
         assert (await ended(stream))[0] is _STATUS.INVALID_ARGUMENT
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
+from croupier.master.app import Master
 from croupier.master.core.state import State
 from croupier.model.ids import FrameworkId
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import resources_pb2, task_pb2
-from tests.harness.masters import RawAgent, RawFramework, StreamEnded, running_master
+from tests.harness.masters import RawAgent, RawFramework, StreamEnded
 
 
 def make_task(task_id: str, cpus_milli: int = 1000) -> task_pb2.TaskInfo:
@@ -41,14 +42,13 @@ def matches(pattern: str) -> resources_pb2.Constraint:
 ILLEGAL_ROLES = ["/a", "a/", "a//b", "a/../b", "-x", "", "a b", "a/*"]
 
 
-async def test_the_first_call_must_be_subscribe() -> None:
-    async with running_master() as master, RawFramework(master.address) as framework:
-        await framework.send(pb.Call(seq=1, suppress=pb.Suppress()))
-        error = (await framework.next("error")).error
-        assert error.code == pb.ERROR_CODE_PROTOCOL
-        assert "SUBSCRIBE" in error.message
-        code, _ = await framework.ended()
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
+async def test_the_first_call_must_be_subscribe(framework: RawFramework) -> None:
+    await framework.send(pb.Call(seq=1, suppress=pb.Suppress()))
+    error = (await framework.next("error")).error
+    assert error.code == pb.ERROR_CODE_PROTOCOL
+    assert "SUBSCRIBE" in error.message
+    code, _ = await framework.ended()
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
@@ -76,107 +76,96 @@ async def test_the_first_call_must_be_subscribe() -> None:
     ],
 )
 async def test_invalid_subscribe_is_refused_with_the_field(
-    fields: dict[str, object], expected: str
+    fields: dict[str, object], expected: str, framework: RawFramework
 ) -> None:
-    async with running_master() as master, RawFramework(master.address) as framework:
-        with pytest.raises(StreamEnded):
-            await framework.subscribe(**fields)
-        code, details = await framework.ended()
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert expected in details
+    with pytest.raises(StreamEnded):
+        await framework.subscribe(**fields)
+    code, details = await framework.ended()
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert expected in details
 
 
-async def test_second_subscribe_ends_the_stream() -> None:
-    async with running_master() as master, RawFramework(master.address) as framework:
-        await framework.subscribe()
-        await framework.send(
-            pb.Call(
-                subscribe=pb.Subscribe(
-                    framework=pb.FrameworkInfo(name="x", roles=["*"]), client_id="c"
-                )
-            )
+async def test_second_subscribe_ends_the_stream(framework: RawFramework) -> None:
+    await framework.subscribe()
+    await framework.send(
+        pb.Call(
+            subscribe=pb.Subscribe(framework=pb.FrameworkInfo(name="x", roles=["*"]), client_id="c")
         )
-        assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
+    )
+    assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
 
 
-async def test_invalid_calls_get_verdicts_and_the_stream_stays_open() -> None:
-    async with running_master() as master, RawFramework(master.address) as framework:
-        await framework.subscribe()
-        negative = resources_pb2.Resources(cpus_milli=-5)
-        twice = resources_pb2.Resources(
-            scalars=[resources_pb2.NamedScalar(name="cpus", milli=1)], cpus_milli=1
-        )
-        bad: list[dict[str, Any]] = [
-            {"accept": pb.Accept(offer_ids=["nope"])},
-            {"accept": pb.Accept()},
-            {"accept": pb.Accept(offer_ids=["a"], operations=[pb.Operation()])},
-            {"decline": pb.Decline(offer_ids=["nope"])},
-            {"decline": pb.Decline(offer_ids=["nope"], reason="x" * 300)},
-            {"kill": pb.Kill(task_id="nope")},
-            {"update_demand": pb.UpdateDemand(demands=[pb.Demand(unit=negative)])},
-            {"update_demand": pb.UpdateDemand(demands=[pb.Demand(unit=twice)])},
-            {"update_demand": pb.UpdateDemand(demands=[pb.Demand()])},
-            {"update_demand": pb.UpdateDemand(demands=[pb.Demand(), pb.Demand()])},
-            {"update_demand": pb.UpdateDemand(demands=[demand(role="other")])},
-            {"update_demand": pb.UpdateDemand(demands=[demand(role="a/../b")])},
-            {"update_demand": pb.UpdateDemand(demands=[demand(max_per_offer=0)])},
-            {"suppress": pb.Suppress(roles=["other"])},
-            {"revive": pb.Revive(roles=["*", "other"])},
-            {"revive": pb.Revive(roles=["/a"])},
-            {"suppress": pb.Suppress(roles=[f"r{number}" for number in range(33)])},
-            {},
-        ]
-        for call in bad:
-            verdict = await framework.call(**call)
-            assert verdict.HasField("error"), call
-            assert verdict.error.code in (pb.ERROR_CODE_INVALID, pb.ERROR_CODE_NOT_FOUND)
-        assert not (await framework.call(suppress=pb.Suppress())).HasField("error")
+async def test_invalid_calls_get_verdicts_and_the_stream_stays_open(
+    framework: RawFramework,
+) -> None:
+    await framework.subscribe()
+    negative = resources_pb2.Resources(cpus_milli=-5)
+    twice = resources_pb2.Resources(
+        scalars=[resources_pb2.NamedScalar(name="cpus", milli=1)], cpus_milli=1
+    )
+    bad: list[dict[str, Any]] = [
+        {"accept": pb.Accept(offer_ids=["nope"])},
+        {"accept": pb.Accept()},
+        {"accept": pb.Accept(offer_ids=["a"], operations=[pb.Operation()])},
+        {"decline": pb.Decline(offer_ids=["nope"])},
+        {"decline": pb.Decline(offer_ids=["nope"], reason="x" * 300)},
+        {"kill": pb.Kill(task_id="nope")},
+        {"update_demand": pb.UpdateDemand(demands=[pb.Demand(unit=negative)])},
+        {"update_demand": pb.UpdateDemand(demands=[pb.Demand(unit=twice)])},
+        {"update_demand": pb.UpdateDemand(demands=[pb.Demand()])},
+        {"update_demand": pb.UpdateDemand(demands=[pb.Demand(), pb.Demand()])},
+        {"update_demand": pb.UpdateDemand(demands=[demand(role="other")])},
+        {"update_demand": pb.UpdateDemand(demands=[demand(role="a/../b")])},
+        {"update_demand": pb.UpdateDemand(demands=[demand(max_per_offer=0)])},
+        {"suppress": pb.Suppress(roles=["other"])},
+        {"revive": pb.Revive(roles=["*", "other"])},
+        {"revive": pb.Revive(roles=["/a"])},
+        {"suppress": pb.Suppress(roles=[f"r{number}" for number in range(33)])},
+        {},
+    ]
+    for call in bad:
+        verdict = await framework.call(**call)
+        assert verdict.HasField("error"), call
+        assert verdict.error.code in (pb.ERROR_CODE_INVALID, pb.ERROR_CODE_NOT_FOUND)
+    assert not (await framework.call(suppress=pb.Suppress())).HasField("error")
 
 
-async def test_oversize_call_is_refused_and_the_stream_stays_open() -> None:
-    async with running_master() as master, RawFramework(master.address) as framework:
-        assert (await framework.subscribe()).max_message_bytes == 1024 * 1024
-        huge = make_task("t1")
-        huge.command.shell = "x" * (1024 * 1024 + 1)
-        verdict = await framework.call(accept=launch(["o1"], huge))
-        assert "at most 1048576" in verdict.error.message
-        assert [task.task_id for task in verdict.tasks] == ["t1"]
-        assert not (await framework.call(revive=pb.Revive())).HasField("error")
+async def test_oversize_call_is_refused_and_the_stream_stays_open(framework: RawFramework) -> None:
+    assert (await framework.subscribe()).max_message_bytes == 1024 * 1024
+    huge = make_task("t1")
+    huge.command.shell = "x" * (1024 * 1024 + 1)
+    verdict = await framework.call(accept=launch(["o1"], huge))
+    assert "at most 1048576" in verdict.error.message
+    assert [task.task_id for task in verdict.tasks] == ["t1"]
+    assert not (await framework.call(revive=pb.Revive())).HasField("error")
 
 
-async def test_call_without_a_sequence_number_ends_the_stream() -> None:
-    async with running_master() as master, RawFramework(master.address) as framework:
-        await framework.subscribe()
-        await framework.send(pb.Call(suppress=pb.Suppress()))
-        assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
+async def test_call_without_a_sequence_number_ends_the_stream(framework: RawFramework) -> None:
+    await framework.subscribe()
+    await framework.send(pb.Call(suppress=pb.Suppress()))
+    assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
 
 
-async def test_resent_call_gets_the_same_verdict_and_is_not_repeated() -> None:
-    async with (
-        running_master() as master,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as framework,
-    ):
-        await agent.register()
-        await framework.subscribe()
-        offer = await framework.offer()
-        accept = launch([offer.offer_id], make_task("t1"), make_task("t2", 50_000))
-        first = await framework.call(seq=7, accept=accept)
-        again = await framework.call(seq=7, accept=accept)
-        assert first == again
-        assert [task.HasField("error") for task in first.tasks] == [False, True]
-        assert (await agent.next("launch")).launch.task.task_id == "t1"
-        offers = await master.driver.read(lambda state: len(state.frameworks[_only(state)].tasks))
-        assert offers == 1
+async def test_resent_call_gets_the_same_verdict_and_is_not_repeated(
+    master: Master, agent: RawAgent, framework: RawFramework
+) -> None:
+    await agent.register()
+    await framework.subscribe()
+    offer = await framework.offer()
+    accept = launch([offer.offer_id], make_task("t1"), make_task("t2", 50_000))
+    first = await framework.call(seq=7, accept=accept)
+    again = await framework.call(seq=7, accept=accept)
+    assert first == again
+    assert [task.HasField("error") for task in first.tasks] == [False, True]
+    assert (await agent.next("launch")).launch.task.task_id == "t1"
+    offers = await master.driver.read(lambda state: len(state.frameworks[_only(state)].tasks))
+    assert offers == 1
 
 
-async def test_offers_and_tasks_of_another_framework_are_refused() -> None:
-    async with (
-        running_master() as master,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as owner,
-        RawFramework(master.address) as other,
-    ):
+async def test_offers_and_tasks_of_another_framework_are_refused(
+    master: Master, agent: RawAgent
+) -> None:
+    async with RawFramework(master.address) as owner, RawFramework(master.address) as other:
         await agent.register()
         await owner.subscribe()
         offer = await owner.offer()
@@ -194,9 +183,10 @@ async def test_offers_and_tasks_of_another_framework_are_refused() -> None:
         assert verdict.error.code == pb.ERROR_CODE_NOT_FOUND
 
 
-async def test_invalid_offer_list_fails_the_accept_and_returns_its_resources() -> None:
+async def test_invalid_offer_list_fails_the_accept_and_returns_its_resources(
+    master: Master,
+) -> None:
     async with (
-        running_master() as master,
         RawAgent(master.address) as one,
         RawAgent(master.address) as two,
         RawFramework(master.address) as framework,
@@ -220,43 +210,39 @@ async def test_invalid_offer_list_fails_the_accept_and_returns_its_resources() -
             )
 
 
-async def test_framework_that_does_not_read_is_disconnected() -> None:
-    async with running_master() as master, RawFramework(master.address) as framework:
-        await framework.subscribe()
-        ids = [f"unknown-task-{number}" for number in range(10_000)]
-        sessions = 1
-        for seq in range(1, 100):
-            # The end of the stream may come while this is written.
-            with suppress(StreamEnded):
-                await framework.send(pb.Call(seq=seq, reconcile=pb.Reconcile(task_ids=ids)))
-            sessions = await master.driver.read(lambda state: len(state.peers))
-            if not sessions:
-                break
-        assert not sessions
-        assert master.leadership.term().sessions.queued() <= 1
+async def test_framework_that_does_not_read_is_disconnected(
+    master: Master, framework: RawFramework
+) -> None:
+    await framework.subscribe()
+    ids = [f"unknown-task-{number}" for number in range(10_000)]
+    sessions = 1
+    for seq in range(1, 100):
+        # The end of the stream may come while this is written.
+        with suppress(StreamEnded):
+            await framework.send(pb.Call(seq=seq, reconcile=pb.Reconcile(task_ids=ids)))
+        sessions = await master.driver.read(lambda state: len(state.peers))
+        if not sessions:
+            break
+    assert not sessions
+    assert master.leadership.term().sessions.queued() <= 1
 
 
-async def test_the_newest_session_wins() -> None:
-    async with (
-        running_master() as master,
-        RawFramework(master.address) as older,
-        RawFramework(master.address) as newer,
-    ):
+async def test_the_newest_session_wins(master: Master) -> None:
+    async with RawFramework(master.address) as older, RawFramework(master.address) as newer:
         framework_id = (await older.subscribe()).framework_id
         assert (await newer.subscribe(framework_id=framework_id)).framework_id == framework_id
         assert (await older.next("error")).error.code == pb.ERROR_CODE_FAILED_OVER
 
 
-async def test_torn_down_framework_cannot_resubscribe() -> None:
-    async with running_master() as master:
-        async with RawFramework(master.address) as framework:
-            framework_id = (await framework.subscribe()).framework_id
-            assert not (await framework.call(teardown=pb.Teardown())).HasField("error")
-            assert (await framework.ended())[0] is grpc.StatusCode.OK
-        async with RawFramework(master.address) as again:
-            with pytest.raises(StreamEnded):
-                await again.subscribe(framework_id=framework_id)
-            assert (await again.ended())[0] is grpc.StatusCode.ABORTED
+async def test_torn_down_framework_cannot_resubscribe(master: Master) -> None:
+    async with RawFramework(master.address) as framework:
+        framework_id = (await framework.subscribe()).framework_id
+        assert not (await framework.call(teardown=pb.Teardown())).HasField("error")
+        assert (await framework.ended())[0] is grpc.StatusCode.OK
+    async with RawFramework(master.address) as again:
+        with pytest.raises(StreamEnded):
+            await again.subscribe(framework_id=framework_id)
+        assert (await again.ended())[0] is grpc.StatusCode.ABORTED
 
 
 def _only(state: State) -> FrameworkId:

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import grpc
 
+from croupier.master.app import Master
 from croupier.master.config import StoreChoice
 from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, task_pb2
@@ -84,33 +85,24 @@ async def test_drain_reports_progress_and_survives_a_master_restart(
         assert not answer.agent.HasField("drain")
 
 
-async def test_deactivated_agent_is_offered_again_after_reactivation() -> None:
-    async with (
-        running_master() as master,
-        make_channel(master.address) as channel,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as framework,
-    ):
-        operator = OperatorServiceStub(channel)
-        await agent.register()
-        request = pb.DeactivateAgentRequest(agent=agent.agent_id)
-        assert (await operator.DeactivateAgent(request)).agent.deactivated
-        await framework.subscribe()
-        explained = await operator.Explain(pb.ExplainRequest(framework_id=framework.framework_id))
-        causes = {reason.cause: reason for reason in explained.reasons}
-        assert causes["agent is deactivated"].about_agent_id == agent.agent_id
-        await operator.ReactivateAgent(pb.ReactivateAgentRequest(agent=agent.agent_id))
-        assert (await framework.offer()).agent_id == agent.agent_id
+async def test_deactivated_agent_is_offered_again_after_reactivation(
+    agent: RawAgent, framework: RawFramework, operator: OperatorServiceStub
+) -> None:
+    await agent.register()
+    request = pb.DeactivateAgentRequest(agent=agent.agent_id)
+    assert (await operator.DeactivateAgent(request)).agent.deactivated
+    await framework.subscribe()
+    explained = await operator.Explain(pb.ExplainRequest(framework_id=framework.framework_id))
+    causes = {reason.cause: reason for reason in explained.reasons}
+    assert causes["agent is deactivated"].about_agent_id == agent.agent_id
+    await operator.ReactivateAgent(pb.ReactivateAgentRequest(agent=agent.agent_id))
+    assert (await framework.offer()).agent_id == agent.agent_id
 
 
-async def test_gone_agent_is_refused_and_its_tasks_end() -> None:
-    async with (
-        running_master() as master,
-        make_channel(master.address) as channel,
-        RawAgent(master.address) as agent,
-        RawAgent(master.address) as again,
-        RawFramework(master.address) as framework,
-    ):
+async def test_gone_agent_is_refused_and_its_tasks_end(
+    master: Master, channel: grpc.aio.Channel, agent: RawAgent
+) -> None:
+    async with RawAgent(master.address) as again, RawFramework(master.address) as framework:
         operator = OperatorServiceStub(channel)
         await launched(framework, agent)
         request = pb.MarkAgentGoneRequest(agent=agent.agent_id)
@@ -129,13 +121,10 @@ async def test_gone_agent_is_refused_and_its_tasks_end() -> None:
         assert not (await operator.ListAgents(pb.ListAgentsRequest())).agents
 
 
-async def test_invalid_agent_operations_are_refused() -> None:
-    async with (
-        running_master() as master,
-        make_channel(master.address) as channel,
-        RawAgent(master.address) as one,
-        RawAgent(master.address) as two,
-    ):
+async def test_invalid_agent_operations_are_refused(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
+    async with RawAgent(master.address) as one, RawAgent(master.address) as two:
         operator = OperatorServiceStub(channel)
         drain = pb.DrainAgentRequest
         for name in ("unknown", "", "x" * 100_000):

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.master.app import Master
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -33,26 +34,20 @@ async def refused(answer: Awaitable[object], code: grpc.StatusCode) -> str:
     return refusal.value.details() or ""
 
 
-async def test_unknown_ids_are_not_found() -> None:
-    async with running_master() as master, make_channel(master.address) as channel:
-        operator = OperatorServiceStub(channel)
-        not_found = grpc.StatusCode.NOT_FOUND
-        text = await refused(operator.Explain(pb.ExplainRequest(framework_id="x")), not_found)
-        assert text == "no framework 'x'"
-        text = await refused(operator.KillTask(pb.KillTaskRequest(task_id="t")), not_found)
-        assert text == "no task 't'"
-        assert not (await operator.ListTasks(pb.ListTasksRequest(framework_id="x"))).tasks
-        assert (await operator.GetMaster(pb.GetMasterRequest())).leader
+async def test_unknown_ids_are_not_found(operator: OperatorServiceStub) -> None:
+    not_found = grpc.StatusCode.NOT_FOUND
+    text = await refused(operator.Explain(pb.ExplainRequest(framework_id="x")), not_found)
+    assert text == "no framework 'x'"
+    text = await refused(operator.KillTask(pb.KillTaskRequest(task_id="t")), not_found)
+    assert text == "no task 't'"
+    assert not (await operator.ListTasks(pb.ListTasksRequest(framework_id="x"))).tasks
+    assert (await operator.GetMaster(pb.GetMasterRequest())).leader
 
 
-async def test_task_is_listed_and_killed() -> None:
-    async with (
-        running_master() as master,
-        make_channel(master.address) as channel,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as one,
-        RawFramework(master.address) as two,
-    ):
+async def test_task_is_listed_and_killed(
+    master: Master, channel: grpc.aio.Channel, agent: RawAgent
+) -> None:
+    async with RawFramework(master.address) as one, RawFramework(master.address) as two:
         operator = OperatorServiceStub(channel)
         for framework in (one, two):
             unit = make_task("x").resources
@@ -102,11 +97,10 @@ async def test_many_tasks_with_large_commands_are_listed_in_pages() -> None:
         assert seen == 110
 
 
-async def test_invalid_page_token_is_an_invalid_argument() -> None:
-    async with running_master() as master, make_channel(master.address) as channel:
-        answer = OperatorServiceStub(channel).ListRoles(pb.ListRolesRequest(page_token="x" * 9_999))
-        text = await refused(answer, grpc.StatusCode.INVALID_ARGUMENT)
-        assert text.startswith("page_token is not one of this list")
+async def test_invalid_page_token_is_an_invalid_argument(channel: grpc.aio.Channel) -> None:
+    answer = OperatorServiceStub(channel).ListRoles(pb.ListRolesRequest(page_token="x" * 9_999))
+    text = await refused(answer, grpc.StatusCode.INVALID_ARGUMENT)
+    assert text.startswith("page_token is not one of this list")
 
 
 async def test_listed_offers_show_their_age_and_the_rest_of_their_lease() -> None:

@@ -75,84 +75,74 @@ async def test_role_settings_take_effect_and_survive_a_restart(tmp_path: Path) -
         }
 
 
-async def test_malformed_role_changes_are_refused_and_change_nothing() -> None:
-    async with running_master() as master, make_channel(master.address) as channel:
-        operator = OperatorServiceStub(channel)
-        good = change("good", RoleSettings(2000))
-        for bad in (
-            change("a//b"),
-            change("a/../b"),
-            change("x" * 1_000_000),
-            change("ads", None, 99),
-            pb.RoleChange(role="ads", settings=pb.RoleSettings(weight_milli=0)),
-            pb.RoleChange(
-                role="ads",
-                settings=pb.RoleSettings(limit=[resources_pb2.NamedScalar(name="cpus", milli=-1)]),
-            ),
-            change("good"),
-        ):
-            text = await refused(operator.UpdateRoles(update(good, bad)), INVALID)
-            assert 0 < len(text) < 500
-        await refused(operator.UpdateRoles(update()), INVALID)
-        many = [change(f"r{number}") for number in range(1001)]
-        await refused(operator.UpdateRoles(update(*many)), INVALID)
-        assert not await listed(operator)
-
-
-async def test_impossible_guarantees_and_limits_are_refused_unless_forced() -> None:
-    async with (
-        running_master() as master,
-        make_channel(master.address) as channel,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as framework,
+async def test_malformed_role_changes_are_refused_and_change_nothing(
+    operator: OperatorServiceStub,
+) -> None:
+    good = change("good", RoleSettings(2000))
+    for bad in (
+        change("a//b"),
+        change("a/../b"),
+        change("x" * 1_000_000),
+        change("ads", None, 99),
+        pb.RoleChange(role="ads", settings=pb.RoleSettings(weight_milli=0)),
+        pb.RoleChange(
+            role="ads",
+            settings=pb.RoleSettings(limit=[resources_pb2.NamedScalar(name="cpus", milli=-1)]),
+        ),
+        change("good"),
     ):
-        operator = OperatorServiceStub(channel)
-        await agent.register(cpus=4, mem_mib=4096)
-        await framework.subscribe(roles=["web"], demands=[UNIT])
-        offer = await framework.offer()
-        task = make_task("t1")
-        await framework.call(accept=launch([offer.offer_id], task))
-        too_much = update(change("web", RoleSettings(guarantee={"cpus": 5000})))
-        assert "the cluster has cpus:4" in await refused(operator.UpdateRoles(too_much), FAILED)
-        unknown = update(change("web", RoleSettings(limit={"gpus": 5000})))
-        assert "known: cpus, mem" in await refused(operator.UpdateRoles(unknown), FAILED)
-        too_little = update(change("web", RoleSettings(limit={"cpus": 0})))
-        text = await refused(operator.UpdateRoles(too_little), grpc.StatusCode.FAILED_PRECONDITION)
-        assert "tasks use cpus:" in text
-        assert not (await listed(operator))["web"].settings.limit
-        for request in (too_much, unknown, too_little):
-            request.force = True
-            await operator.UpdateRoles(request)
+        text = await refused(operator.UpdateRoles(update(good, bad)), INVALID)
+        assert 0 < len(text) < 500
+    await refused(operator.UpdateRoles(update()), INVALID)
+    many = [change(f"r{number}") for number in range(1001)]
+    await refused(operator.UpdateRoles(update(*many)), INVALID)
+    assert not await listed(operator)
 
 
-async def test_explain_names_the_limit_that_blocks_a_framework() -> None:
-    async with (
-        running_master() as master,
-        make_channel(master.address) as channel,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as framework,
-    ):
-        operator = OperatorServiceStub(channel)
-        limit = RoleSettings(limit={"cpus": 1000})
-        await operator.UpdateRoles(update(change("ads", limit)))
-        agent_id = await agent.register(cpus=4, mem_mib=4096)
-        await framework.subscribe(roles=["ads/prod"], demands=[UNIT])
-        offer = await framework.offer()
-        assert offer.resources.cpus_milli == 1000
-        for named_agent in ("", agent_id):
-            request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=named_agent)
-            answer = await operator.Explain(request)
-            (reason,) = answer.reasons
-            assert (reason.cause, reason.role, reason.about_role) == ("limit", "ads/prod", "ads")
-            assert "cpus:1" in reason.detail
-            assert answer.framework.framework.framework_id == framework.framework_id
-            assert [role.role for role in answer.roles] == ["ads", "ads/prod"]
-            assert settings_from_wire(answer.roles[0].settings) == limit
-            assert answer.framework.share_ppm == 250_000
-            assert answer.framework.entitlement_ppm == 250_000  # the limit
-        not_found = grpc.StatusCode.NOT_FOUND
-        request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id="x")
-        assert await refused(operator.Explain(request), not_found) == "no agent 'x'"
+async def test_impossible_guarantees_and_limits_are_refused_unless_forced(
+    agent: RawAgent, framework: RawFramework, operator: OperatorServiceStub
+) -> None:
+    await agent.register(cpus=4, mem_mib=4096)
+    await framework.subscribe(roles=["web"], demands=[UNIT])
+    offer = await framework.offer()
+    task = make_task("t1")
+    await framework.call(accept=launch([offer.offer_id], task))
+    too_much = update(change("web", RoleSettings(guarantee={"cpus": 5000})))
+    assert "the cluster has cpus:4" in await refused(operator.UpdateRoles(too_much), FAILED)
+    unknown = update(change("web", RoleSettings(limit={"gpus": 5000})))
+    assert "known: cpus, mem" in await refused(operator.UpdateRoles(unknown), FAILED)
+    too_little = update(change("web", RoleSettings(limit={"cpus": 0})))
+    text = await refused(operator.UpdateRoles(too_little), grpc.StatusCode.FAILED_PRECONDITION)
+    assert "tasks use cpus:" in text
+    assert not (await listed(operator))["web"].settings.limit
+    for request in (too_much, unknown, too_little):
+        request.force = True
+        await operator.UpdateRoles(request)
+
+
+async def test_explain_names_the_limit_that_blocks_a_framework(
+    agent: RawAgent, framework: RawFramework, operator: OperatorServiceStub
+) -> None:
+    limit = RoleSettings(limit={"cpus": 1000})
+    await operator.UpdateRoles(update(change("ads", limit)))
+    agent_id = await agent.register(cpus=4, mem_mib=4096)
+    await framework.subscribe(roles=["ads/prod"], demands=[UNIT])
+    offer = await framework.offer()
+    assert offer.resources.cpus_milli == 1000
+    for named_agent in ("", agent_id):
+        request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=named_agent)
+        answer = await operator.Explain(request)
+        (reason,) = answer.reasons
+        assert (reason.cause, reason.role, reason.about_role) == ("limit", "ads/prod", "ads")
+        assert "cpus:1" in reason.detail
+        assert answer.framework.framework.framework_id == framework.framework_id
+        assert [role.role for role in answer.roles] == ["ads", "ads/prod"]
+        assert settings_from_wire(answer.roles[0].settings) == limit
+        assert answer.framework.share_ppm == 250_000
+        assert answer.framework.entitlement_ppm == 250_000  # the limit
+    not_found = grpc.StatusCode.NOT_FOUND
+    request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id="x")
+    assert await refused(operator.Explain(request), not_found) == "no agent 'x'"
 
 
 async def test_metrics_export_role_settings() -> None:

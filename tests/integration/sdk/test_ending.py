@@ -35,62 +35,60 @@ OWN_TASK = r"croupier/sdk/(?!testing)"
 
 
 @pytest.mark.parametrize("error", [FailedOver, Removed, ProtocolViolation, InvalidRequest])
-async def test_a_fatal_error_ends_the_framework_and_its_calls(error: type[CroupierError]) -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        run = asyncio.create_task(framework.run())
-        await master.subscribed()
-        master.mute()
-        pending = asyncio.create_task(framework.revive())
-        await master.next_call("revive")
-        master.disconnect(error("over"))
-        with pytest.raises(error, match="over"):
-            await run
-        with pytest.raises(error, match="over"):
-            await pending
-        with pytest.raises(error):
-            await framework.revive()
-        assert [type(each) for each in framework.errors] == [error]
-        await framework.stop()
+async def test_a_fatal_error_ends_the_framework_and_its_calls(
+    error: type[CroupierError], master: FakeMaster
+) -> None:
+    framework = Recorder(master.address)
+    run = asyncio.create_task(framework.run())
+    await master.subscribed()
+    master.mute()
+    pending = asyncio.create_task(framework.revive())
+    await master.next_call("revive")
+    master.disconnect(error("over"))
+    with pytest.raises(error, match="over"):
+        await run
+    with pytest.raises(error, match="over"):
+        await pending
+    with pytest.raises(error):
+        await framework.revive()
+    assert [type(each) for each in framework.errors] == [error]
+    await framework.stop()
 
 
 async def test_a_framework_that_the_master_refuses_ends(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, master: FakeMaster
 ) -> None:
-    async with FakeMaster() as master:
-        master.refuse_next(InvalidRequest("no such role"))
-        with pytest.raises(InvalidRequest, match="no such role"):
-            await Framework(master=master.address).run()
-        assert [vars(record)["event"] for record in caplog.records] == ["framework_failed"]
+    master.refuse_next(InvalidRequest("no such role"))
+    with pytest.raises(InvalidRequest, match="no such role"):
+        await Framework(master=master.address).run()
+    assert [vars(record)["event"] for record in caplog.records] == ["framework_failed"]
 
 
-async def test_a_master_that_is_not_ready_is_tried_again() -> None:
-    async with FakeMaster() as master:
-        master.refuse_next(Unavailable("still recovering"))
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            await eventually(lambda: framework.subscriptions == ["fake-1-F1"])
+async def test_a_master_that_is_not_ready_is_tried_again(master: FakeMaster) -> None:
+    master.refuse_next(Unavailable("still recovering"))
+    framework = Recorder(master.address)
+    async with running(framework, master):
+        await eventually(lambda: framework.subscriptions == ["fake-1-F1"])
 
 
-async def test_a_newer_program_takes_over() -> None:
-    async with FakeMaster() as master:
-        old = Recorder(master.address)
-        run = asyncio.create_task(old.run())
-        await master.subscribed()
-        await old.launch(master, task("t1"))
-        calling = asyncio.create_task(_call_for_ever(old))
-        new = Recorder(master.address, framework_id=old.framework_id)
-        async with running(new, master):
-            with pytest.raises(FailedOver):
-                await run
-            with pytest.raises(FailedOver):
-                await calling
-            await master.update("t1", TaskState.RUNNING)
-            await master.acknowledged("t1", 1)
-            assert new.states == [("t1", "RUNNING")]
-            assert new.subscriptions == ["fake-1-F1"], (
-                "the two programs do not replace each other again"
-            )
+async def test_a_newer_program_takes_over(master: FakeMaster) -> None:
+    old = Recorder(master.address)
+    run = asyncio.create_task(old.run())
+    await master.subscribed()
+    await old.launch(master, task("t1"))
+    calling = asyncio.create_task(_call_for_ever(old))
+    new = Recorder(master.address, framework_id=old.framework_id)
+    async with running(new, master):
+        with pytest.raises(FailedOver):
+            await run
+        with pytest.raises(FailedOver):
+            await calling
+        await master.update("t1", TaskState.RUNNING)
+        await master.acknowledged("t1", 1)
+        assert new.states == [("t1", "RUNNING")]
+        assert new.subscriptions == ["fake-1-F1"], (
+            "the two programs do not replace each other again"
+        )
 
 
 async def _call_for_ever(framework: Recorder) -> None:
@@ -98,15 +96,14 @@ async def _call_for_ever(framework: Recorder) -> None:
         await framework.revive()
 
 
-async def test_a_torn_down_id_is_refused() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master) as run:
-            await framework.stop(teardown=True)
-            await run
-        again = Recorder(master.address, framework_id="fake-1-F1")
-        with pytest.raises(Removed):
-            await again.run()
+async def test_a_torn_down_id_is_refused(master: FakeMaster) -> None:
+    framework = Recorder(master.address)
+    async with running(framework, master) as run:
+        await framework.stop(teardown=True)
+        await run
+    again = Recorder(master.address, framework_id="fake-1-F1")
+    with pytest.raises(Removed):
+        await again.run()
 
 
 async def test_stop_sends_calls_under_way() -> None:
@@ -145,17 +142,16 @@ async def test_a_handler_may_tear_down() -> None:
         assert framework.errors == []
 
 
-async def test_removal_during_teardown_is_not_an_error() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master) as run:
-            master.mute()
-            stopping = asyncio.create_task(framework.stop(teardown=True))
-            await master.next_call("teardown")
-            # The verdict is lost; the id is gone when the framework subscribes again.
-            await stopping
-            await run
-        assert framework.errors == []
+async def test_removal_during_teardown_is_not_an_error(master: FakeMaster) -> None:
+    framework = Recorder(master.address)
+    async with running(framework, master) as run:
+        master.mute()
+        stopping = asyncio.create_task(framework.stop(teardown=True))
+        await master.next_call("teardown")
+        # The verdict is lost; the id is gone when the framework subscribes again.
+        await stopping
+        await run
+    assert framework.errors == []
 
 
 async def test_an_unconfirmed_teardown_still_ends_the_framework() -> None:
@@ -169,14 +165,13 @@ async def test_an_unconfirmed_teardown_still_ends_the_framework() -> None:
     await run
 
 
-async def test_a_refused_teardown_still_ends_the_framework() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master) as run:
-            master.refuse_next(Conflict("not now"))
-            with pytest.raises(Conflict):
-                await framework.stop(teardown=True)
-            await run
+async def test_a_refused_teardown_still_ends_the_framework(master: FakeMaster) -> None:
+    framework = Recorder(master.address)
+    async with running(framework, master) as run:
+        master.refuse_next(Conflict("not now"))
+        with pytest.raises(Conflict):
+            await framework.stop(teardown=True)
+        await run
 
 
 async def test_stop_cancels_a_handler_that_does_not_return() -> None:
@@ -202,42 +197,37 @@ async def test_stop_cancels_a_handler_that_does_not_return() -> None:
         assert framework.cancelled
 
 
-async def test_no_asyncio_task_still_runs_after_the_end() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            await framework.launch(master, task())
-            assert [t for t in asyncio.all_tasks() if re.search(OWN_TASK, repr(t))]
-            master.mute()
-            pending = asyncio.create_task(framework.revive())
-            await master.next_call("revive")
-            async with asyncio.timeout(5):
-                await framework.stop()
-            with pytest.raises(Unavailable, match="stopped"):
-                await pending
-            with pytest.raises(Unavailable, match="stopped"):
-                await framework.revive()
-        assert [t for t in asyncio.all_tasks() if re.search(OWN_TASK, repr(t))] == []
+async def test_no_asyncio_task_still_runs_after_the_end(master: FakeMaster) -> None:
+    framework = Recorder(master.address)
+    async with running(framework, master):
+        await framework.launch(master, task())
+        assert [t for t in asyncio.all_tasks() if re.search(OWN_TASK, repr(t))]
+        master.mute()
+        pending = asyncio.create_task(framework.revive())
+        await master.next_call("revive")
+        async with asyncio.timeout(5):
+            await framework.stop()
+        with pytest.raises(Unavailable, match="stopped"):
+            await pending
+        with pytest.raises(Unavailable, match="stopped"):
+            await framework.revive()
+    assert [t for t in asyncio.all_tasks() if re.search(OWN_TASK, repr(t))] == []
 
 
-async def test_run_can_be_cancelled() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        run = asyncio.create_task(framework.run())
-        await master.subscribed()
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-        await eventually(lambda: not master.is_connected)
-        await framework.stop()
+async def test_run_can_be_cancelled(master: FakeMaster) -> None:
+    framework = Recorder(master.address)
+    run = asyncio.create_task(framework.run())
+    await master.subscribed()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await eventually(lambda: not master.is_connected)
+    await framework.stop()
 
 
-async def test_a_framework_runs_once() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            with pytest.raises(Conflict, match="once"):
-                await framework.run()
+async def test_a_framework_runs_once(framework: Recorder) -> None:
+    with pytest.raises(Conflict, match="once"):
+        await framework.run()
 
 
 async def test_a_framework_stopped_before_run_ends_at_once() -> None:

@@ -133,17 +133,14 @@ async def test_an_accept_lost_with_its_master_conflicts_and_can_be_repeated() ->
             assert verdict.ok
 
 
-async def test_calls_wait_during_an_election() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            master.follow()
-            reviving = asyncio.create_task(framework.revive())
-            await eventually(lambda: master.refused >= 3)
-            assert not reviving.done()
-            master.lead()
-            await asyncio.wait_for(reviving, 5)
-            assert framework.errors == []
+async def test_calls_wait_during_an_election(master: FakeMaster, framework: Recorder) -> None:
+    master.follow()
+    reviving = asyncio.create_task(framework.revive())
+    await eventually(lambda: master.refused >= 3)
+    assert not reviving.done()
+    master.lead()
+    await asyncio.wait_for(reviving, 5)
+    assert framework.errors == []
 
 
 async def test_an_unreachable_leader_does_not_delay_the_search() -> None:

@@ -16,73 +16,71 @@ from tests.harness.eventually import eventually
 from tests.integration.sdk.recorder import HASTY, HASTY_TIMES, UNIT, Recorder, running, task
 
 
-async def test_a_reconnection_keeps_framework_and_client_ids() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        run = asyncio.create_task(framework.run())
-        first = await master.subscribed()
-        for error in (None, Unavailable("not the leader"), TooSlow("wake up")):
-            master.disconnect(error)
-            again = await master.subscribed()
-            assert (again.framework_id, again.client_id) == ("fake-1-F1", first.client_id)
-        await eventually(lambda: framework.subscriptions == ["fake-1-F1"] * 4)
-        assert framework.errors == []
-        assert master.calls == ()
-        await framework.stop()
-        await run
+async def test_a_reconnection_keeps_framework_and_client_ids(master: FakeMaster) -> None:
+    framework = Recorder(master.address)
+    run = asyncio.create_task(framework.run())
+    first = await master.subscribed()
+    for error in (None, Unavailable("not the leader"), TooSlow("wake up")):
+        master.disconnect(error)
+        again = await master.subscribed()
+        assert (again.framework_id, again.client_id) == ("fake-1-F1", first.client_id)
+    await eventually(lambda: framework.subscriptions == ["fake-1-F1"] * 4)
+    assert framework.errors == []
+    assert master.calls == ()
+    await framework.stop()
+    await run
 
 
-async def test_a_reconnection_repeats_demand_and_suppression() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address, demand=UNIT, demand_count=9)
-        async with running(framework, master):
-            await framework.launch(master, task(), task())
-            await framework.suppress()
-            master.disconnect()
-            again = await master.subscribed()
-            assert again.demand is not None
-            assert again.demand.count == 7
-            assert again.suppressed
-            await framework.revive()
-            await framework.demand(None)
-            master.disconnect()
-            again = await master.subscribed()
-            assert again.demand is None
-            assert not again.suppressed
+async def test_a_reconnection_repeats_demand_and_suppression(master: FakeMaster) -> None:
+    framework = Recorder(master.address, demand=UNIT, demand_count=9)
+    async with running(framework, master):
+        await framework.launch(master, task(), task())
+        await framework.suppress()
+        master.disconnect()
+        again = await master.subscribed()
+        assert again.demand is not None
+        assert again.demand.count == 7
+        assert again.suppressed
+        await framework.revive()
+        await framework.demand(None)
+        master.disconnect()
+        again = await master.subscribed()
+        assert again.demand is None
+        assert not again.suppressed
 
 
-async def test_an_accept_whose_verdict_was_lost_is_sent_again_and_done_once() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address, demand=UNIT, demand_count=5)
-        async with running(framework, master):
-            master.offer("cpus:4;mem:1GB")
-            offer = await framework.next_offer()
-            master.mute()
-            accepting = asyncio.create_task(framework.accept(offer, [task("t1"), task("t2")]))
-            first = await master.next_call("accept")
-            master.disconnect()
-            second = await master.next_call("accept")
-            assert (second.seq, second.again) == (first.seq, True)
-            assert [verdict.ok for verdict in await accepting] == [True, True]
-            assert master.task_state("t1") is TaskState.STAGING
-            # SUBSCRIBE could not know of these tasks: the demand is sent again without them.
-            correction = await master.next_call("update_demand")
-            assert correction.demand is not None
-            assert correction.demand.count == 3
-            assert master.demand == correction.demand
+async def test_an_accept_whose_verdict_was_lost_is_sent_again_and_done_once(
+    master: FakeMaster,
+) -> None:
+    framework = Recorder(master.address, demand=UNIT, demand_count=5)
+    async with running(framework, master):
+        master.offer("cpus:4;mem:1GB")
+        offer = await framework.next_offer()
+        master.mute()
+        accepting = asyncio.create_task(framework.accept(offer, [task("t1"), task("t2")]))
+        first = await master.next_call("accept")
+        master.disconnect()
+        second = await master.next_call("accept")
+        assert (second.seq, second.again) == (first.seq, True)
+        assert [verdict.ok for verdict in await accepting] == [True, True]
+        assert master.task_state("t1") is TaskState.STAGING
+        # SUBSCRIBE could not know of these tasks: the demand is sent again without them.
+        correction = await master.next_call("update_demand")
+        assert correction.demand is not None
+        assert correction.demand.count == 3
+        assert master.demand == correction.demand
 
 
-async def test_an_accept_that_never_arrived_fails_because_its_offer_is_void() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            master.offer("cpus:4;mem:1GB")
-            offer = await framework.next_offer()
-            master.disconnect()
-            await eventually(lambda: len(framework.subscriptions) == 2)
-            [verdict] = await framework.accept(offer, [task("t1")])
-            assert isinstance(verdict.error, Conflict)
-            assert not (await master.next_call("accept")).again
+async def test_an_accept_that_never_arrived_fails_because_its_offer_is_void(
+    master: FakeMaster, framework: Recorder
+) -> None:
+    master.offer("cpus:4;mem:1GB")
+    offer = await framework.next_offer()
+    master.disconnect()
+    await eventually(lambda: len(framework.subscriptions) == 2)
+    [verdict] = await framework.accept(offer, [task("t1")])
+    assert isinstance(verdict.error, Conflict)
+    assert not (await master.next_call("accept")).again
 
 
 async def test_calls_made_while_disconnected_wait_and_keep_their_order() -> None:
@@ -100,14 +98,13 @@ async def test_calls_made_while_disconnected_wait_and_keep_their_order() -> None
         await run
 
 
-async def test_calls_made_before_run_wait_for_it() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        early = asyncio.create_task(framework.demand(UNIT, 2))
-        await asyncio.sleep(0)
-        async with running(framework, master):
-            await early
-            assert str(master.demand) == f"2 <{UNIT}>"
+async def test_calls_made_before_run_wait_for_it(master: FakeMaster) -> None:
+    framework = Recorder(master.address)
+    early = asyncio.create_task(framework.demand(UNIT, 2))
+    await asyncio.sleep(0)
+    async with running(framework, master):
+        await early
+        assert str(master.demand) == f"2 <{UNIT}>"
 
 
 async def test_offers_that_wait_for_a_handler_are_void_with_their_stream() -> None:

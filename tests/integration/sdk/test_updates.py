@@ -23,20 +23,19 @@ class Fragile(Recorder):
         await super().on_update(status)
 
 
-async def test_an_update_is_acknowledged_once_it_was_handled() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            await framework.launch(master, task("t1"))
-            assert await master.update("t1", TaskState.RUNNING) == 1
-            sequence = await master.update(
-                "t1", TaskState.FAILED, reason=Reason.COMMAND_EXECUTOR_FAILED, exit_code=3
-            )
-            await master.acknowledged("t1", sequence)
-            assert framework.states == [("t1", "RUNNING"), ("t1", "FAILED")]
-            last = framework.statuses[-1]
-            assert (last.exit_code, last.reason) == (3, Reason.COMMAND_EXECUTOR_FAILED)
-            assert last.agent_id == "a1"
+async def test_an_update_is_acknowledged_once_it_was_handled(
+    master: FakeMaster, framework: Recorder
+) -> None:
+    await framework.launch(master, task("t1"))
+    assert await master.update("t1", TaskState.RUNNING) == 1
+    sequence = await master.update(
+        "t1", TaskState.FAILED, reason=Reason.COMMAND_EXECUTOR_FAILED, exit_code=3
+    )
+    await master.acknowledged("t1", sequence)
+    assert framework.states == [("t1", "RUNNING"), ("t1", "FAILED")]
+    last = framework.statuses[-1]
+    assert (last.exit_code, last.reason) == (3, Reason.COMMAND_EXECUTOR_FAILED)
+    assert last.agent_id == "a1"
 
 
 async def test_acknowledgements_of_one_turn_are_one_call() -> None:
@@ -52,15 +51,14 @@ async def test_acknowledgements_of_one_turn_are_one_call() -> None:
             assert len(framework.statuses) == 60
 
 
-async def test_an_update_of_the_master_is_shown_and_not_acknowledged() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            await framework.launch(master, task("t1"))
-            assert await master.update("t1", TaskState.UNREACHABLE, from_master=True) == 0
-            await eventually(lambda: framework.states == [("t1", "UNREACHABLE")])
-            await framework.revive()
-            assert [call.kind for call in master.calls] == ["accept", "revive"]
+async def test_an_update_of_the_master_is_shown_and_not_acknowledged(
+    master: FakeMaster, framework: Recorder
+) -> None:
+    await framework.launch(master, task("t1"))
+    assert await master.update("t1", TaskState.UNREACHABLE, from_master=True) == 0
+    await eventually(lambda: framework.states == [("t1", "UNREACHABLE")])
+    await framework.revive()
+    assert [call.kind for call in master.calls] == ["accept", "revive"]
 
 
 async def test_an_end_reported_by_the_master_is_shown_once_and_acknowledged() -> None:
@@ -77,14 +75,13 @@ async def test_an_end_reported_by_the_master_is_shown_once_and_acknowledged() ->
             assert framework.states == [("t1", "GONE")]
 
 
-async def test_an_unknown_state_has_the_time_of_its_decision() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            await framework.launch(master, task("t1"))
-            await master.update("t1", TaskState.UNKNOWN, from_master=True, decided_in_s=1.5)
-            await eventually(lambda: framework.statuses)
-            assert framework.statuses[0].decided_in_s == 1.5
+async def test_an_unknown_state_has_the_time_of_its_decision(
+    master: FakeMaster, framework: Recorder
+) -> None:
+    await framework.launch(master, task("t1"))
+    await master.update("t1", TaskState.UNKNOWN, from_master=True, decided_in_s=1.5)
+    await eventually(lambda: framework.statuses)
+    assert framework.statuses[0].decided_in_s == 1.5
 
 
 async def test_a_failed_handler_gets_the_update_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,31 +118,29 @@ async def test_a_repeated_update_is_acknowledged_again_and_not_shown() -> None:
             assert framework.states == [("t1", "RUNNING")]
 
 
-async def test_updates_are_handled_across_a_reconnection() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            await framework.launch(master, task("t1"))
-            master.disconnect()
-            await master.update("t1", TaskState.RUNNING)
-            await master.update("t1", TaskState.FINISHED)
-            await master.acknowledged("t1", 2)
-            assert framework.states == [("t1", "RUNNING"), ("t1", "FINISHED")]
+async def test_updates_are_handled_across_a_reconnection(
+    master: FakeMaster, framework: Recorder
+) -> None:
+    await framework.launch(master, task("t1"))
+    master.disconnect()
+    await master.update("t1", TaskState.RUNNING)
+    await master.update("t1", TaskState.FINISHED)
+    await master.acknowledged("t1", 2)
+    assert framework.states == [("t1", "RUNNING"), ("t1", "FINISHED")]
 
 
-async def test_a_lost_agent_is_reported_with_its_tasks() -> None:
-    async with FakeMaster() as master:
-        framework = Recorder(master.address)
-        async with running(framework, master):
-            await framework.launch(master, task("t1"))
-            master.offer("cpus:1;mem:1GB")
-            offer = await framework.next_offer()
-            master.fail_agent("a1", "cable cut")
-            await eventually(lambda: framework.states == [("t1", "UNREACHABLE")])
-            assert framework.rescinded == [offer.id]
-            [failure] = framework.failures
-            assert (failure.agent_id, failure.hostname, failure.message) == (
-                "a1",
-                "h1",
-                "cable cut",
-            )
+async def test_a_lost_agent_is_reported_with_its_tasks(
+    master: FakeMaster, framework: Recorder
+) -> None:
+    await framework.launch(master, task("t1"))
+    master.offer("cpus:1;mem:1GB")
+    offer = await framework.next_offer()
+    master.fail_agent("a1", "cable cut")
+    await eventually(lambda: framework.states == [("t1", "UNREACHABLE")])
+    assert framework.rescinded == [offer.id]
+    [failure] = framework.failures
+    assert (failure.agent_id, failure.hostname, failure.message) == (
+        "a1",
+        "h1",
+        "cable cut",
+    )

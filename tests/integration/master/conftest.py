@@ -1,0 +1,42 @@
+"""A master with its store in memory, and peers that are connected to it and have sent nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc.aio
+import pytest
+
+from croupier.master.app import Master
+from croupier.net.transport import make_channel
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.masters import RawAgent, RawFramework, running_master
+
+
+@pytest.fixture
+async def master() -> AsyncIterator[Master]:
+    async with running_master() as master:
+        yield master
+
+
+@pytest.fixture
+async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
+    async with make_channel(master.address) as channel:
+        yield channel
+
+
+@pytest.fixture
+def operator(channel: grpc.aio.Channel) -> OperatorServiceStub:
+    return OperatorServiceStub(channel)
+
+
+@pytest.fixture
+async def agent(master: Master) -> AsyncIterator[RawAgent]:
+    async with RawAgent(master.address) as agent:
+        yield agent
+
+
+@pytest.fixture
+async def framework(master: Master) -> AsyncIterator[RawFramework]:
+    async with RawFramework(master.address) as framework:
+        yield framework
