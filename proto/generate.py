@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 PACKAGES = (Path("croupier/v1"), Path("croupier/etcd/v3"))
 GENERATORS = ("grpcio-tools==1.76.0", "mypy-protobuf==5.1.0", "setuptools==80.9.0")
-ENVIRONMENT = ROOT.parent / ".venv" / "generators"
+ENVIRONMENT = (ROOT.parent / ".venv").resolve() / "generators"
 
 
 def main() -> int:

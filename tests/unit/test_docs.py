@@ -74,6 +74,25 @@ def test_the_source_files_that_a_page_names_exist(page: str) -> None:
     ] == []
 
 
+def test_files_of_the_architecture_call_what_they_are_said_to_call() -> None:
+    text = " ".join((REPO / "ARCHITECTURE.md").read_text().split())
+    claims = re.findall(r"`([\w/]+\.py)` calls `(?:\w+\.)?(\w+)`", text)
+    assert len(claims) >= 2
+    for path, name in claims:
+        (found,) = (each for each in tracked() if f"/{each}".endswith(f"/{path}"))
+        assert f".{name}" in (REPO / found).read_text(), f"{path} does not call {name}"
+
+
+def test_the_wire_has_the_services_and_streams_that_its_readme_names() -> None:
+    text = (REPO / "proto/README.md").read_text()
+    wire = text[text.index("## The wire") :].split("\n\n")[1]
+    contract = "".join(path.read_text() for path in (REPO / "proto/croupier/v1").glob("*.proto"))
+    services = re.findall(r"^service (\w+)", contract, re.MULTILINE)
+    streams = re.findall(r"rpc (\w+)\([^)]*\) returns \(stream|rpc (\w+)\(stream", contract)
+    calls = {name for pair in streams for name in pair if name} - {"Connect"}
+    assert set(re.findall(r"`(\w+)`", wire)) == {*services, *calls, "Join"}
+
+
 def test_every_page_is_reachable_from_the_readme() -> None:
     reached, waiting = set[str](), ["README.md"]
     while waiting:
