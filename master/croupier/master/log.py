@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from croupier.master.core import facts
+from croupier.master.fact_throttle import FactThrottle
 from croupier.process.logging import get_logger, is_logged
 
 _log = get_logger("croupier.master")
@@ -41,12 +42,12 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENTS}
 
 
-def log_fact(fact: facts.Fact) -> None:
-    """Log `fact` with its fields; empty texts are left out."""
+def log_fact(fact: facts.Fact, throttle: FactThrottle) -> None:
+    """Log `fact` with its fields if `throttle` lets it; empty texts are left out."""
     name, usual = EVENTS[type(fact)]
     is_invalid = isinstance(fact, facts.CallAnswered) and fact.outcome == "invalid"
     level = logging.WARNING if is_invalid else usual
-    if not is_logged(level):
+    if not is_logged(level) or not throttle.is_due(fact):
         return
     values = ((field, getattr(fact, field)) for field in _FIELDS[type(fact)])
     shown = {

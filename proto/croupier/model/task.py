@@ -215,12 +215,12 @@ class Command:
     @property
     def size(self) -> int:
         """Characters of the words, the shell line, the environment and the sealed secrets."""
-        return (
-            len(self.shell)
-            + sum(map(len, self.argv))
-            + sum(len(name) + len(value) for name, value in self.environment.items())
-            + sum(len(name) + value.size for name, value in self.secrets.items())
-        )
+        size = len(self.shell) + sum(map(len, self.argv))
+        if self.environment:
+            size += sum(len(name) + len(value) for name, value in self.environment.items())
+        if self.secrets:
+            size += sum(len(name) + value.size for name, value in self.secrets.items())
+        return size
 
     def without_values(self) -> Command:
         """Return the command with the names of its secrets only."""

@@ -17,7 +17,7 @@ BATCH: Final = 500
 # The wait after a failed write.
 RETRY_S: Final = 1.0
 # The wait after a write for further items: to be woken for each costs more than a line.
-PAUSE_S: Final = 0.01
+PAUSE_S: Final = 0.05
 
 ItemT = TypeVar("ItemT")
 

@@ -12,6 +12,7 @@ from croupier.agent.task_log import TaskLog as AgentTaskLog
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
+from croupier.master.fact_throttle import FactThrottle
 from croupier.master.log import log_fact
 from croupier.master.task_log import TaskLog
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -31,7 +32,7 @@ def _logged(log: TaskLog, state: TaskState) -> list[dict[str, Any]]:
     """Return the lines above debug for a fact."""
     fact = TaskMoved(F, T, A, state, END.source, END.reason, END.message)
     with capture_logs() as logs:
-        log_fact(fact)
+        log_fact(fact, FactThrottle())
         log.happened(fact)
     return [_known(each) for each in logs if each["log_level"] != "debug"]
 

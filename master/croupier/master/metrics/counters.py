@@ -7,8 +7,10 @@ and reasons. Counters continue over all terms of this process.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -19,6 +21,7 @@ from croupier.master.log import log_fact
 from croupier.master.metrics.task_times import TaskTimes
 from croupier.master.tracing.tracing import Tracing
 from croupier.model.ids import FrameworkId, TaskId
+from croupier.process.metric_families import Family, FamilyCollector
 
 _SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
@@ -130,10 +133,17 @@ FACT_COUNTERS: Final = (
 
 # Label values that are exported as 0 before their first event: else a rate misses it.
 _LABEL_VALUES: Final = {
-    "agent_removals": ("suspected", "disconnected", "unreachable", "stopped", "gone"),
-    "offers": ("sent", "accepted", "declined", "rescinded", "expired"),
-    "preemption_victims": ("asked", "yielded", "killed", "spared", "rescinded"),
+    "agent_removals": [
+        ("suspected",),
+        ("disconnected",),
+        ("unreachable",),
+        ("stopped",),
+        ("gone",),
+    ],
+    "offers": [("sent",), ("accepted",), ("declined",), ("rescinded",), ("expired",)],
+    "preemption_victims": [("asked",), ("yielded",), ("killed",), ("spared",), ("rescinded",)],
 }
+_Counts = Mapping[str, Mapping[tuple[object, ...], int]]
 _TERM_ENDS: Final = ("failed_over", "store_unavailable")
 
 
@@ -149,15 +159,21 @@ class Metrics:
             return Histogram(f"croupier_{name}_seconds", text, registry=registry, buckets=buckets)
 
         self._throttle = FactThrottle()
-        self._counters = {
-            entry.name: counter(entry.name, entry.text, *entry.labels) for entry in FACT_COUNTERS
-        }
         self._entries = {entry.fact: entry for entry in FACT_COUNTERS}
-        # Counters by name and values of labels: a lookup by the library costs more than a count.
-        self._children: dict[tuple[str, tuple[object, ...]], Counter] = {}
-        for name, values in _LABEL_VALUES.items():
-            for value in values:
-                self._counters[name].labels(value)
+        # By values of labels: a counter of the library takes a lock and costs ten times as much.
+        self._counts: dict[str, dict[tuple[object, ...], int]] = {
+            entry.name: dict.fromkeys(
+                _LABEL_VALUES.get(entry.name, ()) if entry.labels else [()], 0
+            )
+            for entry in FACT_COUNTERS
+        }
+        families: list[Family[_Counts]] = [
+            Family(
+                entry.name, entry.text, partial(_reading, entry.name), entry.labels, is_counter=True
+            )
+            for entry in FACT_COUNTERS
+        ]
+        registry.register(FamilyCollector(families, lambda: self._counts))
         self._passes = counter("allocations", "Slices of allocation passes.")
         self._events = counter("loop_events", "Events that the core decided.")
         self._term_ends = counter("master_term_ends", "Terms that ended on this master.", "why")
@@ -197,24 +213,22 @@ class Metrics:
 
     def happened(self, fact: facts.Fact) -> None:
         """Count and log a fact."""
-        if self._throttle.is_due(fact):
-            log_fact(fact)
+        log_fact(fact, self._throttle)
         if self.tracing is not None:
             self.tracing.happened(fact)
         entry = self._entries.get(type(fact))
         if entry is not None:
-            self._child(entry.name, entry.label_values(fact)).inc()
+            self._count(entry.name, entry.label_values(fact))
         match fact:
             case facts.TaskMoved() | facts.FrameworkLeft():
                 self._task_times.happened(fact, time.monotonic())
             case facts.OfferMade():
-                self._child("offers", ("sent",)).inc()
+                self._count("offers", ("sent",))
             case facts.OfferEnded():
                 self._hold.observe(fact.held_s)
             case facts.PreemptionBegun():
-                victims = self._counters["preemption_victims"]
-                victims.labels("asked").inc(len(fact.tasks))
-                victims.labels("rescinded").inc(len(fact.offers))
+                self._count("preemption_victims", ("asked",), len(fact.tasks))
+                self._count("preemption_victims", ("rescinded",), len(fact.offers))
 
     def acknowledged(self, framework_id: FrameworkId, task_id: TaskId) -> None:
         """Note that the terminal status of a task was acknowledged."""
@@ -222,12 +236,15 @@ class Metrics:
         if self.tracing is not None:
             self.tracing.acknowledged(framework_id, task_id)
 
-    def _child(self, name: str, values: tuple[object, ...]) -> Counter:
-        """Return the counter for these values of its labels, which are few."""
-        child = self._children.get((name, values))
-        if child is None:
-            counter = self._counters[name]
-            labels = [value.name if isinstance(value, Enum) else str(value) for value in values]
-            child = counter.labels(*labels) if labels else counter
-            self._children[name, values] = child
-        return child
+    def _count(self, name: str, values: tuple[object, ...], number: int = 1) -> None:
+        """Count for these values of the labels, which are few."""
+        counts = self._counts[name]
+        counts[values] = counts.get(values, 0) + number
+
+
+def _reading(name: str, counts: _Counts) -> Mapping[tuple[str, ...], float]:
+    """Return the counts of one counter by the texts of its labels."""
+    return {
+        tuple(value.name if isinstance(value, Enum) else str(value) for value in values): number
+        for values, number in counts[name].items()
+    }
