@@ -105,6 +105,7 @@ class OutputTrim:
         wait_s = LOOK_S + LOOK_S_PER_TASK * len(self._tasks)
         is_due = now - self._looked_at >= wait_s or self._free - free >= LOST_BYTES
         keys = list(self._tasks) if is_due else ended
+        keys = [key for key in keys if not self._sandboxes.silent.has(key)]
         if is_due:
             self._looked_at, self._free = now, free
         if keys:

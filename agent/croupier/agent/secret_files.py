@@ -35,6 +35,8 @@ class SecretFiles:
         """Make nothing before the first `write`."""
         name = hashlib.sha256(os.fsencode(work_dir)).hexdigest()[:12]
         self.root = base / f"croupier-agent-{os.geteuid()}-{name}"
+        # Most runs have none, and looking costs each task.
+        self._may_exist = True
 
     def write(self, run: str, secrets: SecretValues, owner: UnixUser | None = None) -> Path:
         """Write each secret to a file that only the owner can read; return the directory.
@@ -43,6 +45,7 @@ class SecretFiles:
             SecretsUndeliverable: if that fails; nothing is left then.
         """
         path = self.root / run
+        self._may_exist = True
         try:
             self._prepare()
             with directory(self.root) as root:
@@ -68,6 +71,9 @@ class SecretFiles:
         Raises:
             OSError: if something is left.
         """
+        if not self._may_exist:
+            return
+        self._may_exist = self.root.exists()
         with suppress(FileNotFoundError), directory(self.root) as root:
             with directory(run, root, to_list=True) as fd:
                 os.fchmod(fd, 0o700)

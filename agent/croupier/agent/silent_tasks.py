@@ -74,6 +74,13 @@ class SilentTasks:
         """Return whether the task is known to be silent, and another one has its directory."""
         return key in self._given
 
+    def has(self, key: Key) -> bool:
+        """Return whether the task is known to be silent."""
+        framework_id, task_id = key
+        return (
+            key in self._ended or key in self._given or task_id in self._spare.get(framework_id, ())
+        )
+
     def forget(self, key: Key) -> None:
         """Forget a task: its directory was removed, or it is started again."""
         self._ended.discard(key)

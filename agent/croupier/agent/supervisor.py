@@ -182,9 +182,7 @@ class Supervisor:
         Raises:
             InvalidRequest: if it is not the name of a run.
         """
-        if not run or "/" in run or run.startswith("."):
-            raise InvalidRequest(f"{run!r} is not the name of a run")
-        return self._runs / run
+        return self._runs / _checked(run)
 
     def signal(self, key: Key, number: Signals) -> None:
         """Send SIGTERM to the task's process group, or SIGKILL to all that descends from it.
@@ -206,7 +204,7 @@ class Supervisor:
         Raises:
             OSError: if it cannot be removed.
         """
-        self._waiting.forget(self.path_of(run).name)
+        self._waiting.forget(_checked(run))
 
     async def end(self, timeout_s: float) -> int:
         """Kill all tasks, and wait for the end of their shims; return how many are left."""
@@ -308,7 +306,7 @@ class Supervisor:
 
     def _on_report(self, key: Key, told: bytes) -> None:
         """Note a start, or what only a waiting shim reports: an end, with the usage."""
-        end = run_file.parse_end(told)
+        end = None if told.startswith(run_file.START) else run_file.parse_end(told)
         if end is None:
             self._on_start(key, run_file.parse_start(told))
             running = self._running[key]
@@ -357,3 +355,9 @@ class Supervisor:
         if key is not None:
             # Before its task, or with it.
             self.ends.read(key, self._release(key))
+
+
+def _checked(run: str) -> str:
+    if not run or "/" in run or run.startswith("."):
+        raise InvalidRequest(f"{run!r} is not the name of a run")
+    return run

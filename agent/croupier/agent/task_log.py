@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from croupier.agent.core.tasks import Key
 from croupier.model.clock import Clock
 from croupier.model.task import TaskState, TaskStatus
-from croupier.process.logging import get_logger, time_text
+from croupier.process.logging import get_logger, is_logged, time_text
 
 _log: Final = get_logger("croupier.agent")
 
@@ -31,15 +32,16 @@ class TaskLog:
         if status.state is TaskState.RUNNING:
             self._started[key] = status.time_ms
         if not status.state.is_terminal:
-            _log.debug(
-                "task_moved",
-                framework_id=status.framework_id,
-                task_id=status.task_id,
-                state=status.state.name,
-                reason=status.reason.name if status.reason else None,
-                message=status.message or None,
-                pid=status.pid or None,
-            )
+            if is_logged(logging.DEBUG):
+                _log.debug(
+                    "task_moved",
+                    framework_id=status.framework_id,
+                    task_id=status.task_id,
+                    state=status.state.name,
+                    reason=status.reason.name if status.reason else None,
+                    message=status.message or None,
+                    pid=status.pid or None,
+                )
             return
         ordered_ms, started_ms = self._ordered.pop(key, None), self._started.pop(key, None)
         _log.info(

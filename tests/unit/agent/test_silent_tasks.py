@@ -55,8 +55,10 @@ def names(sandboxes: Sandboxes) -> list[str]:
 
 def test_the_next_task_gets_the_directory(sandboxes: Sandboxes, janitor: Janitor) -> None:
     first = silent(sandboxes, janitor, "t1")
+    assert sandboxes.silent.has(key("t1"))
     assert made(sandboxes, "t2").st_ino == first
     assert names(sandboxes) == ["t2"]
+    assert [sandboxes.silent.has(key(name)) for name in ("t1", "t2")] == [True, False]
     assert len(janitor) == 0
 
 

@@ -38,6 +38,8 @@ _PROCESS = re.compile(rb"(shim|task) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _ERROR = re.compile(rb"error (user|sandbox|exec|isolation)(?::([a-z-]+))? ([0-9]{1,4})\n")
 _GIVEN = re.compile(rb"given ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _END = re.compile(rb"(exit|signal) ([0-9]{1,3})\n")
+# The begins of the lines on a start, and of the report of a silent end.
+START = (b"task", b"error")
 _SILENT = b"silent "
 _USAGE = re.compile(rb"usage" + rb" ([0-9]{1,12})" * 4 + rb"\n")
 
