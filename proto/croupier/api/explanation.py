@@ -34,12 +34,14 @@ class Explanation(TypedDict):
         roles: those of the framework and above them, from the top down.
         reasons: the latest first; none: nothing has kept it from more offers.
         policy: `--policy` of the master.
+        lined_up_hosts: where tasks of the framework are lined up.
     """
 
     framework: Framework
     roles: list[Role]
     reasons: list[Reason]
     policy: str
+    lined_up_hosts: list[str]
 
 
 def explanation_view(answer: pb.ExplainResponse) -> Explanation:

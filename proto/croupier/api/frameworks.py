@@ -23,6 +23,7 @@ class Framework(TypedDict):
         tasks: the number of its tasks that have not ended.
         running: those of them that have an agent.
         queued: those of them that wait for one.
+        lined_up: those of the queued ones that are lined up at agents, behind tasks like them.
         done: the number of its tasks that have ended since this master began to lead.
         failed: those of them that failed.
         offers: the number of its outstanding offers.
@@ -51,6 +52,7 @@ class Framework(TypedDict):
     tasks: int
     running: int
     queued: int
+    lined_up: int
     done: int
     failed: int
     offers: int

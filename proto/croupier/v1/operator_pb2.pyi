@@ -573,6 +573,7 @@ class FrameworkView(_message.Message):
     QUEUED_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    LINED_UP_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     suppressed: _builtins.bool
     """No offers in any role."""
@@ -594,6 +595,10 @@ class FrameworkView(_message.Message):
     done: _builtins.int
     """Its tasks that have ended since this master began to lead: all, and those that failed."""
     failed: _builtins.int
+    lined_up: _builtins.int
+    """Of the queued ones: those that are lined up at agents, each to start at the end of a task like
+    it.
+    """
     @_builtins.property
     def framework(self) -> _framework_pb2.FrameworkInfo: ...
     @_builtins.property
@@ -625,10 +630,11 @@ class FrameworkView(_message.Message):
         queued: _builtins.int = ...,
         done: _builtins.int = ...,
         failed: _builtins.int = ...,
+        lined_up: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "done", b"done", "entitlement_ppm", b"entitlement_ppm", "failed", b"failed", "framework", b"framework", "offered", b"offered", "offers", b"offers", "owner", b"owner", "queued", b"queued", "removed_in_ms", b"removed_in_ms", "running", b"running", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "done", b"done", "entitlement_ppm", b"entitlement_ppm", "failed", b"failed", "framework", b"framework", "lined_up", b"lined_up", "offered", b"offered", "offers", b"offers", "owner", b"owner", "queued", b"queued", "removed_in_ms", b"removed_in_ms", "running", b"running", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
     _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015
@@ -1312,6 +1318,7 @@ class ExplainResponse(_message.Message):
     FRAMEWORK_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
+    LINED_UP_HOSTS_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """`--policy` of the master."""
     @_builtins.property
@@ -1324,6 +1331,10 @@ class ExplainResponse(_message.Message):
     def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoleView]:
         """The framework's roles and those above them, from the top down."""
 
+    @_builtins.property
+    def lined_up_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where tasks of the framework are lined up, so far as the caller may view these agents."""
+
     def __init__(
         self,
         *,
@@ -1331,10 +1342,11 @@ class ExplainResponse(_message.Message):
         framework: Global___FrameworkView | None = ...,
         roles: _abc.Iterable[Global___RoleView] | None = ...,
         policy: _builtins.str = ...,
+        lined_up_hosts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "policy", b"policy", "reasons", b"reasons", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "lined_up_hosts", b"lined_up_hosts", "policy", b"policy", "reasons", b"reasons", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

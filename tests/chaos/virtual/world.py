@@ -267,7 +267,8 @@ class World:
     def _probe(self) -> bool:
         """Let a framework decline all agents, and check that a task that it submits starts at once.
 
-        Return False if the leader changed meanwhile, which proves nothing.
+        Return False if the leader changed meanwhile, or no agent is left because streams hang. That
+        proves nothing.
 
         Raises:
             Violation: if it does not.
@@ -285,6 +286,7 @@ class World:
         self.clock.run(self.clock.now() + 2.0)
         history = self.judge.histories[task_id]
         is_same = any(each.term is term for each in self.masters) and self._leads(term)
+        is_same = is_same and any(each.is_active for each in agents)
         is_placed = history.placed or history.is_known
         claim = f"{task_id} was submitted after a decline, and is not placed"
         must(is_placed or not is_same, claim)

@@ -57,6 +57,7 @@ def explained(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> 
         "roles": [role_view(ADS), role_view(PROD)],
         "reasons": [as_object(Reason, reason) for reason in reasons],
         "policy": policy,
+        "lined_up_hosts": [],
     }
     return list(why_lines(view, agent))
 
@@ -137,6 +138,7 @@ def test_resources_in_use_need_no_larger_agents() -> None:
         (0, 0, "nothing more", "connected"),
         (3, None, "3 <cpus:1;mem:1GB>", "connected"),
         (0, 2, "2 <cpus:1;mem:1GB> (but no offers)", "connected, suppressed"),
+        (4, 1, "3 <cpus:1;mem:1GB>, 1 <cpus:1;mem:1GB> (but no offers)", "connected, suppressed"),
     ],
 )
 def test_a_framework_that_suppressed_offers_shows_what_it_wants(
@@ -144,9 +146,12 @@ def test_a_framework_that_suppressed_offers_shows_what_it_wants(
 ) -> None:
     view = pb.FrameworkView()
     view.CopyFrom(FRAMEWORK)
-    view.suppressed, view.queued, view.tasks = True, queued, 4 + queued
+    # A lined-up task is queued, and no demand.
+    lined_up = int(queued > 3)
+    view.suppressed, view.queued, view.tasks, view.lined_up = True, queued, 4 + queued, lined_up
     del view.demands[:]
-    for count in (queued, declared or 0) if declared is not None else [queued] if queued else []:
+    waiting = queued - lined_up
+    for count in (waiting, declared or 0) if declared is not None else [waiting] if queued else []:
         view.demands.append(demand_to_wire(Demand(Resources.parse("cpus:1;mem:1GB"), count)))
     framework = framework_view(view)
     lines = list(framework_lines(framework, "drf"))
@@ -154,6 +159,22 @@ def test_a_framework_that_suppressed_offers_shows_what_it_wants(
     assert lines[1].startswith("  holds cpus:4;mem:4GB in 4 tasks")
     assert ("  3 tasks queued" in lines) == (queued == 3)
     assert state_text(framework) == state
+
+
+@pytest.mark.parametrize(
+    ("hosts", "where"),
+    [
+        (["h1"], "host h1"),
+        (["h1", "h2", "h3"], "hosts h1, h2, h3"),
+        (["h1", "h2", "h3", "h4", "h5"], "hosts h1, h2, h3, 2 others"),
+        ([], "agents"),
+    ],
+)
+def test_lined_up_tasks_are_told_with_their_hosts(hosts: list[str], where: str) -> None:
+    view = pb.FrameworkView(queued=10, lined_up=3)
+    lines = framework_lines(framework_view(view), "drf", hosts=hosts)
+    told = f"  10 tasks queued, 3 of them lined up at {where}, behind tasks like them"
+    assert told in list(lines)
 
 
 def test_a_satisfied_framework_wants_nothing_more() -> None:

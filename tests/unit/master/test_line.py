@@ -10,6 +10,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, Register, TasksReturned
 from croupier.master.core.facts import TaskLined
 from croupier.master.core.settings import Settings
+from croupier.master.services.explanations import view_reasons
 from croupier.model.agent_orders import KillTask, LaunchTask, RecallTask
 from croupier.model.errors import ProtocolViolation
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -366,3 +367,11 @@ def test_each_step_of_a_line_is_counted() -> None:
     world.give("t4")
     outcomes = Counter(each.outcome for each in world.facts if isinstance(each, TaskLined))
     assert outcomes == {"lined_up": 4, "started": 1, "recalled": 3, "returned": 1}
+
+
+def test_an_explanation_names_lined_up_tasks_and_their_hosts() -> None:
+    world = Lined(10)
+    answer = view_reasons(world.state, world.owner, AgentId(""), world.now)
+    assert answer.framework.lined_up == 1
+    assert answer.framework.queued == 8
+    assert list(answer.lined_up_hosts) == ["host"]

@@ -32,7 +32,7 @@ def framework_page(found: View, width: int | None) -> Iterator[str]:
     framework, why = found["framework"], found["why"]
     framework_id = framework["framework_id"]
     state = frameworks.state_text(framework)
-    first, *rest = framework_lines(framework, why["policy"], state)
+    first, *rest = framework_lines(framework, why["policy"], state, why["lined_up_hosts"])
     yield first
     yield f"  {_plural(framework['roles'], 'role')}: {', '.join(framework['roles'])}"
     yield from rest

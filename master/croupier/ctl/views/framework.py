@@ -20,7 +20,8 @@ def state_text(framework: View) -> str:
 def suppresses(framework: View) -> bool:
     """Return whether the framework suppressed offers while it has declared demand."""
     counts = [each["count"] for each in framework["demands"]]
-    return framework["suppressed"] and (None in counts or sum(counts) > framework["queued"])
+    waiting = framework["queued"] - framework["lined_up"]
+    return framework["suppressed"] and (None in counts or sum(counts) > waiting)
 
 
 def wants_text(framework: View) -> str:

@@ -5,7 +5,7 @@ Rule: every cause is printed in words and numbers, with advice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from croupier.cli.amounts import View, many, named, running
 from croupier.ctl.views.framework import suppresses, wants_text
@@ -13,6 +13,8 @@ from croupier.ctl.views.role import preemption_text, resource_weights_text
 
 # Policies that compare shares; only drf has entitlements.
 _OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
+# Hosts that are named.
+MOST_HOSTS = 3
 # Advice by the master's name of the cause. `{role}` has the limit or guarantee.
 _ADVICE = {
     "filtered": "it declined these agents: it can revive, or decline for a shorter time",
@@ -39,15 +41,20 @@ _ADVICE = {
 def why_lines(found: View, agent: str) -> Iterator[str]:
     """Yield the explanation; `agent` is empty unless it is about one agent."""
     policy = found["policy"]
-    yield from framework_lines(found["framework"], policy)
+    yield from framework_lines(found["framework"], policy, hosts=found["lined_up_hosts"])
     for role in found["roles"]:
         yield f"role {role['role']}: {', '.join(_role_parts(role, policy)) or 'no settings'}"
     yield ""
     yield from reason_lines(found, agent)
 
 
-def framework_lines(framework: View, policy: str, state: str = "") -> Iterator[str]:
-    """Yield what a framework holds and wants; `state` replaces the name of its state."""
+def framework_lines(
+    framework: View, policy: str, state: str = "", hosts: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what a framework holds and wants; its tasks are lined up at `hosts`.
+
+    `state` replaces the name of its state.
+    """
     name = named(framework["name"], framework["framework_id"])
     yield f"framework {name}: {state or framework['state']}"
     holds = framework["used"]["text"] or "nothing"
@@ -64,7 +71,15 @@ def framework_lines(framework: View, policy: str, state: str = "") -> Iterator[s
         none = f" (but no offers in {', '.join(roles)})"
     yield f"  wants {wants_text(framework) or 'whatever is free, in whole offers'}{none}"
     if framework["queued"]:
-        yield f"  {many(framework['queued'], 'task')} queued"
+        lined = f", {_lined_up(framework['lined_up'], hosts)}" if framework["lined_up"] else ""
+        yield f"  {many(framework['queued'], 'task')} queued{lined}"
+
+
+def _lined_up(number: int, hosts: Sequence[str]) -> str:
+    more = [many(len(hosts) - MOST_HOSTS, "other")] if len(hosts) > MOST_HOSTS else []
+    named = ", ".join([*hosts[:MOST_HOSTS], *more])
+    at = f"{'hosts' if len(hosts) > 1 else 'host'} {named}" if hosts else "agents"
+    return f"{number} of them lined up at {at}, behind tasks like them"
 
 
 def _role_parts(role: View, policy: str) -> Iterator[str]:

@@ -77,6 +77,11 @@ def view_reasons(
             for role in in_tree_order(state.allocator.queries.roles_of(framework_id))
             if visible.has_role(role)
         ],
+        lined_up_hosts=sorted(
+            state.agents[agent_id].hostname
+            for agent_id in {t.agent_id for t in framework.tasks.values() if t.is_lined_up}
+            if visible.has_agent(agent_id)
+        ),
     )
 
 

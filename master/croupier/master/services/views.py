@@ -166,6 +166,7 @@ def view_framework(
         tasks=len(tasks) - done,
         running=len(tasks) - done - states[TaskState.QUEUED],
         queued=states[TaskState.QUEUED],
+        lined_up=sum(task.is_lined_up for task in tasks),
         done=done + (framework.done if is_whole else 0),
         failed=failed + (framework.failed if is_whole else 0),
         offers=len(offers),

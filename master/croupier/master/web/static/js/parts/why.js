@@ -32,8 +32,12 @@ export function why(found) {
   const shares = policy === "drf" || !policy
     ? `It holds ${percent(framework.share)} of the cluster and is entitled to ${percent(framework.entitlement)} if all roles want as much as they can get. `
     : "";
+  const hosts = found.lined_up_hosts;
+  const lined = framework.lined_up
+    ? `${framework.lined_up} of its ${many(framework.queued, "queued task")} wait lined up at ${hosts.length === 1 ? hosts[0] : many(hosts.length, "agent")}, behind tasks like them. `
+    : "";
   const lead = reasons.length ? "It gets no more offers because:" : "Nothing has kept it from more offers since the last one.";
-  return h("div", { class: "why" }, h("p", null, shares, lead),
+  return h("div", { class: "why" }, h("p", null, shares, lined, lead),
     h("ol", null, reasons.map((reason) => h("li", null, cause(reason, framework.roles.length > 1)))));
 }
 
