@@ -22,7 +22,7 @@ from croupier.sim.series import Series
 from croupier.sim.work import Shape, Work
 
 SLOTS: Final = (2, 8, 16)
-ROUND_TRIPS_S: Final = (0.001, 0.005, 0.01, 0.02)
+ROUND_TRIPS_S: Final = (0.001, 0.005, 0.01, 0.02, 0.05)
 TASK_S: Final = (0.008, 0.012)
 # The busy framework has all slots for so long before the guest comes.
 ALONE_S: Final = 0.5
