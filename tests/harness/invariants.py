@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from croupier.master.allocator import Allocator
+from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.state import State
 from croupier.model.access import ADMIN
+from croupier.model.ids import FrameworkId, Role
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import sum_of
 from croupier.model.task import TaskState
@@ -31,6 +34,15 @@ def check_state(state: State) -> None:
         assert peer.session == session
 
 
+def queued_of(allocator: Allocator, framework_id: FrameworkId) -> dict[tuple[Role, Shape], int]:
+    """Return how many submitted tasks of each role and shape wait for an agent."""
+    return {
+        (leaf.role, shape): pending.demand.count or 0
+        for leaf in allocator._members.leaves(framework_id)
+        for shape, pending in leaf.queued.items()
+    }
+
+
 def check_absent(state: State) -> None:
     """Assert that the allocator charges absent agents for their tasks."""
     charged = {
@@ -38,7 +50,7 @@ def check_absent(state: State) -> None:
         for agent in state.agents.values()
         if agent.is_absent
     }
-    assert state.allocator.absent.charged() == charged
+    assert state.allocator.absent._charged == charged
 
 
 def check_access(state: State) -> None:
@@ -48,7 +60,7 @@ def check_access(state: State) -> None:
     for framework in state.frameworks.values():
         frameworks, tasks = owned.get(framework.owner, (0, 0))
         owned[framework.owner] = (frameworks + 1, tasks + len(framework.tasks))
-    assert state.owned.all() == owned
+    assert state.owned._counts == owned
     assert state.access.is_on == state.settings.auth
     assert not state.access.is_on or state.access.groups[ADMIN]
     for peer in state.peers.values():
@@ -86,7 +98,7 @@ def _check_agent(state: State, agent: Agent) -> None:
         )
         assert held == agent.total, f"{agent.agent_id}: {held} is not {agent.total}"
         running = Counter(task.framework_id for task in agent.tasks.values() if task.is_active)
-        assert state.allocator.queries.tasks_on(agent.agent_id) == running
+        assert state.allocator.queries._agents.agents[agent.agent_id].tasks == running
 
 
 def _check_framework(state: State, framework: Framework) -> None:
@@ -120,7 +132,8 @@ def _check_framework(state: State, framework: Framework) -> None:
     queued = {task.task_id for task in framework.tasks.values() if task.is_queued}
     assert {task.task_id for task in framework.queues} == queued
     assert len(framework.queues) == len(queued)
-    assert state.allocator.queries.queued(framework_id) == framework.queues.counts()
+    counts = {key: len(queue) for key, queue in framework.queues._queues.items()}
+    assert queued_of(state.allocator, framework_id) == counts
     if framework.is_removed:
         assert not queued
         assert framework.tasks

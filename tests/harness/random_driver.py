@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from croupier.master.allocator import Allocator, Grant, Rules, policies
+from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.queue import ORDERS
 from croupier.model.attributes import Constraint, equals, facts_of, not_equals
 from croupier.model.demand import Demand
@@ -188,9 +189,8 @@ class RandomDriver(Oracle):
         }
         if free and leaves and self.agents.agents[agent_id].earmark is None:
             leaf = self.random.choice(leaves)
-            self.allocator.earmark(
-                agent_id, leaf.framework_id, leaf.role, Resources(free), self.now + 5.0
-            )
+            mark = Earmark(leaf, Resources(free), self.now + 5.0)
+            self.agents.earmark(self.agents.agents[agent_id], mark)
 
     def task_is_found(self) -> None:
         member = self.random.choice(list(self.members.values()))

@@ -21,6 +21,7 @@ from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 from tests.harness.effort import portion
+from tests.harness.invariants import queued_of
 from tests.harness.oracle import Task
 from tests.harness.random_driver import ZONES, RandomDriver
 
@@ -86,7 +87,7 @@ class Twin(RandomDriver):
 
     def withdraw_all(self) -> None:
         for framework_id in self.members:
-            queued = self.allocator.queries.queued(framework_id)
+            queued = queued_of(self.allocator, framework_id)
             for (role, shape), number in queued.items():
                 self.allocator.queue(framework_id, role, shape, -number)
 
@@ -137,7 +138,7 @@ def compare(seed: int) -> int:
         for framework_id in plain.members:
             reasons = plain.reasons(framework_id), quick.reasons(framework_id)
             demands = quick.allocator.queries.demands(framework_id)
-            queued = quick.allocator.queries.queued(framework_id)
+            queued = queued_of(quick.allocator, framework_id)
             compared += compare_reasons(*reasons, demands, plain.changed, has_queue=bool(queued))
     return compared
 

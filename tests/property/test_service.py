@@ -142,5 +142,5 @@ def test_a_stopped_service_ends_all_and_launches_none() -> None:
     starts = world.starts
     world.run(30)
     assert not world.tasks
-    assert world.service.is_over
+    assert not world.service.instances
     assert world.starts == starts

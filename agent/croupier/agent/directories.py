@@ -40,21 +40,21 @@ def directory(name: str | Path, at: int | None = None, *, to_list: bool = False)
         os.close(fd)
 
 
-def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int = 0o600) -> int:
+def open_regular(name: str | Path, flags: int, at: int) -> int:
     """Open a regular file; return a descriptor."""
-    fd = os.open(name, flags | _FILE, mode, dir_fd=at)
+    fd = os.open(name, flags | _FILE, 0o600, dir_fd=at)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "Not a regular file")
     return fd
 
 
-def open_beneath(path: Path, flags: int, mode: int = 0o600) -> int:
+def open_beneath(path: Path, flags: int) -> int:
     """Open a regular file in a directory that is not a link; return a descriptor."""
     parent, name = os.path.split(path)
     at = os.open(parent, os.O_PATH | _DIRECTORY)
     try:
-        return open_regular(name, flags, at, mode)
+        return open_regular(name, flags, at)
     finally:
         os.close(at)
 

@@ -74,7 +74,7 @@ class Supervisor:
             OSError: if `runs` cannot be made, or there are no descriptors left.
         """
         runs.mkdir(mode=0o700, exist_ok=True)
-        self._runs, self._sandboxes, self._shim = runs.absolute(), sandboxes, shim
+        self._runs, self._shim = runs.absolute(), shim
         self._report, self._failed, self._isolation = report, failed, isolation
         self.ends = RunEnds(self._runs, sandboxes, isolation, report, self._note_end)
         self._running: dict[Key, ShimProcess] = {}

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from croupier.sim.cluster import SimulatedCluster
-from croupier.sim.framework import Habits
 from croupier.sim.work import Work
 
 
@@ -86,9 +85,7 @@ class LoopingUser:
 def submit(
     cluster: SimulatedCluster,
     job: Job,
-    role: str = "*",
-    habits: Habits | None = None,
-    on_done: Callable[[Job], None] | None = None,
+    on_done: Callable[[Job], None],
 ) -> None:
     """Connect a framework for one job, which leaves when the job is done."""
 
@@ -96,8 +93,7 @@ def submit(
         framework.submit(job.end_task(cluster.now))
         if job.finished_at is not None:
             framework.leave()
-            if on_done is not None:
-                on_done(job)
+            on_done(job)
 
     works = job.begin(cluster.now)
-    framework = cluster.framework(job.name, role, habits, works, on_end)
+    framework = cluster.framework(job.name, "*", None, works, on_end)

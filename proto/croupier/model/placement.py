@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from croupier.model.attributes import Constraint, check_constraints
@@ -38,10 +37,6 @@ class Placement:
             raise InvalidRequest(
                 f"the maximum of tasks per agent must be between 1 and {MAX_PER_AGENT}, not {most}"
             )
-
-    def suits(self, facts: Mapping[str, str]) -> bool:
-        """Return whether an agent with these attributes passes all constraints."""
-        return all(each.holds(facts) for each in self.constraints)
 
 
 ANYWHERE = Placement()

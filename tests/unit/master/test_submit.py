@@ -301,7 +301,7 @@ def test_a_queued_task_is_killed_at_once() -> None:
     scene.submit(*tasks(5))
     scene.call(scene.session, calls.Kill(TaskId("t5")))
     assert scene.task_updates("t5")[-1].state is TaskState.KILLED
-    assert scene.state.frameworks[scene.owner].queues.counts() == {}
+    assert scene.state.frameworks[scene.owner].queues._queues == {}
 
 
 def test_a_repeated_call_queues_nothing_twice() -> None:

@@ -72,10 +72,7 @@ class TestOpenb:
         (tmp_path / "openb_nodes.csv").write_text(NODES)
         (tmp_path / "openb_pods.csv").write_text(PODS)
         nodes, pods = read_nodes(tmp_path), read_pods(tmp_path)
-        assert [(node.name, node.gpus, node.model) for node in nodes] == [
-            ("n0", 0, ""),
-            ("n1", 8, "G2"),
-        ]
+        assert [(node.name, node.gpus) for node in nodes] == [("n0", 0), ("n1", 8)]
         assert [(pod.name, pod.gpu_total, pod.deleted_s) for pod in pods] == [
             ("p0", 0, 7),
             ("p1", 460, 100),

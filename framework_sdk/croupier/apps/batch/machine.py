@@ -56,7 +56,6 @@ class Task:
         launches: how often it was handed to the cluster; numbers its task ids.
         failures: failed attempts.
         drops: attempts that never ran.
-        due: when a PAUSED task is ready, on the caller's clock in seconds.
         cause: of a SKIPPED task: the name of the task that failed.
     """
 
@@ -65,7 +64,6 @@ class Task:
     launches: int = 0
     failures: int = 0
     drops: int = 0
-    due: float = 0.0
     cause: str = ""
 
     @property
@@ -244,7 +242,6 @@ class Machine:
         heapq.heappush(self._ready, task.node.index)
 
     def _pause(self, task: Task, due: float) -> None:
-        task.due = due
         self._move(task, NodeState.PAUSED)
         heapq.heappush(self._paused, (due, task.node.index))
 

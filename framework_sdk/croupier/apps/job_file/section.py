@@ -137,7 +137,7 @@ class Section:
             raise self.error(f"must be between {least:g} and {most:g} seconds, not {value}", key)
         return seconds
 
-    def words(self, key: str, default: Sequence[str] = ()) -> tuple[str, ...]:
+    def words(self, key: str) -> tuple[str, ...]:
         """Return a list of texts; one text alone counts as a list of one.
 
         Raises:
@@ -145,7 +145,7 @@ class Section:
         """
         value = self._values.get(key)
         if value is None:
-            return tuple(self._default(key, default))
+            return tuple(self._default(key, ()))
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list):
             raise self._unexpected(key, "a list of texts", value)

@@ -60,7 +60,6 @@ class Progress:
         self._pending = list(range(count))
         self._by_task: dict[str, Copy] = {}
         self._queued: set[str] = set()
-        self._ended = 0
         self._is_given_up = False
 
     @property

@@ -53,7 +53,6 @@ class Children:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self._by_pid: dict[int, Child] = {}
-        self._changed = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
 
     def start(

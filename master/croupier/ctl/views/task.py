@@ -16,8 +16,8 @@ from croupier.model.task import Reason, TaskState
 _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
 
 
-def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
-    """Yield all that is known about a task; `live_use` is what it has used so far, if it runs."""
+def task_lines(task: View) -> Iterator[str]:
+    """Yield all that is known about a task."""
     title = f" ({task['name']})" if task["name"] else ""
     code = _code_text(task)
     ending = f", code {code}" if code else ""
@@ -42,7 +42,7 @@ def task_lines(task: View, live_use: View | None = None) -> Iterator[str]:
     isolation = isolation_text(task["isolation"]) if task["isolation"] else ""
     if isolation:
         yield f"  isolation: {isolation}"
-    yield from use_lines(task["resources"], task["limits"], live_use or task["usage"])
+    yield from use_lines(task["resources"], task["limits"], task["usage"])
 
 
 def _time_lines(task: View) -> Iterator[str]:

@@ -66,10 +66,6 @@ class AbsentAgents:
             add_amounts(left, charged, -1)
         return left
 
-    def charged(self) -> Mapping[AgentId, Mapping[str, int]]:
-        """Return the resources that the tasks of each agent hold."""
-        return self._charged
-
     def check(self) -> None:
         """Assert that no charge exceeds its agent's capacity."""
         assert self._charged.keys() == self._capacity.keys()

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from croupier.master.allocator.absent_agents import AbsentAgents
-from croupier.master.allocator.agent_pool import AgentPool, Earmark, PooledAgent
+from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, BackOff, Party, party_of
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.demand_changes import DemandChanges
@@ -156,18 +156,6 @@ class Allocator:
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
         """Start or stop dealing the agent."""
         self._agents.activate(self._agents.agents[agent_id], active)
-
-    def earmark(
-        self,
-        agent_id: AgentId,
-        framework_id: FrameworkId,
-        role: Role,
-        amount: Resources,
-        until: float,
-    ) -> None:
-        """Earmark an amount of the agent for one framework until the given time."""
-        leaf = self._members.leaf(framework_id, role)
-        self._agents.earmark(self._agents.agents[agent_id], Earmark(leaf, amount, until))
 
     def drop_earmark(self, agent_id: AgentId) -> None:
         """Drop the agent's earmark."""

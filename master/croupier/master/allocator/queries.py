@@ -11,7 +11,6 @@ from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, add_amounts
-from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.rest import Rest, pending_units, rest_of, rough_share
@@ -194,14 +193,6 @@ class Queries:
         """Return the framework's declared demand less its launched tasks."""
         return self._members.demands(framework_id)
 
-    def queued(self, framework_id: FrameworkId) -> dict[tuple[Role, Shape], int]:
-        """Return how many submitted tasks of each role and shape wait for an agent."""
-        return {
-            (leaf.role, shape): pending.demand.count or 0
-            for leaf in self._members.leaves(framework_id)
-            for shape, pending in leaf.queued.items()
-        }
-
     def queued_demands(self, framework_id: FrameworkId) -> list[Demand]:
         """Return the demand that stands for the framework's submitted tasks."""
         return [
@@ -209,10 +200,6 @@ class Queries:
             for leaf in self._members.leaves(framework_id)
             for pending in leaf.queued.values()
         ]
-
-    def tasks_on(self, agent_id: AgentId) -> Mapping[FrameworkId, int]:
-        """Return how many tasks each framework runs on the agent."""
-        return self._agents.agents[agent_id].tasks
 
     def roles_of(self, framework_id: FrameworkId) -> list[Role]:
         """Return the roles that it subscribes to, and roles that it left but holds resources in."""

@@ -28,7 +28,3 @@ class OwnedCounts:
     def tasks(self, owner: PrincipalName) -> int:
         """Return how many tasks the owner's frameworks have that are not acknowledged."""
         return self._counts.get(owner, (0, 0))[1]
-
-    def all(self) -> dict[PrincipalName, tuple[int, int]]:
-        """Return frameworks and tasks of each owner that has any."""
-        return dict(self._counts)

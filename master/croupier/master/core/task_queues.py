@@ -102,7 +102,3 @@ class TaskQueues:
         self.run_s[key] = before + RUN_WEIGHT * (seconds - before)
         if len(self.run_s) > 2 * MAX_QUEUES:
             del self.run_s[next(iter(self.run_s))]
-
-    def counts(self) -> dict[Key, int]:
-        """Return the length of each queue."""
-        return {key: len(queue) for key, queue in self._queues.items()}

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
+from croupier.process.durable_files import sync_directory
 from croupier.process.logging import get_logger
 
 KEY_BYTES: Final = 32
@@ -139,7 +140,7 @@ def create_key_file(path: Path) -> None:
         finally:
             os.close(fd)
             scratch.unlink()
-        _sync(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise InvalidRequest(f"cannot create {path}: {error.strerror}") from error
 
@@ -204,11 +205,3 @@ def _read(path: Path) -> tuple[tuple[int, ...], Keys]:
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -6,27 +6,17 @@ import json
 import zlib
 from typing import Final, cast
 
-from croupier.master.core.access_records import TokenKind
 from croupier.master.core.records import Record
+from croupier.master.eventlog.names import NAMES
 from croupier.master.store.rows import KINDS, Row, encode
-from croupier.model.access import Action
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import InvalidRequest
 
 # The version of that format.
 JSON_VERSION: Final = 3
 
-_CODEC: Final = Codec(
-    {
-        "AgentRecord.is_authenticated": "authenticated",
-        "FrameworkRecord.is_unrecorded": "is_stranger",
-        "FrameworkRecord.earlier_clients": "former",
-        "TaskRecord.master_status": "told",
-        "TaskRecord.is_acknowledged": "done",
-        **{f"Action.{each.name}": each.value for each in Action},
-        **{f"TokenKind.{each.name}": each.value for each in TokenKind},
-    }
-)
+# The event log has the same names.
+_CODEC: Final = Codec(NAMES)
 
 
 def converted(kind: str, body: str | bytes) -> Row:

@@ -63,7 +63,6 @@ class _Actor:
         self.works: list[tuple[Work, bool]] = []
         self._play = play
         self._is_leaving = False
-        self._repeats: dict[int, tuple[Work, Callable[[], float]]] = {}
         self.framework = SimulatedFramework(
             play.kernel,
             f"p{number}",
@@ -111,7 +110,7 @@ class _Actor:
 
 class _Play:
     def __init__(self, history: History, change: Change) -> None:
-        self._history, self._change = history, change
+        self._history = history
         head = history.head
         name = head.policy if change.policy is None else change.policy
         roles = change.roles(history.roles)

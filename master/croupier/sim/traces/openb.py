@@ -35,13 +35,12 @@ _POD_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """A node; `model` is the model of its GPUs, empty if it has none."""
+    """A node."""
 
     name: str
     cpu_milli: int
     mem_mib: int
     gpus: int
-    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def _node(path: Path, number: int, row: dict[str, str]) -> GpuNode:
     _check_name(path, number, row["sn"])
     if not cpu or not mem:
         raise InvalidRequest(f"{path.name}, line {number}: the node has no CPUs or no memory")
-    return GpuNode(row["sn"], cpu, mem, gpus, row["model"])
+    return GpuNode(row["sn"], cpu, mem, gpus)
 
 
 def _pod(path: Path, number: int, row: dict[str, str]) -> Pod:

@@ -76,11 +76,6 @@ class Service:
         made.decided_at = now
         return made
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the service was stopped and has no instance left."""
-        return self.is_stopping and not self.instances
-
     def health_of(self, instance: Instance) -> Health:
         """Return the check of its version; none for an instance of another controller."""
         version = self.versions.get(instance.version)
