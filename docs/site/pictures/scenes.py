@@ -109,12 +109,12 @@ def _smooth(points: Points) -> Points:
     return [(part[0][0] / 60, sum(value for _, value in part) / len(part)) for part in parts]
 
 
-def _lined_up() -> Chart:
+def _lined_up(trip_ms: int) -> Chart:
     """Return the chart of a guest that comes to tasks of 10 ms, which are lined up or not."""
-    curves, before_ms = [], 20
+    curves, before_ms = [], 2 * trip_ms
     for watched, suffix in ((("guest", "busy"), ""), (("guest",), ", one by one")):
-        contest = Contest(8, 0.01, not suffix, 1)
-        contest.cluster.run(ALONE_S + 0.06)
+        contest = Contest(8, trip_ms / 1000, not suffix, 1)
+        contest.cluster.run(ALONE_S + 6 * trip_ms / 1000)
         for name in watched:
             points = [
                 ((at - ALONE_S) * 1000 + before_ms, part)
@@ -122,16 +122,17 @@ def _lined_up() -> Chart:
                 if (at - ALONE_S) * 1000 >= -before_ms
             ]
             curves.append(Curve(name + suffix, points))
-    title = "8 slots, tasks of 10 ms, a round trip of 10 ms"
+    title = f"8 slots, tasks of 10 ms, a round trip of {trip_ms} ms"
     notes = ((before_ms, "the guest comes"),)
-    return Chart(title, "share of all slots", curves, notes, "milliseconds", 10)
+    return Chart(title, "share of all slots", curves, notes, "milliseconds", trip_ms)
 
 
 def pictures() -> Iterator[tuple[str, str]]:
     """Yield the name and content of each picture."""
     for name, scene in SCENES.items():
         yield f"{name}.svg", scene.chart().svg()
-    yield "lined-up.svg", _lined_up().svg()
+    yield "lined-up.svg", _lined_up(10).svg()
+    yield "lined-up-far.svg", _lined_up(50).svg()
 
 
 _WEB: Final = ("web", "web", "cpus")

@@ -16,6 +16,7 @@ from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import find_user
 from croupier.model.isolation import Usage
+from croupier.net.transport import free_addresses
 from tests.harness.supervisor_fixture import TaskRunner, key
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -136,11 +137,12 @@ async def test_only_given_ports_can_be_bound(runner: TaskRunner) -> None:
         "    try: socket.socket().bind(('127.0.0.1', port)); print(port)\n"
         "    except PermissionError: print('refused')\n"
     )
-    words = ("python3", "-S", "-c", program, "41871", "41872", "41873", "0")
-    options = ("no-new-privs", "landlock=0:1:0:41872-41872,0-0")
+    below, given, above = sorted(address.port for address in free_addresses(3))
+    words = ("python3", "-S", "-c", program, *map(str, (below, given, above)), "0")
+    options = ("no-new-privs", f"landlock=0:1:0:{given}-{given},0-0")
     runner.spawn("t1", *words, options=options)
     await runner.ended("t1")
-    assert runner.printed("t1").split() == ["refused", "41872", "refused", "0"]
+    assert runner.printed("t1").split() == ["refused", str(given), "refused", "0"]
 
 
 async def test_landlocked_files_can_all_be_used(runner: TaskRunner) -> None:

@@ -63,7 +63,7 @@ class TestExperiment:
                 obey(agent, message)
 
         monkeypatch.setattr(SimulatedAgent, "_obey", ignore)
-        in_time, is_used = run_experiment().checks
+        in_time, is_used, _ = run_experiment().checks
         assert not in_time.passed
         assert is_used.passed
 
