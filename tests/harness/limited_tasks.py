@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from croupier.agent.core.ending import Ending
@@ -172,12 +173,12 @@ async def check_escape(limited: Limited) -> None:
     assert limited.layers.is_empty("t1")
 
 
-async def check_leftovers(limited: Limited, work: Path) -> None:
+async def check_leftovers(limited: Limited) -> None:
     """A group that was made for a task that never started is removed by the next agent."""
     limited.layers.prepare(launch_of("never", "/bin/true"))
     limited.start("known", "sleep 60")
     await limited.runner.started("known")
-    following = group_layers(work, limited.runner.shim)
+    following = group_layers(limited.runner.work, limited.runner.shim)
     try:
         assert following.usage("never") is not None
         following.clean({"known"})
@@ -212,6 +213,16 @@ async def check_adoption(work: Path, shim: Shim) -> None:
     assert ending.exceeded is not None
     following.layers.forget("ends")
     await following.close()
+
+
+CHECKS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
+    check_fork_bomb,
+    check_weights,
+    check_quota,
+    check_usage_of_all_processes,
+    check_escape,
+    check_leftovers,
+)
 
 
 def spent(limited: Limited, name: str) -> int:

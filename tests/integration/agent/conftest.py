@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,10 +109,15 @@ async def serving(start: Start, master: ScriptedMaster) -> Serving:
     return serving
 
 
-@pytest.fixture
-async def process(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    """Return a registered agent in a process of its own."""
-    agent = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
+@asynccontextmanager
+async def registered(
+    master: ScriptedMaster, folder: Path, *flags: str, isolation: str = "process"
+) -> AsyncIterator[AgentProcess]:
+    """Run a registered agent in a process of its own."""
+    log = folder / "agent.log"
+    agent = AgentProcess(
+        master.address, folder / "work", log, RESOURCES, *flags, isolation=isolation
+    )
     agent.start()
     try:
         await master.agent()
@@ -119,3 +125,10 @@ async def process(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Agent
     finally:
         agent.end()
         await clean_up(agent.work_dir)
+
+
+@pytest.fixture
+async def process(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    """Return a registered agent in a process of its own."""
+    async with registered(master, tmp_path) as agent:
+        yield agent

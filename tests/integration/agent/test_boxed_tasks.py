@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.cleanup import clean_up
 from croupier.model.task import TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.debian import program as tool
 from tests.harness.scripted_master import F, ScriptedMaster, shell
-from tests.integration.agent.conftest import RESOURCES
+from tests.integration.agent.conftest import registered
 
 RUNNING, FAILED, KILLED = TaskState.RUNNING, TaskState.FAILED, TaskState.KILLED
 WAITS = "while ! test -e gate; do sleep 0.05; done; echo /proc/[0-9]*; exit 7"
@@ -27,20 +26,8 @@ async def boxing(
     """Return a registered agent that gives namespaces to each task."""
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tool('bwrap').parent}")
     # The directory of a test is below a private one: the task is of the agent's own account.
-    agent = AgentProcess(
-        master.address,
-        tmp_path / "work",
-        tmp_path / "agent.log",
-        RESOURCES,
-        isolation="process,namespaces",
-    )
-    agent.start()
-    try:
-        await master.agent()
+    async with registered(master, tmp_path, isolation="process,namespaces") as agent:
         yield agent
-    finally:
-        agent.end()
-        await clean_up(agent.work_dir)
 
 
 async def test_boxed_tasks_keep_running_and_their_true_ends_are_reported(

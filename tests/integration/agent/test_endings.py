@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.cleanup import clean_up
 from croupier.model.errors import Conflict, FailedOver
 from croupier.model.task import TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running, read_pid
 from tests.harness.scripted_master import F, ScriptedMaster, shell
-from tests.integration.agent.conftest import RESOURCES, Start
+from tests.integration.agent.conftest import Start, registered
 
 RUNNING, KILLED = TaskState.RUNNING, TaskState.KILLED
 
@@ -50,15 +49,8 @@ async def _family(master: ScriptedMaster, work_dir: Path) -> list[int]:
 @pytest.fixture
 async def ending(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
     """Return a registered agent in a process of its own, with `--on-stop end`."""
-    work_dir, log = tmp_path / "work", tmp_path / "agent.log"
-    agent = AgentProcess(master.address, work_dir, log, RESOURCES, "--on-stop", "end")
-    agent.start()
-    try:
-        await master.agent()
+    async with registered(master, tmp_path, "--on-stop", "end") as agent:
         yield agent
-    finally:
-        agent.end()
-        await clean_up(agent.work_dir)
 
 
 async def test_on_stop_end_leaves_no_process(ending: AgentProcess, master: ScriptedMaster) -> None:

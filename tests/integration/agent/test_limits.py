@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from croupier.agent.app import Agent
-from croupier.agent.cleanup import clean_up
 from croupier.model.task import Reason, TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import F, ScriptedMaster, shell
-from tests.integration.agent.conftest import RESOURCES, Start
+from tests.integration.agent.conftest import Start
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 MIB = 1 << 20
@@ -62,21 +58,8 @@ async def test_the_last_update_tells_the_usage(start: Start, master: ScriptedMas
     assert 100 * 1024 <= end.usage.disk_bytes < MIB
 
 
-@pytest.fixture
-async def agent(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    """Return a registered agent in a process of its own."""
-    process = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
-    process.start()
-    try:
-        await master.agent()
-        yield process
-    finally:
-        process.end()
-        await clean_up(process.work_dir)
-
-
 async def test_limits_hold_after_kill_9_of_the_agent(
-    agent: AgentProcess, master: ScriptedMaster
+    process: AgentProcess, master: ScriptedMaster
 ) -> None:
     waits = "while ! [ -e ../go ]; do sleep 0.05; done; "
     master.launch(
@@ -85,10 +68,10 @@ async def test_limits_hold_after_kill_9_of_the_agent(
     )
     for name in ("slow", "filler"):
         await master.state(name, RUNNING)
-    agent.signal(signal.SIGKILL)
-    await agent.ended()
-    (next((agent.work_dir / "sandboxes").iterdir()) / "go").touch()
-    agent.start()
+    process.signal(signal.SIGKILL)
+    await process.ended()
+    (next((process.work_dir / "sandboxes").iterdir()) / "go").touch()
+    process.start()
     for name, reason in (("slow", Reason.TIMED_OUT), ("filler", Reason.DISK_LIMIT)):
         end = await master.state(name, FAILED)
         assert Reason(end.reason) is reason, end.message

@@ -16,7 +16,6 @@ from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, Source, TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
-from tests.harness.processes import descriptors, is_running, read_pid
 from tests.harness.scripted_master import F, ScriptedMaster, program, shell
 from tests.integration.agent.conftest import Serving, Start
 
@@ -52,13 +51,6 @@ async def test_echo_writes_its_output_and_finishes(
     assert (sandbox(tmp_path, "t1") / "stdout").read_text() == "out\n"
     assert (sandbox(tmp_path, "t1") / "stderr").read_text() == "err\n"
     await eventually(lambda: not serving.agent.state.tasks, what="the task is forgotten")
-
-
-async def test_an_exit_code_is_reported(serving: Serving, master: ScriptedMaster) -> None:
-    master.launch(shell("t1", "exit 3"))
-    failed = await master.state("t1", FAILED)
-    assert (failed.exit_code, failed.message) == (3, "exited with code 3")
-    assert not failed.HasField("signal")
 
 
 async def test_a_signal_is_reported(serving: Serving, master: ScriptedMaster) -> None:
@@ -205,19 +197,6 @@ async def test_the_environment_is_clean_and_has_the_ports(
     assert seen["CROUPIER_TASK_RUN"] != "forged"
 
 
-async def test_a_task_inherits_only_its_own_files(
-    serving: Serving, master: ScriptedMaster, tmp_path: Path
-) -> None:
-    master.launch(program("t1", "sleep", "60"))
-    running = await master.state("t1", RUNNING)
-    home = sandbox(tmp_path, "t1")
-    assert descriptors(running.pid) == {
-        0: "/dev/null",
-        1: str(home / "stdout"),
-        2: str(home / "stderr"),
-    }
-
-
 class TestAKill:
     async def test_lets_a_task_end_by_itself(
         self, serving: Serving, master: ScriptedMaster, tmp_path: Path
@@ -231,27 +210,6 @@ class TestAKill:
         assert killed.reason == Reason.KILLED_BY_FRAMEWORK
         assert master.states("t1")[2:] == [TaskState.KILLING, KILLED]
 
-    async def test_is_forced_on_a_task_that_ignores_sigterm(
-        self, serving: Serving, master: ScriptedMaster, tmp_path: Path
-    ) -> None:
-        master.launch(shell("t1", "trap '' TERM; echo; while :; do sleep 0.05; done"))
-        await self._printed(tmp_path, "t1")
-        master.kill("t1", grace_ms=100)
-        assert (await master.state("t1", KILLED)).signal == 9
-
-    async def test_reaches_all_descendants_of_the_task(
-        self, serving: Serving, master: ScriptedMaster, tmp_path: Path
-    ) -> None:
-        deep = "sh -c 'sleep 61 & echo $! > pid; wait' & sleep 62 & wait"
-        master.launch(shell("t1", deep))
-        file = sandbox(tmp_path, "t1") / "pid"
-        await eventually(lambda: read_pid(file))
-        pid = read_pid(file)
-        assert pid is not None
-        master.kill("t1")
-        await master.state("t1", KILLED)
-        await eventually(lambda: not is_running(pid), what="the grandchild is gone")
-
     async def test_of_an_unknown_task_is_answered(
         self, serving: Serving, master: ScriptedMaster
     ) -> None:
@@ -263,29 +221,6 @@ class TestAKill:
     async def _printed(self, tmp_path: Path, task_id: str) -> None:
         out = sandbox(tmp_path, task_id) / "stdout"
         await eventually(lambda: out.exists() and out.stat().st_size, what="the trap is set")
-
-
-async def test_processes_in_the_group_of_a_task_end_with_it(
-    serving: Serving, master: ScriptedMaster, tmp_path: Path
-) -> None:
-    master.launch(shell("t1", "sleep 60 & echo $! > pid"))
-    await master.state("t1", FINISHED)
-    pid = read_pid(sandbox(tmp_path, "t1") / "pid")
-    assert pid is not None
-    await eventually(lambda: not is_running(pid))
-
-
-async def test_three_hundred_quick_tasks_all_finish(start: Start, master: ScriptedMaster) -> None:
-    serving = await start(resources="cpus:400;mem:400GB")
-    await master.agent()
-    names = [f"t{n}" for n in range(300)]
-    master.launch(*(program(name, "/bin/true") for name in names))
-    await eventually(
-        lambda: sum(s.state == FINISHED.value for s in master.statuses) >= 300, 60, "300 finish"
-    )
-    assert all(master.states(n) == [TaskState.STARTING, RUNNING, FINISHED] for n in names)
-    await eventually(lambda: not serving.agent.state.tasks)
-    serving.agent.state.check()
 
 
 @AS_ROOT
@@ -303,13 +238,3 @@ async def test_a_task_runs_as_the_user_it_asks_for(
     assert (home / "stdout").read_text() == "nobody\nhello nobody\n"
     assert (home / "mine").stat().st_uid == pwd.getpwnam("nobody").pw_uid
     assert home.stat().st_uid == pwd.getpwnam("nobody").pw_uid
-
-
-@AS_ROOT
-async def test_a_program_that_its_user_may_not_run_fails(
-    serving: Serving, master: ScriptedMaster
-) -> None:
-    master.launch(program("t1", "/no/such/program", user="nobody"))
-    failed = await master.state("t1", FAILED)
-    assert failed.message.startswith("cannot run '/no/such/program': no such program")
-    assert failed.reason == Reason.CONTAINER_LAUNCH_FAILED

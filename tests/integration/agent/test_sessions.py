@@ -102,42 +102,6 @@ async def test_a_launch_ordered_twice_runs_once(
     assert len(master.of("t1")) == 4
 
 
-async def test_heartbeats_follow_the_interval_of_the_master(
-    start: Start, master: ScriptedMaster
-) -> None:
-    master.heartbeat_ms = 50
-    await start()
-    await master.agent()
-    await eventually(lambda: master.session.heartbeats >= 5)
-
-
-async def test_the_agent_disconnects_from_a_silent_master(
-    start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link, "TIMES", replace(link.TIMES, least_silence_s=0.3))
-    master.heartbeat_ms = 50
-    serving = await start()
-    first = await master.agent()
-    for _ in range(10):
-        # Any message counts.
-        master.order(beat())
-        await asyncio.sleep(0.05)
-    assert len(master.sessions) == 1
-    await master.agent(sessions=2)
-    await eventually(lambda: first.is_over)
-    await eventually(lambda: serving.agent.link.is_registered)
-
-
-async def test_the_agent_disconnects_from_a_master_that_does_not_answer_register(
-    start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link, "TIMES", replace(link.TIMES, join_s=0.2))
-    master.is_silent = True
-    serving = await start()
-    await master.agent(sessions=2)
-    assert not serving.agent.link.is_registered
-
-
 async def test_the_agent_stays_with_a_busy_master_that_sends_heartbeats_before_it_registers_it(
     start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,22 +170,6 @@ async def test_a_removed_agent_kills_its_tasks_and_registers_with_a_new_id(
     assert again.register.agent_id == serving.agent.state.agent_id != before
     assert not again.register.tasks
     assert not is_running(running.pid)
-
-
-async def test_the_agent_turns_to_another_master(
-    start: Start, master: ScriptedMaster, tmp_path: Path
-) -> None:
-    other = ScriptedMaster()
-    await other.start()
-    try:
-        serving = await start(masters=(master.address, other.address))
-        await master.agent()
-        await master.stop()
-        await other.agent()
-        await eventually(lambda: serving.agent.link.is_registered)
-    finally:
-        await serving.end()
-        await other.stop()
 
 
 async def test_a_stop_ends_tasks_reports_them_and_sends_goodbye(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -39,28 +39,9 @@ async def test_memory(limited: Limited, line: str) -> None:
     await tasks.check_memory(limited, line)
 
 
-async def test_fork_bomb(limited: Limited) -> None:
-    await tasks.check_fork_bomb(limited)
-
-
-async def test_weights(limited: Limited) -> None:
-    await tasks.check_weights(limited)
-
-
-async def test_quota(limited: Limited) -> None:
-    await tasks.check_quota(limited)
-
-
-async def test_usage_of_all_processes(limited: Limited) -> None:
-    await tasks.check_usage_of_all_processes(limited)
-
-
-async def test_escape(limited: Limited) -> None:
-    await tasks.check_escape(limited)
-
-
-async def test_leftovers(limited: Limited, tmp_path: Path) -> None:
-    await tasks.check_leftovers(limited, tmp_path)
+@pytest.mark.parametrize("check", tasks.CHECKS)
+async def test_limits(limited: Limited, check: Callable[[Limited], Awaitable[None]]) -> None:
+    await check(limited)
 
 
 async def test_adoption(tmp_path: Path, shim: Shim) -> None:

@@ -7,11 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.config import StoreChoice
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
-from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, StreamEnded, running_master
 from tests.integration.master.test_frameworks import launch, make_task
 
@@ -78,27 +76,6 @@ async def test_field_reserved_for_the_master_is_dropped_from_an_update(
     assert not update.HasField("decided_in_ms")
 
 
-async def test_offers_of_a_lost_agent_are_rescinded_and_its_tasks_unreachable() -> None:
-    async with (
-        running_master(heartbeat=0.1, agent_timeout=0.5) as master,
-        RawFramework(master.address) as framework,
-    ):
-        async with RawAgent(master.address) as agent:
-            await agent.register()
-            await framework.subscribe()
-            offer = await framework.offer()
-            verdict = await framework.call(accept=launch([offer.offer_id], make_task("t1")))
-            assert not verdict.HasField("error")
-            await agent.next("launch")
-            await framework.call(revive=framework_pb2.Revive())
-            rest = await framework.offer()
-        assert (await framework.next("rescind")).rescind.offer_id == rest.offer_id
-        status = (await framework.next("update")).update.statuses[0]
-        assert status.state == task_pb2.TASK_UNREACHABLE
-        assert not status.sequence
-        assert (await framework.next("failure")).failure.agent_id == agent.agent_id
-
-
 async def test_ids_survive_a_master_restart(tmp_path: Path) -> None:
     store = StoreChoice(tmp_path / "master.db")
     async with running_master(store=store) as master:
@@ -123,61 +100,3 @@ async def test_ids_survive_a_master_restart(tmp_path: Path) -> None:
         # Ids are never reused.
         async with RawFramework(master.address) as new:
             assert (await new.subscribe()).framework_id not in (framework_id, removed_id)
-
-
-async def test_new_master_adopts_the_tasks_of_registering_agents() -> None:
-    status = task_pb2.TaskStatus(
-        framework_id="f1",
-        task_id="t1",
-        agent_id="a1",
-        sequence=2,
-        state=task_pb2.TASK_RUNNING,
-        source=task_pb2.SOURCE_EXECUTOR,
-    )
-    task = pb.AgentTask(framework_id="f1", task=make_task("t1"), latest=status)
-    async with (
-        running_master(admission=AdmissionFlags(adopt_unproven=60)) as master,
-        RawAgent(master.address) as agent,
-        RawFramework(master.address) as framework,
-    ):
-        await agent.register(agent_id="a1", tasks=[task])
-        await framework.subscribe(framework_id="f1", roles=["ads"])
-        offer = await framework.offer()
-        assert offer.resources.cpus_milli == 3000
-        await framework.call(reconcile=framework_pb2.Reconcile())
-        update = (await framework.next("update")).update.statuses[0]
-        assert (update.task_id, update.state) == ("t1", task_pb2.TASK_RUNNING)
-
-
-async def test_a_task_without_proof_is_ended() -> None:
-    status = task_pb2.TaskStatus(
-        framework_id="f1",
-        task_id="t1",
-        agent_id="a1",
-        sequence=1,
-        state=task_pb2.TASK_RUNNING,
-        source=task_pb2.SOURCE_EXECUTOR,
-    )
-    task = pb.AgentTask(framework_id="f1", task=make_task("t1"), latest=status, proof=b"p" * 16)
-    async with running_master() as master, RawAgent(master.address) as agent:
-        await agent.register(agent_id="a1", tasks=[task])
-        kill = (await agent.next("kill")).kill
-        assert (kill.framework_id, kill.task_id) == ("f1", "t1")
-        assert not await master.driver.read(lambda state: state.frameworks)
-
-
-async def test_silent_agent_becomes_unreachable() -> None:
-    async with (
-        running_master(heartbeat=0.1, agent_timeout=0.3) as master,
-        RawAgent(master.address) as agent,
-    ):
-        await agent.register()
-        assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_UNAVAILABLE
-
-        async def is_unreachable() -> bool:
-            states = await master.driver.read(
-                lambda state: [each.state.name for each in state.agents.values()]
-            )
-            return states == ["unreachable"]
-
-        await eventually(is_unreachable)

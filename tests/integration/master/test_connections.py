@@ -56,13 +56,6 @@ async def test_sessions_that_were_not_accepted_are_counted() -> None:
         await eventually(lambda: counts == {"full": 1, "refused": 1, "left": 1})
 
 
-async def test_agent_without_a_first_call_is_disconnected() -> None:
-    async with running_master(limits=SOON) as master, RawAgent(master.address) as agent:
-        await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
-        error = (await agent.next("error")).error
-        assert error.code == framework_pb2.ERROR_CODE_UNAVAILABLE
-
-
 async def test_subscribed_and_registered_peers_may_be_silent() -> None:
     async with (
         running_master(limits=SOON) as master,

@@ -99,28 +99,6 @@ async def test_deactivated_agent_is_offered_again_after_reactivation(
     assert (await framework.offer()).agent_id == agent.agent_id
 
 
-async def test_gone_agent_is_refused_and_its_tasks_end(
-    master: Master, channel: grpc.aio.Channel, agent: RawAgent
-) -> None:
-    async with RawAgent(master.address) as again, RawFramework(master.address) as framework:
-        operator = OperatorServiceStub(channel)
-        await launched(framework, agent)
-        request = pb.MarkAgentGoneRequest(agent=agent.agent_id)
-        assert (await operator.MarkAgentGone(request)).agent.state == "gone"
-        assert (await operator.MarkAgentGone(request)).agent.state == "gone"
-        (status,) = (await framework.next("update")).update.statuses
-        assert status.state == task_pb2.TASK_GONE_BY_OPERATOR
-        assert (await framework.next("failure")).failure.agent_id == agent.agent_id
-        error = (await agent.next("error")).error
-        assert "declared gone" in error.message
-        register = agent_pb2.Register(
-            hostname="raw", agent_id=agent.agent_id, resources=make_task("x").resources
-        )
-        await again.send(agent_pb2.Report(register=register))
-        assert "declared agent" in (await again.next("error")).error.message
-        assert not (await operator.ListAgents(pb.ListAgentsRequest())).agents
-
-
 async def test_invalid_agent_operations_are_refused(
     master: Master, channel: grpc.aio.Channel
 ) -> None:

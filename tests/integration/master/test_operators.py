@@ -97,12 +97,6 @@ async def test_many_tasks_with_large_commands_are_listed_in_pages() -> None:
         assert seen == 110
 
 
-async def test_invalid_page_token_is_an_invalid_argument(channel: grpc.aio.Channel) -> None:
-    answer = OperatorServiceStub(channel).ListRoles(pb.ListRolesRequest(page_token="x" * 9_999))
-    text = await refused(answer, grpc.StatusCode.INVALID_ARGUMENT)
-    assert text.startswith("page_token is not one of this list")
-
-
 async def test_listed_offers_show_their_age_and_the_rest_of_their_lease() -> None:
     async with (
         running_master(offer_lease=30.0) as master,

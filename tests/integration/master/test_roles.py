@@ -20,7 +20,6 @@ from croupier.wire.resources import resources_to_wire
 from croupier.wire.roles import settings_from_wire, settings_to_wire
 from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
-from tests.integration.master.test_frameworks import launch, make_task
 from tests.integration.master.test_operators import refused
 
 UNIT = framework_pb2.Demand(unit=resources_to_wire(Resources.parse("cpus:1;mem:1GB")))
@@ -97,27 +96,6 @@ async def test_malformed_role_changes_are_refused_and_change_nothing(
     many = [change(f"r{number}") for number in range(1001)]
     await refused(operator.UpdateRoles(update(*many)), INVALID)
     assert not await listed(operator)
-
-
-async def test_impossible_guarantees_and_limits_are_refused_unless_forced(
-    agent: RawAgent, framework: RawFramework, operator: OperatorServiceStub
-) -> None:
-    await agent.register(cpus=4, mem_mib=4096)
-    await framework.subscribe(roles=["web"], demands=[UNIT])
-    offer = await framework.offer()
-    task = make_task("t1")
-    await framework.call(accept=launch([offer.offer_id], task))
-    too_much = update(change("web", RoleSettings(guarantee={"cpus": 5000})))
-    assert "the cluster has cpus:4" in await refused(operator.UpdateRoles(too_much), FAILED)
-    unknown = update(change("web", RoleSettings(limit={"gpus": 5000})))
-    assert "known: cpus, mem" in await refused(operator.UpdateRoles(unknown), FAILED)
-    too_little = update(change("web", RoleSettings(limit={"cpus": 0})))
-    text = await refused(operator.UpdateRoles(too_little), grpc.StatusCode.FAILED_PRECONDITION)
-    assert "tasks use cpus:" in text
-    assert not (await listed(operator))["web"].settings.limit
-    for request in (too_much, unknown, too_little):
-        request.force = True
-        await operator.UpdateRoles(request)
 
 
 async def test_explain_names_the_limit_that_blocks_a_framework(

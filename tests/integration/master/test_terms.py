@@ -33,6 +33,25 @@ from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded
 OTHER = "127.0.0.1:7"
 
 
+@pytest.fixture
+def election() -> FakeElection:
+    return FakeElection()
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    return FakeStore()
+
+
+@pytest.fixture
+async def leading(election: FakeElection, store: FakeStore) -> AsyncIterator[Master]:
+    """Return a master that leads in its first term."""
+    async with elected_master(election, store) as master:
+        await election.elect()
+        await leads(master, 1)
+        yield master
+
+
 @asynccontextmanager
 async def operator(master: Master) -> AsyncIterator[OperatorServiceStub]:
     async with make_channel(master.address) as channel:
@@ -173,37 +192,33 @@ async def test_heartbeats_do_not_wait_for_a_commit() -> None:
             await subscribing
 
 
-async def test_batch_committed_after_the_term_ended_is_not_performed() -> None:
-    election, store = FakeElection(), FakeStore()
-    async with elected_master(election, store) as master:
-        await election.elect()
-        await leads(master, 1)
-        store.gate.clear()
-        async with RawFramework(master.address) as framework:
-            subscribing = asyncio.create_task(framework.subscribe())
-            await eventually(lambda: master.driver.state.frameworks)
-            await election.elect_other(OTHER)
-            store.gate.set()
-            with pytest.raises(StreamEnded):
-                await subscribing
-            assert [event.WhichOneof("event") for event in framework.heard] == ["error"]
+async def test_batch_committed_after_the_term_ended_is_not_performed(
+    election: FakeElection, store: FakeStore, leading: Master
+) -> None:
+    store.gate.clear()
+    async with RawFramework(leading.address) as framework:
+        subscribing = asyncio.create_task(framework.subscribe())
+        await eventually(lambda: leading.driver.state.frameworks)
+        await election.elect_other(OTHER)
+        store.gate.set()
+        with pytest.raises(StreamEnded):
+            await subscribing
+        assert [event.WhichOneof("event") for event in framework.heard] == ["error"]
 
 
 @pytest.mark.parametrize("failure", [FailedOver("the fence"), Unavailable("no quorum")])
-async def test_failed_commit_ends_the_term_and_a_new_one_begins(failure: Exception) -> None:
-    election, store = FakeElection(), FakeStore()
-    async with elected_master(election, store) as master:
-        await election.elect()
-        await leads(master, 1)
-        async with RawFramework(master.address) as framework:
-            store.failures.append(failure)
-            with pytest.raises(StreamEnded, match="UNAVAILABLE"):
-                await framework.subscribe()
-        # The election was not lost: after resigning, the master wins again at once.
-        await leads(master, 2)
-        assert election.resigned == 1
-        async with RawFramework(master.address) as framework:
+async def test_failed_commit_ends_the_term_and_a_new_one_begins(
+    failure: Exception, election: FakeElection, store: FakeStore, leading: Master
+) -> None:
+    async with RawFramework(leading.address) as framework:
+        store.failures.append(failure)
+        with pytest.raises(StreamEnded, match="UNAVAILABLE"):
             await framework.subscribe()
+    # The election was not lost: after resigning, the leading wins again at once.
+    await leads(leading, 2)
+    assert election.resigned == 1
+    async with RawFramework(leading.address) as framework:
+        await framework.subscribe()
 
 
 async def test_store_that_fails_at_the_start_of_a_term_is_retried() -> None:
@@ -232,75 +247,63 @@ async def known_to(store: FakeStore) -> MasterRecord:
     return record
 
 
-async def test_agent_that_proves_a_newer_epoch_ends_the_term() -> None:
-    election, store = FakeElection(), FakeStore()
-    async with elected_master(election, store) as master:
-        await election.elect()
-        await leads(master, 1)
-        newer, claim = await claim_of_another_master(store, await known_to(store))
-        # Another master leads meanwhile.
-        await store.commit([newer])
-        async with RawAgent(master.address) as agent:
-            with pytest.raises(StreamEnded, match="UNAVAILABLE"):
-                await agent.register(**claim)
-        await leads(master, 3)
+async def test_agent_that_proves_a_newer_epoch_ends_the_term(
+    store: FakeStore, leading: Master
+) -> None:
+    newer, claim = await claim_of_another_master(store, await known_to(store))
+    # Another leading leads meanwhile.
+    await store.commit([newer])
+    async with RawAgent(leading.address) as agent:
+        with pytest.raises(StreamEnded, match="UNAVAILABLE"):
+            await agent.register(**claim)
+    await leads(leading, 3)
 
 
-async def test_proven_commit_missing_from_the_store_ends_the_process() -> None:
+async def test_proven_commit_missing_from_the_store_ends_the_process(
+    store: FakeStore, leading: Master
+) -> None:
     """The store is an older copy, such as a restored snapshot of etcd."""
-    election, store = FakeElection(), FakeStore()
-    async with elected_master(election, store) as master:
-        await election.elect()
-        await leads(master, 1)
-        _, claim = await claim_of_another_master(store, await known_to(store))
-        async with RawAgent(master.address) as agent:
-            with pytest.raises(StreamEnded, match="UNAVAILABLE"):
-                await agent.register(**claim)
-        with pytest.raises(InvalidRequest, match="is an old copy: an agent knows commit"):
-            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+    _, claim = await claim_of_another_master(store, await known_to(store))
+    async with RawAgent(leading.address) as agent:
+        with pytest.raises(StreamEnded, match="UNAVAILABLE"):
+            await agent.register(**claim)
+    with pytest.raises(InvalidRequest, match="is an old copy: an agent knows commit"):
+        await asyncio.wait_for(leading.run(asyncio.Event()), 10)
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**32 + 1, 2**64 - 1])
-async def test_unproven_epoch_does_not_end_the_term(epoch: int) -> None:
-    election, store = FakeElection(), FakeStore()
-    async with elected_master(election, store) as master:
-        await election.elect()
-        await leads(master, 1)
-        _, claim = await claim_of_another_master(store, await known_to(store))
-        claim["master_epoch"] = epoch
-        forged = agent_pb2.StorePosition(epoch=epoch, term="another", commit=9, proof=bytes(16))
-        for position in (None, forged):
-            async with RawAgent(master.address) as agent:
-                with pytest.raises(StreamEnded, match="FAILED_PRECONDITION"):
-                    await agent.register(**{**claim, "position": position})
-        assert master.leadership.term().epoch == 1
-        # An agent without a claim is registered.
-        async with RawAgent(master.address) as agent:
-            await agent.register(cluster=claim["cluster"], master_epoch=1)
+async def test_unproven_epoch_does_not_end_the_term(
+    epoch: int, store: FakeStore, leading: Master
+) -> None:
+    _, claim = await claim_of_another_master(store, await known_to(store))
+    claim["master_epoch"] = epoch
+    forged = agent_pb2.StorePosition(epoch=epoch, term="another", commit=9, proof=bytes(16))
+    for position in (None, forged):
+        async with RawAgent(leading.address) as agent:
+            with pytest.raises(StreamEnded, match="FAILED_PRECONDITION"):
+                await agent.register(**{**claim, "position": position})
+    assert leading.leadership.term().epoch == 1
+    # An agent without a claim is registered.
+    async with RawAgent(leading.address) as agent:
+        await agent.register(cluster=claim["cluster"], master_epoch=1)
 
 
-async def test_agent_of_another_cluster_is_refused() -> None:
-    election = FakeElection()
-    async with elected_master(election) as master:
-        await election.elect()
-        await leads(master, 1)
-        async with RawAgent(master.address) as agent:
-            with pytest.raises(StreamEnded, match="belongs to cluster 'other'"):
-                await agent.register(master_epoch=3, cluster="other")
-        assert master.leadership.term().epoch == 1
+async def test_agent_of_another_cluster_is_refused(leading: Master) -> None:
+    async with RawAgent(leading.address) as agent:
+        with pytest.raises(StreamEnded, match="belongs to cluster 'other'"):
+            await agent.register(master_epoch=3, cluster="other")
+    assert leading.leadership.term().epoch == 1
 
 
-async def test_no_effect_is_performed_after_the_lease_expired() -> None:
+async def test_no_effect_is_performed_after_the_lease_expired(
+    election: FakeElection, leading: Master
+) -> None:
     """After a SIGSTOP the driver may run before the task that watches the lease."""
-    election = FakeElection()
-    async with elected_master(election) as master:
-        await election.elect()
-        await leads(master, 1)
-        async with RawFramework(master.address) as framework:
-            election.is_won = False
-            with pytest.raises(StreamEnded):
-                await framework.subscribe()
-            assert [event.WhichOneof("event") for event in framework.heard] == ["error"]
+    async with RawFramework(leading.address) as framework:
+        election.is_won = False
+        with pytest.raises(StreamEnded):
+            await framework.subscribe()
+        assert [event.WhichOneof("event") for event in framework.heard] == ["error"]
 
 
 async def test_unreadable_store_ends_the_process() -> None:

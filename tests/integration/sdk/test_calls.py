@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from croupier.sdk import (
-    Conflict,
     Framework,
     InvalidRequest,
     NotFound,
@@ -98,17 +97,6 @@ async def test_accept_launches_tasks_on_several_offers_of_an_agent(
     assert call.refuse_s == 1.5
     assert master.task_state("t1") is TaskState.STAGING
     assert master.calls == ()
-
-
-async def test_a_stale_offer_fails_every_task_by_name(
-    master: FakeMaster, framework: Recorder
-) -> None:
-    master.offer("cpus:4;mem:1GB")
-    offer = await framework.next_offer()
-    assert (await framework.accept(offer, [task("t1")]))[0].ok
-    verdicts = await framework.accept(offer, [task("t2"), task("t3")])
-    assert [v.task_id for v in verdicts] == ["t2", "t3"]
-    assert all(isinstance(v.error, Conflict) for v in verdicts)
 
 
 async def test_a_task_id_is_not_used_twice(master: FakeMaster, framework: Recorder) -> None:
