@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -51,6 +52,29 @@ async def test_a_task_that_wrote_nothing_has_empty_output(
     await master.state("t2", RUNNING)
     assert await get(client, serving, f"/output/{F}/t2/stderr") == (200, "")
     assert (await get(client, serving, f"/output/{F}/t3/stdout"))[0] == 404
+
+
+async def test_silent_tasks_leave_their_directory_to_the_next_and_have_empty_output(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    sandboxes = tmp_path / "work" / "sandboxes"
+    known = serving.agent.state.tasks
+    for number in range(20):
+        master.launch(program(f"t{number}", "true"))
+        await master.state(f"t{number}", FINISHED)
+        await eventually(lambda: not known, what="the end is acknowledged")
+    left = {path.name for path in sandboxes.glob("*/*")}
+    assert 0 < len(left) < 20
+    for number in range(20):
+        assert await get(client, serving, f"/output/{F}/t{number}/stdout") == (200, "")
+        status, listed = await get(client, serving, f"/files/{F}/t{number}?list=1")
+        names = [each["name"] for each in json.loads(listed)["entries"]]
+        assert (status, set(names) <= {"stdout", "stderr"}) == (200, True)
+    gone = next(f"t{number}" for number in range(20) if f"t{number}" not in left)
+    master.statuses.clear()
+    master.launch(program(gone, "true"))
+    dropped = await master.state(gone, TaskState.DROPPED)
+    assert dropped.message.startswith("a task of this id has run on this agent before")
 
 
 async def test_ranges_of_output(
