@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -82,8 +82,13 @@ def get_logger(name: str) -> BoundLogger:
 
 def time_text(ms: int) -> str:
     """Return a time in milliseconds since the epoch, as log lines show it."""
-    at = datetime.fromtimestamp(ms / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(ms, 1000)
+    return f"{_second_text(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _second_text(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
 def is_logged(level: int) -> bool:

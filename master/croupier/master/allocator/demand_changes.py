@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool
@@ -63,7 +62,7 @@ class DemandChanges:
         pending = before or queue_of(shape)
         count = (pending.demand.count or 0) + number
         assert count >= pending.outstanding, (leaf, shape)
-        pending.demand = replace(pending.demand, count=count)
+        pending.demand = Demand(shape.unit, count, shape.placement.constraints)
         if before is None:
             leaf.queued[shape] = pending
             self.renew(leaf)

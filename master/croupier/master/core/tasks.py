@@ -275,4 +275,5 @@ class TaskSnapshot:
             info = replace(info, resources=info.resources.everyday())
         if len(status.message) > MAX_SLIM_MESSAGE:
             status = replace(status, message=status.message[:MAX_SLIM_MESSAGE])
-        return replace(self, info=info, status=status)
+        is_slim = info is self.info and status is self.status
+        return self if is_slim else replace(self, info=info, status=status)
