@@ -7,7 +7,15 @@ set -eu
 cd "$(dirname "$0")/.."
 sh deploy/setup.sh dev
 if [ -z "${1:-}" ]; then
-    exec .venv/bin/python -m pytest -q tests/unit tests/scenarios
+    # The simulator's tests take half of the time: beside all others, on another processor.
+    log="$(mktemp)"
+    trap 'rm -f "$log"' EXIT
+    .venv/bin/python -m pytest -q -p no:cacheprovider -p no:schemathesis tests/unit/sim >"$log" 2>&1 &
+    result=0
+    .venv/bin/python -m pytest -q -p no:schemathesis tests/unit tests/scenarios --ignore=tests/unit/sim || result=$?
+    wait $! || result=$?
+    cat "$log"
+    exit "$result"
 fi
 words="$(echo "$1" | tr -c '[:alnum:]_' '\n' | grep -vxE 'and|or|not|' | paste -sd '|' -)"
 [ -n "$words" ] || { echo "unit: T needs a word, such as T=limit" >&2; exit 2; }
