@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from croupier.master.allocator import Allocator, Cause, Grant, Rules
+from croupier.master.allocator import Allocator, Grant, Rules
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
@@ -87,23 +87,6 @@ class TestShares:
 
 
 class TestAllocation:
-    def test_agents_are_shared_between_frameworks_without_demand(self) -> None:
-        allocator = make_allocator(F1, F2)
-        allocator.add_agent(A1, Resources.parse("cpus:4;mem:4GB"))
-        allocator.add_agent(A2, Resources.parse("cpus:4;mem:4GB"))
-        assert {grant.framework_id for grant in allocator.run(0.0)} == {F1, F2}
-
-    def test_ties_go_to_the_least_recently_dealt(self) -> None:
-        """A framework that declines is not first again and again, whatever its name."""
-        allocator = make_allocator(F1, F2)
-        allocator.add_agent(A1, Resources.parse("cpus:4"))
-        order = []
-        for _ in range(4):
-            (grant,) = allocator.run(0.0)
-            order.append(grant.framework_id)
-            decline(allocator, grant)
-        assert order == [F1, F2, F1, F2]
-
     def test_a_pass_is_sliced_by_its_budget(self) -> None:
         allocator = make_allocator(F1)
         for number in range(10):
@@ -112,43 +95,6 @@ class TestAllocation:
         assert allocator.has_dirty_agents
         assert len(allocator.run(0.0)) == 8
         assert allocator.passes == 1
-
-    def test_remainders_below_the_minimum_are_not_offered(self) -> None:
-        allocator = make_allocator(F1)
-        allocator.add_agent(A1, Resources.parse("cpus:0.009;mem:31MB;disk:100GB"))
-        assert allocator.run(0.0) == []
-        assert allocator.queries.explain(F1)[0].cause is Cause.NOT_USEFUL
-
-    def test_demand_is_met_and_not_exceeded(self) -> None:
-        allocator = make_allocator(F1)
-        allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), 3),))
-        allocator.add_agent(A1, Resources.parse("cpus:2"))
-        allocator.add_agent(A2, Resources.parse("cpus:2"))
-        grants = allocator.run(0.0)
-        assert [numbers(grant) for grant in grants] == [2, 1]
-        task = Resources.parse("cpus:1")
-        allocator.charges.launch(F1, R1, A1, task)
-        allocator.charges.launch(F1, R1, A1, task)
-        allocator.settle_offers(*grants[0].place, grants[0].units, [task, task])
-        decline(allocator, grants[1])
-        assert [demand.count for demand in allocator.queries.demands(F1)] == [1]
-
-    def test_constraints_choose_agents(self) -> None:
-        allocator = make_allocator(F1)
-        allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), None, (equals("zone", "b"),)),))
-        allocator.add_agent(A1, Resources.parse("cpus:2"), "h1", {"zone": "a"})
-        assert allocator.run(0.0) == []
-        assert allocator.queries.explain(F1)[0].cause is Cause.CONSTRAINT
-        allocator.add_agent(A2, Resources.parse("cpus:2"), "h2", {"zone": "b"})
-        assert [grant.agent_id for grant in allocator.run(0.0)] == [A2]
-
-    def test_ports_are_counted_in_demand(self) -> None:
-        allocator = make_allocator(F1, F2)
-        for framework_id in (F1, F2):
-            allocator.set_demand(framework_id, (Demand(Resources.parse("cpus:1;ports:2"), 1),))
-        allocator.add_agent(A1, Resources.parse("cpus:4;ports:[1-3]"))
-        (grant,) = allocator.run(0.0)
-        assert str(grant.resources) == "cpus:1;ports:[1-2]"
 
     def test_very_many_tiny_units_do_not_block_the_loop(self) -> None:
         """The agent is visited again after some hundred deals, until all of it is dealt."""
@@ -166,15 +112,6 @@ class TestAllocation:
 
 
 class TestFilters:
-    def test_a_filter_matches_while_the_refused_contains_the_offered(self) -> None:
-        allocator = make_allocator(F1)
-        allocator.add_agent(A1, Resources.parse("cpus:4"))
-        (grant,) = allocator.run(0.0)
-        decline(allocator, grant, until=100.0)
-        assert allocator.run(0.0) == []
-        allocator.wake(100.0)
-        assert len(allocator.run(100.0)) == 1
-
     def test_more_free_resources_break_a_filter(self) -> None:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:4"))
@@ -186,14 +123,6 @@ class TestFilters:
         assert allocator.run(0.0) == []
         allocator.charges.release(F1, R1, A1, rest)
         assert [str(each.resources) for each in allocator.run(0.0)] == ["cpus:4"]
-
-    def test_revive_forgets_filters(self) -> None:
-        allocator = make_allocator(F1)
-        allocator.add_agent(A1, Resources.parse("cpus:4"))
-        (grant,) = allocator.run(0.0)
-        decline(allocator, grant, until=100.0)
-        allocator.revive(F1)
-        assert len(allocator.run(0.0)) == 1
 
     def test_a_hundred_decliners_cost_no_passes(self) -> None:
         allocator = Allocator()
@@ -216,40 +145,6 @@ class TestFilters:
 
 
 class TestReservations:
-    def make_contended(self, hold_s: float) -> Allocator:
-        """Let F1 hold nearly all of 18 cpus and 36 GB in small tasks; F2's unit needs 8 GB."""
-        allocator = Allocator(None, Rules(hold_s=hold_s, remembers_misfits=True))
-        for framework_id, unit in ((F1, "cpus:1;mem:1GB"), (F2, "cpus:1;mem:8GB")):
-            allocator.add_framework(framework_id, (Role(framework_id),))
-            allocator.set_demand(framework_id, (Demand(Resources.parse(unit)),))
-        allocator.connect(F1, True)
-        allocator.add_agent(A1, Resources.parse("cpus:18;mem:20GB"))
-        (grant,) = allocator.run(0.0)
-        task = Resources.parse("cpus:1;mem:1GB")
-        allocator.charges.launch(F1, R1, A1, grant.resources)
-        allocator.settle_offers(*grant.place, grant.units, [task] * numbers(grant))
-        allocator.connect(F2, True)
-        assert allocator.run(0.0) == []
-        return allocator
-
-    def test_an_agent_is_reserved_until_the_needier_framework_fits(self) -> None:
-        allocator = self.make_contended(30.0)
-        for _ in range(5):
-            allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
-            assert allocator.run(1.0) == []
-        assert allocator.queries.explain(F1)[0].cause is Cause.KEPT
-        allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
-        assert [grant.framework_id for grant in allocator.run(1.0)] == [F2]
-        allocator.check()
-
-    def test_a_reservation_is_bounded_in_time(self) -> None:
-        allocator = self.make_contended(30.0)
-        allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
-        assert allocator.run(1.0) == []
-        assert allocator.next_wakeup() == pytest.approx(31.0)
-        allocator.wake(31.0)
-        assert [grant.framework_id for grant in allocator.run(31.0)] == [F1]
-
     def test_a_framework_far_behind_reserves_one_agent_in_eight(self) -> None:
         """16 agents of 2 cpus full of F1's small tasks; F2 needs both cpus of one at once."""
         allocator = Allocator(None, Rules(hold_s=30.0, remembers_misfits=True))
@@ -282,11 +177,6 @@ class TestReservations:
         allocator.wake(31.0)
         assert len(allocator.run(31.0)) == 2
         allocator.check()
-
-    def test_nothing_is_reserved_when_reservations_are_off(self) -> None:
-        allocator = self.make_contended(0.0)
-        allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
-        assert [grant.framework_id for grant in allocator.run(1.0)] == [F1]
 
 
 def test_a_capacity_change_keys_every_node_again() -> None:

@@ -59,22 +59,6 @@ class TestDrf:
         fixture.agent("m", "cpus:9;mem:18GB")
         assert order_of(fixture) == "ABABA"
 
-    def test_a_weight_of_a_resource_divides_the_share_of_that_resource(self) -> None:
-        fixture = AllocatorFixture(roles={"a": role_of(cpus=3), "b": role_of()})
-        fixture.framework("a", want("cpus:1"))
-        fixture.framework("b", want("cpus:1"))
-        fixture.agent("m", "cpus:40;mem:1GB")
-        fixture.fill()
-        assert tasks(fixture, "cpus") == {"a": 30, "b": 10}
-
-    def test_it_does_not_count_for_other_resources(self) -> None:
-        fixture = AllocatorFixture(roles={"a": role_of(mem=5), "b": role_of()})
-        fixture.framework("a", want("cpus:1"))
-        fixture.framework("b", want("cpus:1"))
-        fixture.agent("m", "cpus:40;mem:1GB")
-        fixture.fill()
-        assert tasks(fixture, "cpus") == {"a": 20, "b": 20}
-
     @pytest.mark.parametrize("weights", [(0.001, 1_000_000), (1, 1_000_000), (0.001, 0.002)])
     def test_the_widest_weights_are_kept_exactly(self, weights: tuple[float, float]) -> None:
         """The lighter framework gets its first unit when the shares over weights are equal."""
@@ -117,61 +101,7 @@ class TestDrf:
         assert picks == ["poor"] * 3
 
 
-class TestFifo:
-    def test_the_first_framework_takes_all(self) -> None:
-        fixture = AllocatorFixture(policies.make("fifo"))
-        fixture.framework("late", want("cpus:1"), roles=["z"])
-        fixture.framework("later", want("cpus:1"), roles=["a"])
-        fixture.agent("m", "cpus:5")
-        assert fixture.takers() == ["late"]
-
-    def test_the_next_framework_gets_the_rest_that_the_first_cannot_use(self) -> None:
-        fixture = AllocatorFixture(policies.make("fifo"))
-        fixture.framework("first", want("cpus:2"))
-        fixture.framework("next", want("cpus:1"))
-        fixture.agent("m", "cpus:5")
-        assert fixture.dealt() == ["first m cpus:4", "next m cpus:1"]
-
-    def test_a_framework_keeps_its_arrival_over_a_disconnection(self) -> None:
-        fixture = AllocatorFixture(policies.make("fifo"))
-        for name in ("first", "next"):
-            fixture.framework(name, want("cpus:1"), roles=["r"])
-        fixture.allocator.connect(FrameworkId("first"), False)
-        fixture.allocator.connect(FrameworkId("first"), True)
-        fixture.agent("m", "cpus:5")
-        assert fixture.takers() == ["first"]
-
-
-class TestAsset:
-    def test_the_sum_of_shares_is_equal(self) -> None:
-        """Section 5.1 of the DRF paper: A <1, 4>, B <3, 1> of <9, 18>."""
-        fixture = AllocatorFixture(policies.make("asset"))
-        fixture.framework("A", want("cpus:1;mem:1GB"))
-        fixture.framework("B", want("cpus:2"))
-        fixture.agent("m", "cpus:60;mem:60GB")
-        fixture.fill()
-        # A unit of either is 1/30 of all shares together.
-        assert tasks(fixture, "cpus") == {"A": 20, "B": 40}
-
-    def test_small_differences_of_shares_count(self) -> None:
-        fixture = AllocatorFixture(policies.make("asset"))
-        fixture.framework("a", want("cpus:0.5"))
-        fixture.framework("b", want("cpus:0.4"))
-        fixture.agent("m", "cpus:0.9")
-        fixture.fill()
-        fixture.agent("n", "cpus:0.5")
-        assert fixture.takers() == ["b"]
-
-
 class TestSingleResource:
-    def test_other_resources_are_ignored(self) -> None:
-        fixture = AllocatorFixture(policies.make("single-resource"))
-        fixture.framework("a", want("cpus:1;mem:8GB"))
-        fixture.framework("b", want("cpus:1"))
-        fixture.agent("m", "cpus:10;mem:80GB")
-        fixture.fill()
-        assert tasks(fixture, "cpus") == {"a": 5, "b": 5}
-
     def test_a_resource_other_than_cpus_may_be_measured(self) -> None:
         fixture = AllocatorFixture(SingleResource("mem"))
         fixture.framework("a", want("cpus:1;mem:1MB"))
@@ -179,14 +109,6 @@ class TestSingleResource:
         fixture.agent("m", "cpus:9;mem:9GB")
         fixture.fill()
         assert tasks(fixture, "cpus") == {"a": 6, "b": 3}
-
-    def test_weights_count(self) -> None:
-        fixture = AllocatorFixture(policies.make("single-resource"), roles={"a": role_of(4)})
-        fixture.framework("a", want("cpus:1"))
-        fixture.framework("b", want("cpus:1"))
-        fixture.agent("m", "cpus:10")
-        fixture.fill()
-        assert tasks(fixture, "cpus") == {"a": 8, "b": 2}
 
 
 class TestSlots:
