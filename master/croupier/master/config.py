@@ -12,7 +12,8 @@ from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.access.rate_limits import RateLimits
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.settings import Settings
-from croupier.master.etcd.target import SCHEME, EtcdFiles, EtcdTarget
+from croupier.master.etcd.flags import EtcdFlags
+from croupier.master.etcd.target import SCHEME, EtcdTarget
 from croupier.master.eventlog.flags import EventLogFlags
 from croupier.master.metrics.series.flags import SeriesFlags
 from croupier.master.oidc.flags import OidcFlags
@@ -118,21 +119,7 @@ class MasterConfig:
     """Lifetime of the leader lease, 2s to 60s. A leader that cannot reach etcd steps down after
     it."""
 
-    etcd_ca: Path | None = None
-    """CA certificates (PEM) that signed the certificates of etcd's members. Enables TLS. The files
-    of credentials for etcd are reread when they change."""
-
-    etcd_cert: Path | None = None
-    """Client certificate (PEM) of this master for etcd."""
-
-    etcd_key: Path | None = None
-    """Private key (PEM) of --etcd-cert."""
-
-    etcd_user: str = ""
-    """User name of this master in etcd, if etcd requires authentication."""
-
-    etcd_password_file: Path | None = None
-    """File with the password of --etcd-user on its first line."""
+    etcd: EtcdFlags = EtcdFlags()  # noqa: RUF009 - frozen
 
     weights: Annotated[Weights, read_by(Weights.parse)] = field(default_factory=Weights)
     """Default weights of roles, such as 'ads=2,web=0.5'; 1 for all others. An operator's settings
@@ -297,12 +284,6 @@ class MasterConfig:
         """Return the rules of allocation passes."""
         return Rules(order=self.agent_order, remembers_misfits=True)
 
-    def etcd_files(self) -> EtcdFiles:
-        """Return the files of the credentials of this master for etcd."""
-        return EtcdFiles(
-            self.etcd_ca, self.etcd_cert, self.etcd_key, self.etcd_user, self.etcd_password_file
-        )
-
     def _check_listeners(self) -> None:
         """Refuse listeners that are not protected, unless --insecure accepts that."""
         is_encrypted = self.tls.has_certificate
@@ -343,11 +324,11 @@ class MasterConfig:
         """Refuse flags that only several masters need."""
         for flag, value in {
             "--advertise": self.advertise,
-            "--etcd-ca": self.etcd_ca,
-            "--etcd-cert": self.etcd_cert,
-            "--etcd-key": self.etcd_key,
-            "--etcd-user": self.etcd_user,
-            "--etcd-password-file": self.etcd_password_file,
+            "--etcd-ca": self.etcd.etcd_ca,
+            "--etcd-cert": self.etcd.etcd_cert,
+            "--etcd-key": self.etcd.etcd_key,
+            "--etcd-user": self.etcd.etcd_user,
+            "--etcd-password-file": self.etcd.etcd_password_file,
         }.items():
             if value:
                 raise InvalidRequest(f"{flag} is for --store {SCHEME}...")
@@ -361,4 +342,4 @@ class MasterConfig:
             )
         if self.advertise is not None and not self.advertise.port:
             raise InvalidRequest("--advertise needs a port")
-        self.etcd_files().check_protected(target, is_insecure=self.insecure)
+        self.etcd.check_protected(target, is_insecure=self.insecure)

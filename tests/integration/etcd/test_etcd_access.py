@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 from croupier.master.core.records import MasterRecord
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
+from croupier.master.etcd.flags import EtcdFlags
 from croupier.master.etcd.renewal import EtcdRenewal
-from croupier.master.etcd.target import EtcdAccess, EtcdFiles
+from croupier.master.etcd.target import EtcdAccess
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import InvalidRequest
 from tests.harness.etcd import PASSWORD, USER, Etcd, make_certificates, running_etcd
@@ -89,7 +90,7 @@ async def test_renewed_credentials_are_used_within_a_term(guarded: Etcd, tmp_pat
     ca, cert, key = (tmp_path / name for name in ("ca", "cert", "key"))
     for path, source in ((ca, own.ca), (cert, own.client), (key, own.client_key)):
         path.write_bytes(source.read_bytes())
-    files = EtcdFiles(ca, cert, key)
+    files = EtcdFlags(etcd_ca=ca, etcd_cert=cert, etcd_key=key)
     async with AsyncExitStack() as stack:
         client = EtcdClient(guarded.addresses, files.read())
         stack.push_async_callback(client.close)

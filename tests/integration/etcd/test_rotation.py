@@ -17,6 +17,7 @@ from croupier.ctl.certificates.directory import AuthorityDirectory
 from croupier.ctl.doctor.cluster import cluster_findings
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.etcd.flags import EtcdFlags
 from croupier.model.errors import InvalidRequest
 from croupier.net.server_tls import TlsFiles
 from croupier.process.tls.flags import TlsFlags
@@ -78,9 +79,7 @@ class Machines:
             # The restarts follow one another without a pause.
             lease=30,
             tls=TlsFlags(tls_ca=own.ca, tls_cert=own.cert, tls_key=own.key),
-            etcd_ca=client.ca,
-            etcd_cert=client.cert,
-            etcd_key=client.key,
+            etcd=EtcdFlags(etcd_ca=client.ca, etcd_cert=client.cert, etcd_key=client.key),
             metrics_auth="off",
         )
         master = Master(config)

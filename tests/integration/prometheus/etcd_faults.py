@@ -13,6 +13,7 @@ import grpc.aio
 
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.etcd.flags import EtcdFlags
 from croupier.master.etcd.target import EtcdTarget
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses, make_channel
@@ -161,9 +162,7 @@ class EtcdFaults:
             http=ANY_PORT,
             store=StoreChoice(None, EtcdTarget(tuple(members), "croupier")),
             lease=3,
-            etcd_ca=files.ca,
-            etcd_cert=files.client,
-            etcd_key=files.client_key,
+            etcd=EtcdFlags(etcd_ca=files.ca, etcd_cert=files.client, etcd_key=files.client_key),
         )
 
     @asynccontextmanager

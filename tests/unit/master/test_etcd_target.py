@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from croupier.master.etcd.client import is_sound
+from croupier.master.etcd.flags import EtcdFlags
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.operations import end_of
 from croupier.master.etcd.target import EtcdAccess, EtcdTarget
@@ -51,10 +52,12 @@ def test_an_invalid_target_is_refused(text: str) -> None:
 def test_credentials_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("-----BEGIN CERTIFICATE-----\n")
     (tmp_path / "word").write_text("a secret \n")
-    access = EtcdAccess.read(ca=tmp_path / "ca", user="u", password_file=tmp_path / "word")
+    access = EtcdFlags(
+        etcd_ca=tmp_path / "ca", etcd_user="u", etcd_password_file=tmp_path / "word"
+    ).read()
     assert access.is_encrypted
     assert access.password == "a secret "
-    assert not EtcdAccess.read().is_encrypted
+    assert not EtcdFlags().read().is_encrypted
 
 
 def test_incomplete_credentials_are_refused(tmp_path: Path) -> None:
@@ -62,15 +65,15 @@ def test_incomplete_credentials_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     wrongs: dict[str, list[Callable[[], EtcdAccess]]] = {
         "needs its key": [
-            lambda: EtcdAccess.read(cert=file),
-            lambda: EtcdAccess.read(key=file),
+            lambda: EtcdFlags(etcd_cert=file).read(),
+            lambda: EtcdFlags(etcd_key=file).read(),
         ],
         "needs a password file": [
-            lambda: EtcdAccess.read(user="u"),
-            lambda: EtcdAccess.read(password_file=file),
+            lambda: EtcdFlags(etcd_user="u").read(),
+            lambda: EtcdFlags(etcd_password_file=file).read(),
         ],
-        "not a PEM file": [lambda: EtcdAccess.read(ca=file)],
-        "No such file": [lambda: EtcdAccess.read(ca=tmp_path / "none")],
+        "not a PEM file": [lambda: EtcdFlags(etcd_ca=file).read()],
+        "No such file": [lambda: EtcdFlags(etcd_ca=tmp_path / "none").read()],
     }
     for says, reads in wrongs.items():
         for read in reads:

@@ -19,7 +19,7 @@ from croupier.net.version import croupier_version
 async def _connected(flags: StoreFlags) -> AsyncIterator[tuple[EtcdClient, str]]:
     """Yield a client and the prefix of the store."""
     assert flags.store.etcd is not None
-    client = EtcdClient(flags.store.etcd.endpoints, flags.etcd_files().read())
+    client = EtcdClient(flags.store.etcd.endpoints, flags.etcd.read())
     try:
         await client.check()
         yield client, flags.store.etcd.prefix

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final, NoReturn
 
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.target import EtcdFiles
+from croupier.master.etcd.flags import EtcdFlags
 from croupier.model.errors import CroupierError
 from croupier.net.server_tls import Signature, signature_of
 from croupier.process.logging import get_logger
@@ -30,7 +30,7 @@ class EtcdRenewal:
         problem: why changed files are not in use now; empty if they are.
     """
 
-    def __init__(self, client: EtcdClient, files: EtcdFiles, look_s: float = LOOK_S) -> None:
+    def __init__(self, client: EtcdClient, files: EtcdFlags, look_s: float = LOOK_S) -> None:
         """Watch `files`, which the credentials of `client` were read from just now."""
         self._client, self._files, self._look_s = client, files, look_s
         self._used = signature_of(files.paths)

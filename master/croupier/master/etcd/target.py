@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
@@ -67,28 +66,6 @@ class EtcdAccess:
     user: str = ""
     password: str = field(default="", repr=False)
 
-    @classmethod
-    def read(
-        cls,
-        ca: Path | None = None,
-        cert: Path | None = None,
-        key: Path | None = None,
-        user: str = "",
-        password_file: Path | None = None,
-    ) -> EtcdAccess:
-        """Read the credentials from PEM files, and the password from the first line of its file.
-
-        Raises:
-            InvalidRequest: if a file cannot be read, or one of a pair is missing.
-        """
-        if (cert is None) != (key is None):
-            raise InvalidRequest("a certificate for etcd needs its key, and a key its certificate")
-        if bool(user) != (password_file is not None):
-            raise InvalidRequest("a user of etcd needs a password file, and a password file a user")
-        text = "" if password_file is None else _read(password_file).decode(errors="replace")
-        password = text.partition("\n")[0].rstrip("\r")
-        return cls(_pem(ca), _pem(cert), _pem(key), user, password)
-
     @property
     def is_encrypted(self) -> bool:
         """Return whether connections use TLS."""
@@ -104,59 +81,3 @@ class EtcdAccess:
         except InvalidRequest:
             # etcd refuses it with a reason.
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class EtcdFiles:
-    """The files of credentials for etcd; the default is none, for plain text."""
-
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    user: str = ""
-    password_file: Path | None = None
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """All files that are set."""
-        found = (self.ca, self.cert, self.key, self.password_file)
-        return tuple(path for path in found if path is not None)
-
-    def read(self) -> EtcdAccess:
-        """Read the credentials.
-
-        Raises:
-            InvalidRequest: if a file cannot be read, or one of a pair is missing.
-        """
-        return EtcdAccess.read(self.ca, self.cert, self.key, self.user, self.password_file)
-
-    def check_protected(self, target: EtcdTarget, *, is_insecure: bool) -> None:
-        """Check that traffic to an etcd on another machine is encrypted, or may be `is_insecure`.
-
-        Raises:
-            InvalidRequest: if it is not, or the files cannot be used.
-        """
-        if self.read().is_encrypted or is_insecure:
-            return
-        for member in target.endpoints:
-            if not member.is_loopback:
-                raise InvalidRequest(
-                    f"traffic to etcd at {member} would not be encrypted; give --etcd-ca,"
-                    " or --insecure to accept that"
-                )
-
-
-def _pem(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    text = _read(path)
-    if b"-----BEGIN " not in text:
-        raise InvalidRequest(f"{path} is not a PEM file")
-    return text
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.expanduser().read_bytes()
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from error

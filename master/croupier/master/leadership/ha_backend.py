@@ -75,9 +75,8 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     from croupier.master.etcd.renewal import EtcdRenewal
     from croupier.master.store.etcd import EtcdStore, find_record
 
-    files = config.etcd_files()
-    client = EtcdClient(target.endpoints, files.read())
-    renewal = EtcdRenewal(client, files)
+    client = EtcdClient(target.endpoints, config.etcd.read())
+    renewal = EtcdRenewal(client, config.etcd)
     renewal.start()
     probe = EtcdProbe(client, Keys(target.prefix).leader)
     probe.start()
@@ -95,7 +94,7 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
         return EtcdStore(client, target.prefix, election)
 
     collectors = [FamilyCollector(ETCD, lambda: client)]
-    watched = renewal if files.paths else None
+    watched = renewal if config.etcd.paths else None
 
     async def find_token(token_id: TokenId) -> TokenRecord | None:
         return await find_record(client, target.prefix, TokenRecord, token_id)
