@@ -238,7 +238,7 @@ async def test_a_second_copy_is_refused(world: World) -> None:
     await eventually(lambda: world.events("begin"), 30)
     for flags in ((), ("--resume",), ("--restart",)):
         code, _, err = await world.finished(world.batch(*flags))
-        assert (code, f"(process {process.pid}) runs this job" in err) == (1, True), err
+        assert (code, f"in use by another copy (process {process.pid})" in err) == (1, True), err
 
 
 async def test_ctrl_c_ends_tasks_and_resume_runs_them_again(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -77,5 +76,5 @@ def batch(
     if check:
         print_lines(*plan_lines(plan))
         return 0
-    path = default_path(file, os.environ) if state is None else state
+    path = default_path(file) if state is None else state
     return run_batch(plan, path, master, Wishes(resume, restart, retry_failed, keep))

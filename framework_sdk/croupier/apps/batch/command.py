@@ -15,7 +15,7 @@ from croupier.apps.batch.machine import Machine, NodeState
 from croupier.apps.batch.plan import Plan
 from croupier.apps.batch.reports import Reports
 from croupier.apps.batch.runner import Ended, Runner
-from croupier.apps.batch.state import BatchState, Row
+from croupier.apps.batch.state import BatchState, Row, opened
 from croupier.apps.batch.summary import progress_text, summary_lines
 from croupier.apps.batch.tails import Tails
 from croupier.apps.batch.waiting import WaitWatch
@@ -65,7 +65,7 @@ def run_batch(plan: Plan, state_path: Path, target: Target, wishes: Wishes) -> i
         StateError: if the state cannot be read or written.
         CroupierError: if the master refuses the job, or cannot be reached at the beginning.
     """
-    with BatchState(state_path) as state:
+    with opened(state_path) as state:
         return run_application(target, _Batch(plan, state, target, wishes).run)
 
 
@@ -83,7 +83,7 @@ class _Batch:
         machine = self._machine(rows)
         reports = Reports(machine, rows)
         if machine.is_complete:
-            self._state.set_complete()
+            self._state.keep(framework_id="", is_complete="1")
             return self._finish(machine, reports)
         async with connected(self._target):
             pass  # fails at once if there is no master, and it does not admit us
@@ -102,7 +102,7 @@ class _Batch:
         """Return the tasks of the run that is stored, if it is to be continued."""
         stored, wishes = self._state.run(), self._wishes
         digest = self._plan.digest()
-        rows = self._state.rows()
+        rows = self._state.tasks()
         has_begun = bool(rows or stored.framework_id)
         if not has_begun or (stored.is_complete and not wishes.resume):
             self._state.begin(digest)
@@ -123,7 +123,7 @@ class _Batch:
                 " --restart begins again"
             )
         if wishes.retry_failed and any(row.state is NodeState.FAILED for row in rows):
-            self._state.reopen()
+            self._state.keep(is_complete="")
             rows = [_again(row) for row in rows]
             self._state.save(rows)
         return rows
@@ -177,7 +177,7 @@ class _Batch:
         for task in lost:
             reports.set(task, "", _LOST)
             machine.on_end(task, Outcome.FAILED)
-        self._state.set_framework("")
+        self._state.keep(framework_id="")
         self._state.save(map(reports.row, lost))
 
     async def _served(self, runner: Runner) -> int:
@@ -204,7 +204,7 @@ class _Batch:
                     raise Unavailable("the session with the master ended")
                 display.show(0)
                 await tails.finished(TAILS_S)
-                self._state.set_complete()
+                self._state.keep(framework_id="", is_complete="1")
                 await close(runner, session, teardown=True)
                 return 0
             finally:
@@ -226,7 +226,7 @@ class _Batch:
             runner.end()
             with suppress(CroupierError):
                 await runner.stop(teardown=True)
-                self._state.set_framework("")
+                self._state.keep(framework_id="")
 
     def _finish(self, machine: Machine, reports: Reports) -> int:
         print_lines(*summary_lines(machine, reports, time.monotonic() - self._began))

@@ -102,7 +102,7 @@ class Runner(Engine):
     def on_known(self, framework_id: str) -> None:
         """Store the id."""
         if not self.was_subscribed:
-            self._state.set_framework(framework_id)
+            self._state.keep(framework_id=framework_id)
             self._settle()
 
     def is_open(self, task_id: str) -> bool:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from croupier.apps.controller.process import Crew, close, first, run_application
+from croupier.apps.controller.state_lock import locked, state_directory
 from croupier.apps.cron.core.run import Run
 from croupier.apps.cron.cron_file import CronFile
 from croupier.apps.cron.framework import CronFramework
 from croupier.apps.cron.lines import first_line, line_of
-from croupier.apps.cron.state_file import FILE, StateFile, opened
+from croupier.apps.cron.state_file import StateFile, opened
 from croupier.apps.run.waiting import WaitReasons
 from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
-from croupier.cli.state_lock import locked, state_directory
 from croupier.cli.terminal import print_lines
 from croupier.model.errors import Conflict
 from croupier.process.standard_error import replace_standard_error
@@ -51,13 +51,13 @@ def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:
 
 def _claim(state: StateFile, file: CronFile) -> None:
     """Refuse the state of another file of the same name that still exists."""
-    own, known = str(file.path.resolve()), state.fact(FILE)
+    own, known = str(file.path.resolve()), state.fact("file")
     if known and known != own and Path(known).exists():
         raise Conflict(
             f"the name {file.name} is that of {known}: give {file.path} another `name`, or --state"
         )
     if known != own:
-        state.keep_fact(FILE, own)
+        state.keep(file=own)
 
 
 async def _run(file: CronFile, target: Target, state: StateFile) -> int:

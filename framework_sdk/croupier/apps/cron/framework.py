@@ -18,7 +18,7 @@ from croupier.apps.cron.core.board import Board
 from croupier.apps.cron.core.effects import Effect, KeepRun, Kill, Launch
 from croupier.apps.cron.core.run import Run, RunState
 from croupier.apps.cron.cron_file import CronFile
-from croupier.apps.cron.state_file import FRAMEWORK_ID, StateFile
+from croupier.apps.cron.state_file import StateFile
 from croupier.cli.flags import Target
 from croupier.sdk import Reason, TaskState, TaskStatus
 
@@ -41,7 +41,7 @@ class CronFramework(Engine):
         warn: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        framework_id = state.fact(FRAMEWORK_ID)
+        framework_id = state.fact("framework_id")
         super().__init__(target, file.name, file.role, framework_id=framework_id, keep_s=FAILOVER_S)
         self._file, self._state, self._tell, self._warn = file, state, tell, warn
         self._clock = clock
@@ -75,7 +75,7 @@ class CronFramework(Engine):
         What this hands over is found again by the next `load`.
         """
         self._decide(self._board.on_removed(self._clock()))
-        self._state.keep_fact(FRAMEWORK_ID, "")
+        self._state.keep(framework_id="")
 
     async def keep_time(self) -> None:
         """Decide on times as they come, until cancelled."""
@@ -97,8 +97,8 @@ class CronFramework(Engine):
 
     def on_known(self, framework_id: str) -> None:
         """Store the id."""
-        if self._state.fact(FRAMEWORK_ID) != framework_id:
-            self._state.keep_fact(FRAMEWORK_ID, framework_id)
+        if self._state.fact("framework_id") != framework_id:
+            self._state.keep(framework_id=framework_id)
 
     def is_open(self, task_id: str) -> bool:
         """Return whether this is the task of a run that has not ended."""

@@ -14,7 +14,8 @@ from croupier.apps.batch.machine import Machine, NodeState
 from croupier.apps.batch.plan import Plan
 from croupier.apps.batch.reports import Reports
 from croupier.apps.batch.runner import MAX_QUEUED, Ended, Runner
-from croupier.apps.batch.state import BatchState, StateError
+from croupier.apps.batch.state import opened
+from croupier.apps.controller.store import StateError
 from croupier.apps.job_file import section_of_text
 from croupier.cli.flags import LOCAL
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -55,7 +56,7 @@ class Scripted(Runner):
         max_per_agent: int | None = None,
     ) -> list[TaskVerdict]:
         listed = [task.task_id for task in tasks]
-        active = {row.name for row in self._state.rows() if row.state is NodeState.ACTIVE}
+        active = {row.name for row in self._state.tasks() if row.state is NodeState.ACTIVE}
         names = {self.machine.plan.node_of(task_id)[0].name for task_id in listed}  # type: ignore[index]
         self.stored_before_call &= names <= active
         self.submitted.append((listed, tuple(constraints or ())))
@@ -92,9 +93,9 @@ class Scripted(Runner):
 @asynccontextmanager
 async def running(path: Path, text: str, *, resume: bool = False) -> AsyncIterator[Scripted]:
     """Run the job, which the cluster admits as `F`."""
-    with BatchState(path / "s.sqlite") as state:
+    with opened(path / "s.sqlite") as state:
         machine = Machine(Plan(batch_of(section_of_text(text), "job")))
-        rows = state.rows() if resume else []
+        rows = state.tasks() if resume else []
         for row in rows:
             node = next(task.node for task in machine.tasks if task.node.name == row.name)
             machine.restore(
@@ -135,7 +136,7 @@ async def test_tasks_are_submitted_as_they_become_ready(tmp_path: Path) -> None:
         assert not runner.over.done()
         await runner.tell("b.0.1", TaskState.FINISHED, exit_code=0)
         await asyncio.wait_for(runner.over, 5)
-        assert {row.name: row.state for row in runner._state.rows()} == {
+        assert {row.name: row.state for row in runner._state.tasks()} == {
             "a": NodeState.DONE,
             "b": NodeState.DONE,
         }
@@ -189,7 +190,7 @@ async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) 
         assert runner.machine.tasks[0].failures == 1
         await runner.tell("a.0.2", TaskState.FAILED, exit_code=4)
         await asyncio.wait_for(runner.over, 5)
-        (row,) = runner._state.rows()
+        (row,) = runner._state.tasks()
         assert (row.state, row.launches, row.failures) == (NodeState.FAILED, 2, 2)
         assert (row.reason, row.agent_id) == ("exit code 4", "A1")
         assert [each.reason for each in failed] == ["exit code 3", "exit code 4"]
@@ -286,7 +287,7 @@ async def test_stop_withdraws_queued_tasks_and_kills_the_others(tmp_path: Path) 
         await runner.tell("a.2.1", TaskState.KILLED, agent="", **ended)
         await runner.tell("a.3.1", TaskState.KILLED, agent="", **ended)
         await asyncio.wait_for(stopping, 5)
-        states = {row.name: row.state for row in runner._state.rows()}
+        states = {row.name: row.state for row in runner._state.tasks()}
         assert states == {
             "a[0]": NodeState.WAITING,
             "a[1]": NodeState.DONE,

@@ -1,22 +1,19 @@
-"""The state file of `croupier cron`, and its lock."""
+"""The state file of `croupier cron`."""
 
 from __future__ import annotations
 
-import errno
-import os
-import sqlite3
 import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from croupier.apps.controller.store import StateError
 from croupier.apps.cron.core.board import Stored
 from croupier.apps.cron.core.effects import KeepCursor, KeepRun, Launch
 from croupier.apps.cron.core.run import Run, RunState
 from croupier.apps.cron.state_file import opened
-from croupier.cli.state_lock import locked
-from croupier.model.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from croupier.model.errors import NotFound
 
 RUN = Run("a", 1_800_000_000, RunState.RUNNING, 2, 1, 5.5, True, 6.5, None, None, "exit code 3")
 
@@ -25,7 +22,7 @@ def test_what_is_committed_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "cron" / "x.db"
     waiting = Run("a", RUN.scheduled + 60)
     with opened(path, may_create=True) as state:
-        state.keep_fact("framework_id", "F1")
+        state.keep(framework_id="F1")
         state.commit(
             [KeepCursor("a", 9, "@daily UTC"), KeepRun(RUN), KeepRun(waiting), Launch(RUN)], {}
         )
@@ -55,8 +52,8 @@ def test_history_is_read_while_cron_writes(tmp_path: Path) -> None:
         state.commit([KeepRun(RUN)], {})
         with opened(path, may_create=False) as reader:
             assert reader.history("a", 1) == [RUN]
-            with pytest.raises(Unavailable):
-                reader.keep_fact("a", "b")
+            with pytest.raises(StateError):
+                reader.keep(a="b")
 
 
 def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
@@ -65,28 +62,9 @@ def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
         pages = state._connection.execute("PRAGMA page_count").fetchone()[0]
         state._connection.execute(f"PRAGMA max_page_count = {pages}")
         runs = [KeepRun(replace(RUN, job=f"j{n}", detail="x" * 4000)) for n in range(50)]
-        with pytest.raises(Unavailable, match=r"cannot write .*x\.db: the disk is full"):
+        with pytest.raises(StateError, match=r"cannot write .*x\.db: .* is full"):
             state.commit(runs, {})
         assert state.history(None, 100) == []
-
-
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
-        (b"not a database at all, but long enough to be taken for one" * 20, "is damaged"),
-        (None, "is no state of croupier cron"),
-    ],
-)
-def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes | None, error: str) -> None:
-    path = tmp_path / "x.db"
-    if content is None:
-        connection = sqlite3.connect(path)
-        connection.execute("CREATE TABLE other (x)")
-        connection.close()
-    else:
-        path.write_bytes(content)
-    with pytest.raises(InvalidRequest, match=error), opened(path, may_create=True):
-        pass
 
 
 def test_a_row_that_no_release_writes_is_damage(tmp_path: Path) -> None:
@@ -95,55 +73,10 @@ def test_a_row_that_no_release_writes_is_damage(tmp_path: Path) -> None:
         state.commit([KeepRun(RUN), KeepCursor("a", 1, "x")], {})
         state._connection.execute("UPDATE run SET state = 'waiting', job = 'a'")
         state._connection.execute("UPDATE run SET state = 'odd'")
-        with pytest.raises(InvalidRequest, match="is damaged"):
+        with pytest.raises(StateError, match="is damaged"):
             state.history(None, 1)
-
-
-def test_a_newer_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.db"
-    with opened(path, may_create=True) as state:
-        state._connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(InvalidRequest, match="newer release"), opened(path, may_create=True):
-        pass
 
 
 def test_there_is_no_history_before_the_first_run(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="has not run"), opened(tmp_path / "x.db", may_create=False):
-        pass
-
-
-def test_a_second_copy_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "x.lock"
-    with (
-        locked(path, "the state"),
-        pytest.raises(Conflict, match=r"in use by another copy \(process \d+\)"),
-        locked(path, "the state"),
-    ):
-        pass
-    with locked(path, "the state"):
-        pass
-
-
-def test_a_full_disk_does_not_prevent_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "no space left")
-
-    monkeypatch.setattr(os, "pwrite", full)
-    path = tmp_path / "x.lock"
-    with (
-        locked(path, "the state"),
-        pytest.raises(Conflict, match=r"in use by another copy$"),
-        locked(path, "the state"),
-    ):
-        pass
-
-
-def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "x"
-    with pytest.raises(Unavailable, match="cannot make"), locked(path, "it"):
-        pass
-    with pytest.raises(Unavailable, match="cannot make"), opened(path, may_create=True):
         pass

@@ -1,0 +1,150 @@
+"""What lasts of an application: a SQLite file with named facts and tables of its own.
+
+Rule: each change is on disk when the method returns. The file is open to its owner only.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from croupier.model.errors import CroupierError
+
+# The version of all formats; release 0.1 writes it, too.
+VERSION: Final = 1
+
+
+class StateError(CroupierError):
+    """The state cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The tables of one application.
+
+    Attributes:
+        command: such as `croupier cron`, for errors.
+        application: SQLite's application id.
+        tables: SQL that makes them.
+        facts: the table of names and values.
+    """
+
+    command: str
+    application: int
+    tables: str
+    facts: str
+
+
+class Store:
+    """An open file; a context manager. One process at a time writes."""
+
+    def __init__(self, path: Path, form: Format, *, may_create: bool = True) -> None:
+        """Open the file; without `may_create` only for reading.
+
+        Raises:
+            StateError: if it is damaged, of a newer release, or cannot be opened.
+        """
+        self.path, self._form = path, form
+        with self._errors("open"):
+            if may_create:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # SQLite gives its files beside the database the same mode.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = sqlite3.connect(path, timeout=5.0, isolation_level=None)
+            try:
+                self._prepare(may_create=may_create)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def fact(self, name: str) -> str:
+        """Return the latest value of a fact; empty if there is none."""
+        return str(dict(self.rows(f"SELECT * FROM {self._form.facts}")).get(name, ""))  # noqa: S608
+
+    def keep(self, **facts: str) -> None:
+        """Keep facts, together."""
+        with self.writing() as connection:
+            self.put(connection, **facts)
+
+    def put(self, connection: sqlite3.Connection, **facts: str) -> None:
+        """Keep facts with the rest of a transaction."""
+        query = f"INSERT OR REPLACE INTO {self._form.facts} VALUES (?, ?)"  # noqa: S608
+        connection.executemany(query, facts.items())
+
+    def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
+        """Return what a query finds."""
+        with self._errors("read"):
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Make one durable transaction.
+
+        Raises:
+            StateError: if the disk does not take it; nothing is changed then.
+        """
+        with self._errors("write"):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Report values that no release writes as damage."""
+        with self._errors("read"):
+            yield
+
+    def _prepare(self, *, may_create: bool) -> None:
+        connection, form = self._connection, self._form
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if may_create and not (tables or application):
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(
+                f"BEGIN; {form.tables} PRAGMA application_id = {form.application};"
+                f" PRAGMA user_version = {VERSION}; COMMIT;"
+            )
+        elif application != form.application:
+            raise StateError(f"{self.path} is no state of {form.command}")
+        elif version > VERSION:
+            raise StateError(f"{self.path} is of a newer release of Croupier, which must read it")
+        connection.execute("PRAGMA synchronous = FULL")
+        if not may_create:
+            connection.execute("PRAGMA query_only = 1")
+            return
+        (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if result != "ok":
+            raise sqlite3.DatabaseError(" ".join(result.split()))
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Turn errors of the file into one line."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StateError(f"cannot {what} the state {self.path}: {error}") from None
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise StateError(
+                f"the state {self.path} is damaged ({error}): restore it, or move it away to begin"
+                " anew"
+            ) from None
+        except OSError as error:
+            raise StateError(f"cannot {what} the state {self.path}: {error.strerror}") from None
