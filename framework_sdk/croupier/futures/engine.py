@@ -24,7 +24,7 @@ from croupier.futures.fleet import Fleet, FleetSettings
 from croupier.futures.gate import Gate
 from croupier.futures.progress import Progress
 from croupier.futures.reach import Reach
-from croupier.futures.remote import worker as remote
+from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
 from croupier.futures.start import Launch
 from croupier.sdk import CroupierError, Task
@@ -232,7 +232,7 @@ class Engine:
         """End the workers, and then the framework."""
         if self._exchange.broken is None:
             for link in self._exchange.links.values():
-                link.send((remote.EXIT, 0, b""))
+                link.send((protocol.EXIT, 0, b""))
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     while self._exchange.links:

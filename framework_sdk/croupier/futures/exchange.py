@@ -21,7 +21,7 @@ from croupier.futures.gate import Hello, WorkerLink
 from croupier.futures.outcome import Death, death_of, error_of, output_text, result_of, settle
 from croupier.futures.progress import Progress
 from croupier.futures.reach import Reach
-from croupier.futures.remote import worker as remote
+from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
 from croupier.futures.start import StartFailures, same_python
 from croupier.sdk import CroupierError, InvalidRequest, TaskState, TaskStatus
@@ -93,10 +93,10 @@ class Exchange:
         """Take calls back that wait behind a long one; end workers that are not needed."""
         now = time.monotonic()
         for worker in self.board.stuck(now):
-            self.links[worker.task_id].send((remote.TAKE_BACK, 0, b""))
+            self.links[worker.task_id].send((protocol.TAKE_BACK, 0, b""))
         for worker in self.board.surplus(now, idle_s):
             self.board.leave(worker)
-            self.links[worker.task_id].send((remote.EXIT, 0, b""))
+            self.links[worker.task_id].send((protocol.EXIT, 0, b""))
 
     # Calls.
 
@@ -115,7 +115,7 @@ class Exchange:
             call.future.set_running_or_notify_cancel()
         if worker is not None:
             self.failed += 1
-            self.links[worker.task_id].send((remote.STOP_CALL, call.number, b""))
+            self.links[worker.task_id].send((protocol.STOP_CALL, call.number, b""))
 
     def cancel_waiting(self) -> None:
         """Cancel the calls that no worker has."""
@@ -139,11 +139,11 @@ class Exchange:
                 key = function.number
                 is_new, old = worker.keep(key)
                 if is_new:
-                    frames.append((remote.FUNCTION, key, function.body))
+                    frames.append((protocol.FUNCTION, key, function.body))
                 if old is not None:
-                    frames.append((remote.FORGET, old, b""))
-            head = remote.CALL_HEAD.pack(key, call.is_chunk)
-            frames.append((remote.CALL, call.number, head + call.payload))
+                    frames.append((protocol.FORGET, old, b""))
+            head = protocol.CALL_HEAD.pack(key, call.is_chunk)
+            frames.append((protocol.CALL, call.number, head + call.payload))
         self.links[worker.task_id].send(*frames)
 
     def _on_result(self, call: Call, body: bytes) -> None:
@@ -206,7 +206,7 @@ class Exchange:
         if worker is None or hello.task_id in self.links:
             return "the executor does not wait for this worker"
         self.links[hello.task_id] = link
-        setup = (remote.SETUP, self._max_bytes, self._setup)
+        setup = (protocol.SETUP, self._max_bytes, self._setup)
         self._loop.call_soon(link.send, setup)
         return ""
 
@@ -224,7 +224,7 @@ class Exchange:
                 self._feed(worker)
             while self._answers:
                 call, kind, body = self._answers[0]
-                if kind == remote.RESULT:
+                if kind == protocol.RESULT:
                     self._on_result(call, body)
                 else:
                     self._on_error(call, body, link.hello.host)
@@ -251,21 +251,21 @@ class Exchange:
         if worker is None:
             return
         now = time.monotonic()
-        if kind in (remote.RESULT, remote.ERROR):
+        if kind in (protocol.RESULT, protocol.ERROR):
             call = self.board.ended(worker, number, now)
             if call is not None:
                 self._answers.append((call, kind, body))
-        elif kind == remote.READY:
+        elif kind == protocol.READY:
             self.starts.on_success()
             self.board.ready(worker, now)
             self._wake()
-        elif kind == remote.GIVEN_BACK:
+        elif kind == protocol.GIVEN_BACK:
             self.board.given_back(worker, struct.unpack(f"!{len(body) // 8}Q", body))
             self._feed_idle(worker.shape)
             self._wake()
-        elif kind == remote.SETUP_FAILED:
+        elif kind == protocol.SETUP_FAILED:
             self._failed_setups[task_id] = body.decode(errors="replace")
-        elif kind == remote.DIED:
+        elif kind == protocol.DIED:
             self._on_died(worker, link.hello.host, number, death_of(body))
 
     def _on_died(self, worker: Worker, host: str, number: int, death: Death) -> None:
@@ -334,7 +334,7 @@ class Exchange:
             if worker is None or link is None:
                 continue
             self.board.leave(worker)
-            link.send((remote.TAKE_BACK, 0, b""))
+            link.send((protocol.TAKE_BACK, 0, b""))
             self._leave_when_free(worker, link)
 
     def on_fleet_failed(self, error: CroupierError) -> None:
@@ -348,7 +348,7 @@ class Exchange:
         if worker.calls:
             self._loop.call_later(LEAVE_S, self._leave_when_free, worker, link)
         elif self.links.get(worker.task_id) is link:
-            link.send((remote.EXIT, 0, b""))
+            link.send((protocol.EXIT, 0, b""))
 
     def _forget(self, task_id: str) -> None:
         self.board.lost(task_id)

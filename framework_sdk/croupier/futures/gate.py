@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from croupier.futures.certificate import Identity
 from croupier.futures.remote.program import program
-from croupier.futures.remote.worker import HEADER
+from croupier.futures.remote.protocol import HEADER
 
 HELLO_S: Final = 10.0
 MAX_HELLO: Final = 4096

@@ -14,7 +14,7 @@ from typing import Any
 
 from croupier.futures.call import CallFuture
 from croupier.futures.errors import RemoteError, RemoteTraceback, TooLarge
-from croupier.futures.remote.worker import ERROR_HEAD, RAISED, TOO_LARGE
+from croupier.futures.remote.protocol import ERROR_HEAD, RAISED, TOO_LARGE
 
 
 @dataclass(frozen=True, slots=True)

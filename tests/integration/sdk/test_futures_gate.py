@@ -16,7 +16,7 @@ from cryptography import x509
 
 from croupier.futures.certificate import Identity
 from croupier.futures.gate import MAX_HELLO, Gate, Hello, WorkerLink
-from croupier.futures.remote.worker import HEADER, READY
+from croupier.futures.remote.protocol import HEADER, READY
 from tests.harness.eventually import eventually
 
 MAX_BYTES = 1000

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from croupier.apps.service.core import commands, events
+from croupier.apps.service.core import events
 from croupier.apps.service.core.decide import decide, resume
 from croupier.apps.service.core.instance import Instance
 from croupier.apps.service.core.placement import Placed, place
+from croupier.apps.service.core.state import Service
 from croupier.apps.service.demands import Demands
-from croupier.apps.service.file import ServiceFile
 from croupier.apps.service.journal import Journal
 from croupier.apps.service.probes import probe
 from croupier.apps.service.state_dir import Saved, StateDir
 from croupier.apps.service.works import Works
-from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.sdk import (
     Credentials,
     CroupierError,
@@ -93,53 +93,16 @@ class Controller(Framework):
         # Nothing is launched or updated before the master has told which instances run.
         self._service.hold_until = float("inf")
 
-    # Commands.
+    # What commands use.
 
-    def apply(self, file: ServiceFile) -> bool:
-        """Apply a newer file; return whether it starts an update.
+    @property
+    def service(self) -> Service:
+        """The service; `wake` after a change."""
+        return self._service
 
-        Raises:
-            Conflict: if it is of another service, or names another role.
-        """
+    def wake(self) -> None:
+        """Make the next turn due."""
         self._woken.set()
-        service = self._service
-        if file.name != service.name:
-            raise Conflict(f"the file is of service {file.name}, not of {service.name}")
-        if file.role != self._saved.role:
-            raise Conflict(
-                f"service {service.name} runs in role {self._saved.role}: stop it, and apply the"
-                f" file again, to change that to {file.role}"
-            )
-        return commands.apply(
-            service, file.rules, file.digest, file.health, file.content, self._now()
-        )
-
-    def rejects(self, file: ServiceFile) -> bool:
-        """Return whether the file is the version that was rolled back last."""
-        return commands.is_rejected(self._service, file.digest)
-
-    def scale(self, instances: int) -> None:
-        """Set the number of instances; raises as `commands.scale`."""
-        self._woken.set()
-        commands.scale(self._service, instances)
-
-    def rollout(self, action: str) -> None:
-        """Restart, undo, pause or resume the update; raises as `commands` do."""
-        self._woken.set()
-        match action:
-            case "restart":
-                commands.restart(self._service, self._now())
-            case "undo":
-                commands.undo(self._service, self._now())
-            case "pause" | "resume":
-                commands.pause(self._service, is_paused=action == "pause")
-            case _:
-                raise InvalidRequest(f"{action!r} is not an action on an update")
-
-    def stop_service(self) -> None:
-        """End all instances, and then the service."""
-        self._woken.set()
-        self._service.is_stopping = True
 
     def release(self) -> None:
         """End this controller; the instances keep running."""

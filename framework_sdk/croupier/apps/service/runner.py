@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from croupier.apps.controller.process import run_application
 from croupier.apps.framework_credentials import framework_credentials
-from croupier.apps.job_file import Section
-from croupier.apps.service.control import Answer, ControlServer
+from croupier.apps.service.control import ControlServer
 from croupier.apps.service.controller import Controller, framework_name
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
-from croupier.apps.service.file import ServiceFile, read_service
+from croupier.apps.service.file import ServiceFile
 from croupier.apps.service.journal import Journal
+from croupier.apps.service.requests import Requests
 from croupier.apps.service.state_dir import Saved, StateDir
-from croupier.apps.service.status import service_view
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.cli.missing_credential import missing_credential
@@ -30,7 +27,6 @@ from croupier.model.errors import (
     Conflict,
     CroupierError,
     FailedOver,
-    InvalidRequest,
     PermissionDenied,
     Removed,
     Unavailable,
@@ -229,20 +225,21 @@ class _Run:
             framework_credentials(self._target),
             adopts=adopts,
         )
-        if self._start.file is not None and controller.rejects(self._start.file):
+        requests = Requests(controller, self._journal)
+        if self._start.file is not None and requests.rejects(self._start.file):
             self._journal.write(
                 f"the file is version {saved.service.rollout.version}, which was rolled back;"
                 " apply it again while the controller runs to try it again"
             )
         elif self._start.file is not None:
-            controller.apply(self._start.file)
+            requests.apply(self._start.file)
         if self._start.stops:
-            controller.stop_service()
+            requests.stop()
         service = saved.service
         self._journal.write(
             f"the controller runs: version {service.target}, {service.rules.instances} instances"
         )
-        server = ControlServer(self._directory.path, _Requests(controller, self._journal).answer)
+        server = ControlServer(self._directory.path, requests.answer)
         await server.start()
         session = asyncio.create_task(controller.run())
         ticking = asyncio.create_task(controller.tick())
@@ -299,41 +296,3 @@ class _Run:
             saved.framework_id = ""
             raise Unavailable(f"{error}; apply the file again to start anew") from None
         raise Unavailable("the session with the master ended")
-
-
-class _Requests:
-    """Answers requests of commands."""
-
-    def __init__(self, controller: Controller, journal: Journal) -> None:
-        self._controller, self._journal = controller, journal
-
-    async def answer(self, request: Mapping[str, Any]) -> Answer:
-        """Do what the request asks, and answer when it is durable.
-
-        Raises:
-            CroupierError: if it is refused.
-        """
-        controller, before = self._controller, self._journal.last
-        more: Answer = {}
-        match request.get("do"):
-            case "status":
-                view = service_view(controller.saved, controller.now(), controller_pid=os.getpid())
-                since = int(request.get("since", self._journal.last))
-                lines = self._journal.since(since)
-                return {"status": view, "lines": lines, "last": self._journal.last}
-            case "apply":
-                file = read_service(Section(request["tables"]))
-                more["is_update"] = controller.apply(file)
-            case "scale":
-                controller.scale(int(request["instances"]))
-            case "rollout":
-                controller.rollout(str(request["action"]))
-            case "stop":
-                controller.stop_service()
-            case "release":
-                controller.release()
-                return {}
-            case other:
-                raise InvalidRequest(f"the controller cannot {other!r}: is it an older release?")
-        await controller.turn()
-        return {**more, "version": controller.saved.service.target, "last": before}

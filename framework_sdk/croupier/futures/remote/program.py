@@ -16,6 +16,10 @@ from typing import Final
 # The name under which both sides import namespace.py.
 NAMESPACE: Final = "_croupier_namespace"
 _HERE: Final = Path(__file__).parent
+# Modules of this package that workers import, under names that are not below `croupier`, because
+# an agent may have another release of that.
+_PACKAGE: Final = "croupier.futures.remote."
+_SENT: Final = ("keeper", "protocol", "runner")
 # Names in tracebacks of workers.
 WORKER_FILE: Final = "<croupier worker>"
 # Makes the modules of BUNDLE importable: {name: (whether it is a package, code)}.
@@ -56,6 +60,8 @@ def program() -> bytes:
     """Return the marshalled program of a worker."""
     modules = _package("cloudpickle")
     modules[NAMESPACE] = False, _compiled(_HERE / "namespace.py", f"<{NAMESPACE}>")
+    for name in _SENT:
+        modules[f"_croupier_{name}"] = False, _compiled(_HERE / f"{name}.py", WORKER_FILE)
     bundle = marshal.dumps(modules)
     worker = marshal.dumps(_compiled(_HERE / "worker.py", WORKER_FILE))
     text = f"BUNDLE = {bundle!r}\nWORKER = {worker!r}\n{_LOADER}"
@@ -75,5 +81,6 @@ def _package(name: str) -> dict[str, tuple[bool, CodeType]]:
 
 
 def _compiled(path: Path, name: str) -> CodeType:
-    code: CodeType = compile(path.read_text(encoding="utf-8"), name, "exec", dont_inherit=True)
+    text = path.read_text(encoding="utf-8").replace(_PACKAGE, "_croupier_")
+    code: CodeType = compile(text, name, "exec", dont_inherit=True)
     return code

@@ -18,6 +18,7 @@ from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile, read_service
 from croupier.apps.service.journal import Journal
+from croupier.apps.service.requests import Requests
 from croupier.apps.service.state_dir import Saved, StateDir
 from croupier.process.durable_files import replace_file
 from croupier.sdk import Conflict, TaskState
@@ -129,10 +130,11 @@ async def test_nothing_is_launched_that_is_not_on_disk(
 async def test_a_file_of_another_service_or_role_is_refused(tmp_path: Path) -> None:
     directory = StateDir(tmp_path, "web")
     async with FakeMaster() as master, running(new(directory), directory, master) as controller:
+        requests = Requests(controller, Journal("web"))
         with pytest.raises(Conflict, match="of service other"):
-            controller.apply(file_of(TEXT.replace('"web"', '"other"')))
+            requests.apply(file_of(TEXT.replace('"web"', '"other"')))
         with pytest.raises(Conflict, match="runs in role"):
-            controller.apply(file_of('role = "ads"\n' + TEXT))
-        assert not controller.apply(file_of())
-        assert controller.apply(file_of(TEXT.replace('"run"', '"walk"')))
+            requests.apply(file_of('role = "ads"\n' + TEXT))
+        assert not requests.apply(file_of())
+        assert requests.apply(file_of(TEXT.replace('"run"', '"walk"')))
         assert controller.saved.service.target == 2
