@@ -97,7 +97,7 @@ def test_each_task_ends_once_in_order(job: BatchJob, data: st.DataObject) -> Non
             checked.on_skipped(skipped)
             for name, state in checked.states().items():
                 assert not before[name].is_final or before[name] is state
-        elif not machine.has_ready:
+        elif machine.is_stopped or not machine._ready:
             assert machine.next_due is not None, "nothing is active, ready or paused"
             checked.now = machine.next_due
         machine.on_time(checked.now)
@@ -140,15 +140,7 @@ def test_a_restored_run_ends_like_the_one_that_was_cut(job: BatchJob, data: st.D
     finished(cut, data.draw(st.integers(0, 20)))
     again = Machine(plan)
     done = {task.node.index for task in cut.tasks if task.state is NodeState.DONE}
-    for task in cut.tasks:
-        if task.launches:
-            again.restore(
-                task.node.index,
-                task.state,
-                launches=task.launches,
-                failures=task.failures,
-                drops=task.drops,
-            )
+    again.restore(task.row for task in cut.tasks if task.launches)
     again.begin()
     again.check()
     finished(again, 100_000)

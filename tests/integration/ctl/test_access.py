@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.run.waiting import WaitReasons
+from croupier.apps.controller.waiting import WaitReasons
 from croupier.cli.flags import Target
 from croupier.model.errors import Conflict, PermissionDenied, Unauthenticated
 from croupier.model.token import BearerToken

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from croupier.apps.batch.display import Display
-from croupier.apps.batch.machine import Machine, NodeState
+from croupier.apps.batch.machine import Machine, NodeState, Row
 from croupier.apps.batch.plan import Plan
-from croupier.apps.batch.reports import Reports
 from croupier.apps.batch.runner import Ended, Runner
-from croupier.apps.batch.state import BatchState, Row, opened
+from croupier.apps.batch.state import BatchState, opened
 from croupier.apps.batch.summary import progress_text, summary_lines
 from croupier.apps.batch.tails import Tails
 from croupier.apps.batch.waiting import WaitWatch
@@ -81,22 +80,21 @@ class _Batch:
         """Run to the end; return the exit code."""
         rows = await self._stored_rows()
         machine = self._machine(rows)
-        reports = Reports(machine, rows)
         if machine.is_complete:
             self._state.keep(framework_id="", is_complete="1")
-            return self._finish(machine, reports)
+            return self._finish(machine)
         async with connected(self._target):
             pass  # fails at once if there is no master, and it does not admit us
         while True:
-            runner = self._runner(machine, reports)
+            runner = self._runner(machine)
             try:
                 code = await self._served(runner)
             except (Removed, NotFound):
                 if runner.was_subscribed or not self._state.run().framework_id:
                     raise
-                self._lose(machine, reports)
+                self._lose(machine)
             else:
-                return code or self._finish(machine, reports)
+                return code or self._finish(machine)
 
     async def _stored_rows(self) -> list[Row]:
         """Return the tasks of the run that is stored, if it is to be continued."""
@@ -132,7 +130,7 @@ class _Batch:
         """End the tasks of the run that is stored."""
         if not framework_id:
             return
-        runner = self._runner(machine := Machine(self._plan), Reports(machine))
+        runner = self._runner(machine := Machine(self._plan))
         machine.stop()
         serving = asyncio.create_task(runner.run())
         try:
@@ -148,37 +146,27 @@ class _Batch:
 
     def _machine(self, rows: Iterable[Row]) -> Machine:
         machine = Machine(self._plan)
-        indexes = {task.node.name: task.node.index for task in machine.tasks}
-        for row in rows:
-            if row.name in indexes:
-                machine.restore(
-                    indexes[row.name],
-                    row.state,
-                    launches=row.launches,
-                    failures=row.failures,
-                    drops=row.drops,
-                )
+        machine.restore(rows)
         machine.begin()
         return machine
 
-    def _runner(self, machine: Machine, reports: Reports) -> Runner:
+    def _runner(self, machine: Machine) -> Runner:
         return Runner(
             machine,
             self._state,
             self._target,
             framework_id=self._state.run().framework_id,
             keep_s=self._wishes.keep_s,
-            reports=reports,
         )
 
-    def _lose(self, machine: Machine, reports: Reports) -> None:
+    def _lose(self, machine: Machine) -> None:
         """Fail the tasks whose results went with the framework."""
         lost = machine.active
         for task in lost:
-            reports.set(task, "", _LOST)
+            task.report("", _LOST)
             machine.on_end(task, Outcome.FAILED)
         self._state.keep(framework_id="")
-        self._state.save(map(reports.row, lost))
+        self._state.save(task.row for task in lost)
 
     async def _served(self, runner: Runner) -> int:
         """Serve the framework until the run is over; return 0, or the exit code of a signal."""
@@ -228,8 +216,8 @@ class _Batch:
                 await runner.stop(teardown=True)
                 self._state.keep(framework_id="")
 
-    def _finish(self, machine: Machine, reports: Reports) -> int:
-        print_lines(*summary_lines(machine, reports, time.monotonic() - self._began))
+    def _finish(self, machine: Machine) -> int:
+        print_lines(*summary_lines(machine, time.monotonic() - self._began))
         return 0 if machine.counts[NodeState.DONE] == self._plan.count else FAILED
 
 

@@ -9,6 +9,7 @@ left; an attempt that never ran does not count as one.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -38,6 +39,7 @@ class NodeState(Enum):
 
 
 _S = NodeState
+_KEPT: Final = frozenset({_S.ACTIVE, _S.DONE, _S.FAILED})
 FINAL: Final = frozenset({_S.DONE, _S.FAILED, _S.SKIPPED})
 TRANSITIONS: Final[dict[NodeState, frozenset[NodeState]]] = {
     _S.WAITING: frozenset({_S.READY, _S.PAUSED, _S.ACTIVE, *FINAL}),
@@ -46,6 +48,27 @@ TRANSITIONS: Final[dict[NodeState, frozenset[NodeState]]] = {
     _S.ACTIVE: frozenset({_S.READY, _S.PAUSED, _S.DONE, _S.FAILED}),
     **{state: frozenset() for state in FINAL},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is stored of a task that was started at least once.
+
+    Attributes:
+        state: WAITING for a task that is to be started again.
+        agent_id: of the latest attempt that failed.
+        reason: why that attempt failed; empty if none did.
+        output: the last lines of a task that failed.
+    """
+
+    name: str
+    state: NodeState
+    launches: int
+    failures: int
+    drops: int
+    agent_id: str = ""
+    reason: str = ""
+    output: str = ""
 
 
 @dataclass(slots=True)
@@ -57,6 +80,7 @@ class Task:
         failures: failed attempts.
         drops: attempts that never ran.
         cause: of a SKIPPED task: the name of the task that failed.
+        agent_id, reason, output: see `Row`.
     """
 
     node: Node
@@ -65,6 +89,20 @@ class Task:
     failures: int = 0
     drops: int = 0
     cause: str = ""
+    agent_id: str = ""
+    reason: str = ""
+    output: str = ""
+
+    def report(self, agent_id: str = "", reason: str = "", output: str = "") -> None:
+        """Record the latest failed attempt; without arguments, that there is none."""
+        self.agent_id, self.reason, self.output = agent_id, reason, output
+
+    @property
+    def row(self) -> Row:
+        """What is stored."""
+        state = self.state if self.state in _KEPT else NodeState.WAITING
+        counts = self.launches, self.failures, self.drops
+        return Row(self.node.name, state, *counts, self.agent_id, self.reason, self.output)
 
     @property
     def task_id(self) -> str:
@@ -95,16 +133,20 @@ class Machine:
         self._has_begun = False
         self._restored: set[int] = set()
 
-    def restore(
-        self, index: int, state: NodeState, *, launches: int, failures: int, drops: int
-    ) -> None:
-        """Set what is stored of a task. Only before `begin`."""
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Set what is stored of tasks. Only before `begin`."""
         assert not self._has_begun
-        self._restored.add(index)
-        task = self.tasks[index]
-        task.launches, task.failures, task.drops = launches, failures, drops
-        if state in (NodeState.ACTIVE, NodeState.DONE, NodeState.FAILED):
-            self._move(task, state)
+        named = {task.node.name: task for task in self.tasks}
+        for row in rows:
+            task = named.get(row.name)
+            if task is None:
+                continue
+            self._restored.add(task.node.index)
+            task.launches, task.failures, task.drops = row.launches, row.failures, row.drops
+            if row.reason:
+                task.report(row.agent_id, row.reason, row.output)
+            if row.state in _KEPT:
+                self._move(task, row.state)
 
     def begin(self) -> list[Task]:
         """Make the tasks ready that wait for nothing; return those that are skipped."""
@@ -172,11 +214,6 @@ class Machine:
     def next_due(self) -> float | None:
         """When the next pause is over; None if no task pauses."""
         return self._paused[0][0] if self._paused else None
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether a task can be taken."""
-        return bool(self._ready) and not self.is_stopped
 
     @property
     def active(self) -> list[Task]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.apps.batch.machine import Machine, NodeState, Task
-from croupier.apps.batch.reports import Reports
 from croupier.apps.batch.state import BatchState
 from croupier.apps.controller.engine import End, Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, own_end
@@ -46,7 +45,6 @@ class Runner(Engine):
     """Runs the tasks of one machine.
 
     Attributes:
-        reports: why tasks failed.
         on_failed: called for each failed attempt.
         running: tasks that run now.
         queued: tasks that the master has not placed yet.
@@ -61,12 +59,10 @@ class Runner(Engine):
         *,
         framework_id: str,
         keep_s: float,
-        reports: Reports,
     ) -> None:
         job = machine.plan.job
         super().__init__(target, job.name, job.role, framework_id=framework_id, keep_s=keep_s)
         self._job, self.machine, self._state = job, machine, state
-        self.reports = reports
         self.on_failed: Callable[[Ended], None] = lambda _: None
         self.running: set[int] = set()
         self.queued: set[int] = set()
@@ -96,7 +92,7 @@ class Runner(Engine):
 
     def keep_output(self, task: Task, output: str) -> None:
         """Store the last output of a failed task."""
-        self.reports.add_output(task, output)
+        task.output = output
         self._save([task])
 
     def on_known(self, framework_id: str) -> None:
@@ -154,11 +150,11 @@ class Runner(Engine):
         self.queued.discard(task.node.index)
         has_failed = outcome in (Outcome.FAILED, Outcome.LOST, Outcome.REFUSED)
         if has_failed or outcome is Outcome.NEVER_RAN:
-            self.reports.set(task, status.agent_id if status else "", reason)
+            task.report(status.agent_id if status else "", reason)
         now = asyncio.get_running_loop().time()
         self.machine.on_end(task, outcome, now, self._random.random())
         if task.state is NodeState.DONE:
-            self.reports.forget(task)
+            task.report()
         self._save([task])
         if has_failed or task.state is NodeState.FAILED:
             self.on_failed(Ended(task, status, reason))
@@ -174,7 +170,7 @@ class Runner(Engine):
         return task if is_latest else None
 
     def _save(self, tasks: Iterable[Task]) -> None:
-        self._state.save(map(self.reports.row, tasks))
+        self._state.save(task.row for task in tasks)
 
     def _most(self) -> int:
         most = min(MAX_QUEUED - len(self.queued), _IN_A_CALL)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.apps.batch.machine import NodeState
+from croupier.apps.batch.machine import NodeState, Row
 from croupier.apps.controller.state_lock import locked, state_directory
 from croupier.apps.controller.store import Format, Store
 
@@ -27,27 +27,6 @@ CREATE TABLE tasks (
 ) WITHOUT ROWID;
 """
 FORMAT: Final = Format("croupier batch", 0x43727042, _TABLES, "run")  # "CrpB"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What is stored of a task that was started at least once.
-
-    Attributes:
-        state: WAITING for a task that is to be started again.
-        agent_id: of the latest attempt that failed.
-        reason: why that attempt failed; empty if none did.
-        output: the last lines of a task that failed.
-    """
-
-    name: str
-    state: NodeState
-    launches: int
-    failures: int
-    drops: int
-    agent_id: str = ""
-    reason: str = ""
-    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Final
 
 from croupier.apps.batch.machine import Machine, NodeState, Task
 from croupier.apps.batch.plan import Plan
-from croupier.apps.batch.reports import Report, Reports
 from croupier.model.durations import duration_text
 
 SHOWN: Final = 20
@@ -54,11 +53,11 @@ def progress_text(machine: Machine, running: int) -> str:
     return ", ".join([done, *(f"{count} {what}" for what, count in told.items() if count)])
 
 
-def summary_lines(machine: Machine, reports: Reports, seconds: float) -> Iterator[str]:
+def summary_lines(machine: Machine, seconds: float) -> Iterator[str]:
     """Return the end of a run: failures first, with their last lines, then the counts."""
     failed = [task for task in machine.tasks if task.state is NodeState.FAILED]
     for task in failed[:SHOWN]:
-        yield from _failure(task, reports.of(task))
+        yield from _failure(task)
     if len(failed) > SHOWN:
         yield f"FAILED   {len(failed) - SHOWN} more"
     causes = Counter(task.cause for task in machine.tasks if task.state is NodeState.SKIPPED)
@@ -69,12 +68,12 @@ def summary_lines(machine: Machine, reports: Reports, seconds: float) -> Iterato
     yield f"{progress_text(machine, 0)}, in {duration_text(seconds)}"
 
 
-def _failure(task: Task, report: Report) -> Iterator[str]:
-    reason = report.reason or "for an unknown reason"
-    agent = f", on {report.agent_id}" if report.agent_id else ""
+def _failure(task: Task) -> Iterator[str]:
+    reason = task.reason or "for an unknown reason"
+    agent = f", on {task.agent_id}" if task.agent_id else ""
     times = f", {task.failures} attempts" if task.failures > 1 else ""
     yield f"FAILED   {task.node.name}: {reason}{agent}{times}"
-    for line in report.output.splitlines():
+    for line in task.output.splitlines():
         yield f"    | {line}"
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from croupier.apps.batch.machine import NodeState
 from croupier.apps.batch.runner import Runner
-from croupier.apps.run.waiting import WaitReasons
+from croupier.apps.controller.waiting import WaitReasons
 from croupier.cli.flags import Target
 
 PATIENCE_S: Final = 3.0

@@ -8,10 +8,10 @@ moment each stored task is known to the cluster, which then tells its state, or 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from croupier.apps.controller.outcomes import Outcome, outcome_of
 from croupier.apps.framework_credentials import framework_credentials
@@ -153,7 +153,7 @@ class Engine(Framework):
         self.was_subscribed = True
         self.ask_about(self._asked)
         if self._working is None:
-            self._working = asyncio.create_task(self._guarded(self._work()))
+            self._working = asyncio.create_task(self._work())
 
     async def on_update(self, status: TaskStatus) -> None:
         """Apply an update."""
@@ -191,15 +191,16 @@ class Engine(Framework):
 
     async def _work(self) -> None:
         """Make the calls, one after the other; they wait while no master can be reached."""
-        while True:
-            self._wake.clear()
-            await self._ask()
-            await self._kill_all()
-            while members := self.take():
-                await self._hand_over(members)
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._due()):
-                    await self._wake.wait()
+        with suppress(Exception), self._fatal():
+            while True:
+                self._wake.clear()
+                await self._ask()
+                await self._kill_all()
+                while members := self.take():
+                    await self._hand_over(members)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._due()):
+                        await self._wake.wait()
 
     def _due(self) -> float | None:
         """Return when the next work is due, if nothing wakes it."""
@@ -261,26 +262,15 @@ class Engine(Framework):
     def _pause(self) -> None:
         self._again_at = asyncio.get_running_loop().time() + AGAIN_S
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        with suppress(Exception), self._fatal():
-            await work
-
-    def _fatal(self) -> _Fatal:
-        return _Fatal(self.over)
-
-
-class _Fatal:
-    """A context whose error is the result of `over`."""
-
-    def __init__(self, over: asyncio.Future[None]) -> None:
-        self._over = over
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception) and not self._over.done():
-            self._over.set_exception(error)
+    @contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """Make an error the result of `over`."""
+        try:
+            yield
+        except Exception as error:
+            if not self.over.done():
+                self.over.set_exception(error)
+            raise
 
 
 def _is_passing(error: CroupierError) -> bool:

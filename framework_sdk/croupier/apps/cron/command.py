@@ -10,12 +10,12 @@ from typing import Any
 
 from croupier.apps.controller.process import Crew, close, first, run_application
 from croupier.apps.controller.state_lock import locked, state_directory
+from croupier.apps.controller.waiting import WaitReasons
 from croupier.apps.cron.core.run import Run
 from croupier.apps.cron.cron_file import CronFile
 from croupier.apps.cron.framework import CronFramework
 from croupier.apps.cron.lines import first_line, line_of
 from croupier.apps.cron.state_file import StateFile, opened
-from croupier.apps.run.waiting import WaitReasons
 from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
 from croupier.cli.terminal import print_lines

@@ -68,11 +68,6 @@ class Progress:
         return 0 if self._is_given_up else len(self._pending) + len(self._queued)
 
     @property
-    def unsubmitted(self) -> int:
-        """The number of copies that wait to be submitted."""
-        return len(self._pending)
-
-    @property
     def live(self) -> list[Copy]:
         """The launched copies."""
         return [copy for copy in self.copies if copy.state is CopyState.LAUNCHED]

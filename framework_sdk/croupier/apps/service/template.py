@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from croupier.apps.job_file import TaskSpec
@@ -58,20 +58,15 @@ class Template:
         argv = spec.command or ("/bin/sh", "-c", spec.shell)
         if health.check is Check.COMMAND:
             argv = guarded(argv, health, spec.grace_s)
-        return Task(
-            argv,
+        given = replace(
+            spec,
+            command=argv,
+            shell="",
             resources=resources,
-            task_id=instance.task_id,
-            name=f"{service} {instance.slot}",
             env={**env, **spec.env},
-            user=spec.user,
-            grace_s=spec.grace_s,
-            labels={"service": service, "version": str(instance.version)},
-            limits=spec.limits,
-            image=spec.image,
-            namespaces=spec.namespaces,
-            network=spec.network,
         )
+        labels = {"service": service, "version": str(instance.version)}
+        return given.task(instance.task_id, f"{service} {instance.slot}", labels)
 
 
 def _avoiding(spread: str, avoided: list[str]) -> tuple[Constraint, ...]:

@@ -12,7 +12,6 @@ import pytest
 from croupier.apps.batch.job import batch_of
 from croupier.apps.batch.machine import Machine, NodeState
 from croupier.apps.batch.plan import Plan
-from croupier.apps.batch.reports import Reports
 from croupier.apps.batch.runner import MAX_QUEUED, Ended, Runner
 from croupier.apps.batch.state import opened
 from croupier.apps.controller.store import StateError
@@ -96,18 +95,9 @@ async def running(path: Path, text: str, *, resume: bool = False) -> AsyncIterat
     with opened(path / "s.sqlite") as state:
         machine = Machine(Plan(batch_of(section_of_text(text), "job")))
         rows = state.tasks() if resume else []
-        for row in rows:
-            node = next(task.node for task in machine.tasks if task.node.name == row.name)
-            machine.restore(
-                node.index,
-                row.state,
-                launches=row.launches,
-                failures=row.failures,
-                drops=row.drops,
-            )
+        machine.restore(rows)
         machine.begin()
-        reports = Reports(machine, rows)
-        runner = Scripted(machine, state, LOCAL, framework_id="", keep_s=60, reports=reports)
+        runner = Scripted(machine, state, LOCAL, framework_id="", keep_s=60)
         runner.prepare()
         try:
             await runner.on_subscribed("F")
@@ -217,7 +207,7 @@ async def test_a_task_that_the_master_refuses_has_failed(tmp_path: Path) -> None
         await eventually(lambda: runner.reconciled == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.UNKNOWN)
         await asyncio.wait_for(runner.over, 5)
-        assert runner.reports.of(runner.machine.tasks[0]).reason == "no agent can run it"
+        assert runner.machine.tasks[0].reason == "no agent can run it"
         assert runner.ids == ["a.0.1"]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.batch.machine import NodeState
-from croupier.apps.batch.state import Row, Run, default_path, opened
+from croupier.apps.batch.machine import NodeState, Row
+from croupier.apps.batch.state import Run, default_path, opened
 from croupier.apps.controller.store import StateError
 from croupier.model.errors import Conflict
 

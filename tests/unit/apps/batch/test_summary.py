@@ -8,7 +8,6 @@ from croupier.apps.batch.display import Display
 from croupier.apps.batch.job import batch_of
 from croupier.apps.batch.machine import Machine
 from croupier.apps.batch.plan import Plan
-from croupier.apps.batch.reports import Reports
 from croupier.apps.batch.runner import reason_text
 from croupier.apps.batch.summary import plan_lines, progress_text, summary_lines
 from croupier.apps.batch.tails import last_lines
@@ -66,14 +65,12 @@ def test_failures_come_first() -> None:
         array = 2
         after = "next"
     """)
-    reports = Reports(found)
     for task in found.take(100):
         is_good = task.node.name == "good"
         if task.node.name == "bad[0]":
-            reports.set(task, "A1", "exit code 3")
-            reports.add_output(task, "one\ntwo")
+            task.report("A1", "exit code 3", "one\ntwo")
         found.on_end(task, Outcome.SUCCEEDED if is_good else Outcome.FAILED)
-    lines = list(summary_lines(found, reports, 61.0))
+    lines = list(summary_lines(found, 61.0))
     assert lines[:4] == [
         "FAILED   bad[0]: exit code 3, on A1",
         "    | one",

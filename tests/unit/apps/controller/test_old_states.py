@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.batch.machine import NodeState
-from croupier.apps.batch.state import Row, Run
+from croupier.apps.batch.machine import NodeState, Row
+from croupier.apps.batch.state import Run
 from croupier.apps.batch.state import opened as open_batch
 from croupier.apps.cron.core.board import Stored
 from croupier.apps.cron.core.effects import KeepCursor, KeepRun

@@ -83,7 +83,7 @@ def test_any_other_end_is_a_warning_with_its_reason() -> None:
 def test_copies_are_launched_lowest_first_up_to_the_count() -> None:
     progress = Progress(3)
     assert [copy.task_id for copy in progress.launch(2)] == ["run-0", "run-1"]
-    assert progress.unsubmitted == 1
+    assert len(progress._pending) == 1
     assert [copy.task_id for copy in progress.launch(9)] == ["run-2"]
     assert progress.launch(1) == []
 

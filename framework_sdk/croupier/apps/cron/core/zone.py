@@ -11,7 +11,6 @@ from typing import Final
 
 # Offsets last longer than this, but for some of before 1970.
 _STRIDE_S: Final = 86_400
-_SECOND: Final = timedelta(seconds=1)
 
 
 def offset_at(instant: int, zone: tzinfo) -> timedelta:
