@@ -1,0 +1,153 @@
+"""The engine of the applications: calls that fail, lost answers, tasks that are not wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from croupier.apps.controller import engine as engine_module
+from croupier.apps.controller.engine import CALL_BYTES, CALL_TASKS, End, Engine, Handover, parts
+from croupier.apps.controller.outcomes import Outcome
+from croupier.cli.flags import LOCAL
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import TaskState, TaskStatus
+from croupier.sdk import (
+    Constraint,
+    CroupierError,
+    InvalidRequest,
+    NotFound,
+    Resources,
+    Task,
+    TaskVerdict,
+    Unavailable,
+)
+from tests.harness.eventually import eventually
+
+UNIT = Resources.parse("cpus:1")
+
+
+class Scripted(Engine):
+    """Hands over the tasks of `wanted`; `fails` are the errors of calls, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(LOCAL, "f", "*", keep_s=60)
+        self.wanted: list[str] = []
+        self.open: set[str] = set()
+        self.ends: list[tuple[str, Outcome]] = []
+        self.calls: list[tuple[str, ...]] = []
+        self.fails: list[CroupierError] = []
+
+    def is_open(self, task_id: str) -> bool:
+        return task_id in self.open
+
+    def take(self) -> list[Handover]:
+        taken, self.wanted = self.wanted, []
+        self.open.update(taken)
+        return [Handover(Task(["x"], resources=UNIT, task_id=each)) for each in taken]
+
+    def on_end(self, end: End) -> None:
+        self.open.discard(end.status.task_id)
+        self.ends.append((end.status.task_id, end.outcome))
+
+    async def submit(
+        self,
+        tasks: Iterable[Task],
+        role: str | None = None,
+        constraints: Iterable[Constraint] | None = None,
+        max_per_agent: int | None = None,
+    ) -> list[TaskVerdict]:
+        ids = [task.task_id for task in tasks]
+        self._called("submit", *ids)
+        return [TaskVerdict(TaskId(each), None) for each in ids]
+
+    async def kill(self, task_id: str, grace_s: float | None = None) -> None:
+        self._called("kill", task_id)
+
+    async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
+        self._called("reconcile", *(task_ids or ()))
+
+    def _called(self, *call: str) -> None:
+        self.calls.append(call)
+        if self.fails:
+            raise self.fails.pop(0)
+
+    async def tell(self, task_id: str, state: TaskState) -> None:
+        await self.on_update(TaskStatus(FrameworkId("F"), TaskId(task_id), AgentId("A"), state))
+
+
+@pytest.fixture
+async def engine(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scripted]:
+    monkeypatch.setattr(engine_module, "AGAIN_S", 0.01)
+    made = Scripted()
+    yield made
+    made.end()
+    if made.over.done():
+        made.over.exception()
+
+
+async def test_an_answer_that_the_connection_lost_is_asked_for_again(engine: Scripted) -> None:
+    engine.open.add("a")
+    engine.ask_about(["a"])
+    await engine.on_subscribed("F")
+    await eventually(lambda: engine.calls == [("reconcile", "a")])
+    await engine.on_subscribed("F")
+    await eventually(lambda: engine.calls == [("reconcile", "a")] * 2)
+    await engine.tell("a", TaskState.UNKNOWN)
+    await engine.on_subscribed("F")
+    engine.wanted.append("b")
+    engine.wake()
+    await eventually(lambda: engine.calls[2:] == [("submit", "b")])
+    assert engine.ends == [("a", Outcome.NEVER_RAN)]
+
+
+async def test_calls_without_an_answer_are_made_again(engine: Scripted) -> None:
+    engine.fails = [Unavailable("no answer") for _ in range(4)]
+    engine.wanted.append("a")
+    await engine.on_subscribed("F")
+    await eventually(lambda: engine.calls == [("submit", "a"), *[("reconcile", "a")] * 4])
+    await engine.tell("a", TaskState.RUNNING)
+    engine.fails = [Unavailable("no answer") for _ in range(2)]
+    engine.calls.clear()
+    engine.end_task("a")
+    await eventually(lambda: engine.calls == [("kill", "a")] * 3)
+
+
+async def test_a_kill_of_a_task_that_the_master_does_not_know_asks_about_it(
+    engine: Scripted,
+) -> None:
+    engine.open.add("a")
+    engine.fails = [NotFound("no such task")]
+    engine.end_task("a")
+    await engine.on_subscribed("F")
+    await eventually(lambda: engine.calls == [("kill", "a"), ("reconcile", "a")])
+
+
+async def test_a_task_that_is_not_wanted_is_killed(engine: Scripted) -> None:
+    await engine.on_subscribed("F")
+    await engine.tell("old", TaskState.RUNNING)
+    await eventually(lambda: engine.calls == [("kill", "old")])
+    await engine.tell("old", TaskState.KILLED)
+    assert engine.ends == []
+
+
+async def test_another_error_of_a_call_ends_the_command(engine: Scripted) -> None:
+    engine.fails = [InvalidRequest("no such role")]
+    engine.wanted.append("a")
+    await engine.on_subscribed("F")
+    with pytest.raises(InvalidRequest, match="no such role"):
+        await asyncio.wait_for(engine.over, 5)
+
+
+def test_the_tasks_of_one_call_fit_in_a_message() -> None:
+    small = [Task(["true"], resources=UNIT)] * 2500
+    sizes = [len(part) for part in parts(small)]
+    assert sum(sizes) == 2500
+    assert 500 < max(sizes) <= CALL_TASKS
+    large = Task(["x"], resources=UNIT, env={"A": "é" * 50_000})
+    assert all(len(part) * 100_000 <= CALL_BYTES for part in parts([large] * 10))
+    secret = Task(["x"], resources=UNIT, secrets={"A": "x" * 60_000})
+    assert max(len(part) for part in parts([secret] * 30)) == CALL_BYTES // 61_000
+    huge = Task(["x" * 120_000], resources=UNIT)
+    assert [len(part) for part in parts([huge] * 3)] == [1, 1, 1]
