@@ -30,8 +30,10 @@ def _name(name: str, value: object) -> Iterator[str]:
         yield from ("", *code(_signature(name, value), "python"))
         yield from docstring(value.__doc__)
         yield from _constructor(value)
-        for member in sorted(vars(value)):
-            yield from _member(member, vars(value)[member])
+        bases = [base for base in reversed(value.__mro__) if _package(base) == _package(value)]
+        members = {name: each for base in bases for name, each in vars(base).items()}
+        for member in sorted(members):
+            yield from _member(member, members[member])
     elif isinstance(value, NewType):
         yield from ("", f"A `{value.__supertype__.__name__}`.")
     elif inspect.isroutine(value):
@@ -39,6 +41,10 @@ def _name(name: str, value: object) -> Iterator[str]:
         yield from docstring(value.__doc__)
     else:
         yield from docstring(inspect.getdoc(value))
+
+
+def _package(value: type) -> str:
+    return value.__module__.rpartition(".")[0]
 
 
 def _members(value: enum.EnumMeta) -> Iterator[tuple[str, str]]:

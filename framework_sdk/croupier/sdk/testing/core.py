@@ -178,17 +178,10 @@ class Core:
     def _run(self, framework_id: FrameworkId, info: TaskInfo) -> None:
         if not self._behaviour.auto_run or (framework_id, info.task_id) in self.durable.updates:
             return
+        ids, now_ms = (framework_id, info.task_id, AgentId("")), self._behaviour.clock.wall_ms()
         for state in (TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED):
-            status = TaskStatus(
-                framework_id,
-                TaskId(info.task_id),
-                AgentId(""),
-                state,
-                source=Source.EXECUTOR,
-                time_ms=self._behaviour.clock.wall_ms(),
-                exit_code=0 if state is TaskState.FINISHED else None,
-            )
-            self.report(status)
+            code = 0 if state is TaskState.FINISHED else None
+            self.report(TaskStatus(*ids, state, Source.EXECUTOR, time_ms=now_ms, exit_code=code))
 
     def _updates_of(self, task: Task) -> list[TaskStatus]:
         return self.durable.updates.setdefault((task.framework_id, task.task_id), [])

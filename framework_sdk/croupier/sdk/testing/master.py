@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Self, TypeVar
+from typing import Self
 
 import grpc
 
 from croupier.master.core import on_agent, on_allocation, on_submit, on_task
-from croupier.master.core.effects import Save, Send, SessionId
-from croupier.master.core.frameworks import Framework
+from croupier.master.core.effects import Save, Send
 from croupier.master.core.messages import (
     AgentFailed,
     PreemptRequested,
@@ -21,8 +20,6 @@ from croupier.master.core.messages import (
     Updated,
 )
 from croupier.master.core.task_queues import shape_of
-from croupier.master.core.tasks import Task
-from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
 from croupier.model.isolation import Usage
@@ -44,14 +41,12 @@ from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
 from croupier.process.clock import SystemClock
 from croupier.sdk.testing.agents import Description, with_room
 from croupier.sdk.testing.core import Behaviour
-from croupier.sdk.testing.recorded import RecordedCall
+from croupier.sdk.testing.observed import Observed
 from croupier.sdk.testing.service import Service
 from croupier.v1 import framework_pb2 as pb
 
-FoundT = TypeVar("FoundT")
 
-
-class FakeMaster:
+class FakeMaster(Observed):
     """Serves one framework at a time, offers what the test offers, and records every call.
 
         async with FakeMaster() as master:
@@ -88,23 +83,18 @@ class FakeMaster:
             resend_s: the interval at which unacknowledged updates are sent again.
             timeout_s: the limit of the test's waits.
         """
-        self._port, self._timeout_s, self._clock = port, timeout_s, SystemClock()
-        self._service = Service(
-            Behaviour(self._clock, auto_run, heartbeat_s, max_message_bytes, resend_s)
-        )
+        self._port, self._clock = port, SystemClock()
+        behaviour = Behaviour(self._clock, auto_run, heartbeat_s, max_message_bytes, resend_s)
+        super().__init__(Service(behaviour), timeout_s)
         self._server = make_server()
         self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        handler = grpc.stream_stream_rpc_method_handler(
-            self._service.Connect,
-            pb.FrameworkServiceConnectRequest.FromString,
-            unless_encoded(pb.FrameworkServiceConnectResponse.SerializeToString),
-        )
-        served = grpc.method_handlers_generic_handler(
-            "croupier.v1.FrameworkService", {"Connect": handler}
-        )
-        self._server.add_generic_rpc_handlers((served,))
+        read = pb.FrameworkServiceConnectRequest.FromString
+        write = unless_encoded(pb.FrameworkServiceConnectResponse.SerializeToString)
+        handler = grpc.stream_stream_rpc_method_handler(self._service.Connect, read, write)
+        methods, add = {"Connect": handler}, self._server.add_generic_rpc_handlers
+        add((grpc.method_handlers_generic_handler("croupier.v1.FrameworkService", methods),))
         self._port = bind(self._server, Address("127.0.0.1", self._port))
         await self._server.start()
         self._ticking = asyncio.create_task(self._service.tick())
@@ -124,86 +114,6 @@ class FakeMaster:
     def address(self) -> str:
         """HOST:PORT, for the framework's `master`."""
         return f"127.0.0.1:{self._port}"
-
-    @property
-    def demand(self) -> Demand | None:
-        """The first of `demands`; None if there is none."""
-        return next(iter(self.demands), None)
-
-    @property
-    def demands(self) -> tuple[Demand, ...]:
-        """The framework's demands, counted down by the tasks that were launched."""
-        framework, queries = self._service.framework, self._service.core.state.allocator.queries
-        return queries.demands(framework.framework_id) if framework is not None else ()
-
-    @property
-    def is_suppressed(self) -> bool:
-        """Whether the framework suppresses offers in all its roles."""
-        framework = self._service.framework
-        return framework is not None and self.suppressed_roles == set(framework.roles)
-
-    @property
-    def suppressed_roles(self) -> frozenset[str]:
-        """The roles in which the framework suppresses offers."""
-        framework, queries = self._service.framework, self._service.core.state.allocator.queries
-        if framework is None:
-            return frozenset()
-        return frozenset(queries.suppressed_roles(framework.framework_id))
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether a framework is subscribed now."""
-        framework = self._service.framework
-        return framework is not None and framework.session is not None
-
-    @property
-    def calls(self) -> tuple[RecordedCall, ...]:
-        """The calls, except heartbeats, that `next_call` has not returned yet."""
-        return tuple(call for call in self._service.calls if call.kind != "heartbeat")
-
-    @property
-    def refused(self) -> int:
-        """The number of streams that were refused because this master follows."""
-        return self._service.refused
-
-    def task_state(self, task_id: str) -> TaskState:
-        """Return the state of a task that was launched.
-
-        Raises:
-            NotFound: if it was not.
-        """
-        state = self._find_task_state(task_id)
-        if state is None:
-            raise NotFound(f"no task {task_id} was launched")
-        return state
-
-    async def subscribed(self) -> RecordedCall:
-        """Wait for the next SUBSCRIBE that the master admitted; return each once."""
-        return await self.next_call("subscribe")
-
-    async def next_call(self, kind: str) -> RecordedCall:
-        """Wait for the next call of that kind, in lower case; return each once."""
-
-        def find() -> RecordedCall | None:
-            call = next((call for call in self._service.calls if call.kind == kind), None)
-            if call is not None:
-                self._service.calls.remove(call)
-            return call
-
-        return await self._until(find, f"call {kind}")
-
-    async def acknowledged(self, task_id: str, sequence: int) -> None:
-        """Wait until the framework has acknowledged the task's updates up to `sequence`."""
-
-        def find() -> bool | None:
-            framework = self._service.framework
-            task = framework.tasks.get(TaskId(task_id)) if framework is not None else None
-            if task is not None:
-                return task.acknowledged >= sequence or None
-            # The core drops a task when its end is acknowledged.
-            return self._find_task_state(task_id) is not None or None
-
-        await self._until(find, f"acknowledgement of update {sequence} of {task_id}")
 
     def offer(
         self,
@@ -275,14 +185,6 @@ class FakeMaster:
             launched = on_submit.launch_on(core.state, grant, (task,), core.now())
             core.perform(chain([Save(agent.record())], launched))
         return [task.info for task in found]
-
-    def _queued(self, task_ids: tuple[str, ...]) -> list[Task] | None:
-        """Return the named tasks if all are queued; without names, all that are queued."""
-        framework = self._service.framework
-        queued = {task.task_id: task for task in framework.queues} if framework is not None else {}
-        if not all(task_id in queued for task_id in task_ids):
-            return None
-        return [queued[TaskId(task_id)] for task_id in task_ids or queued] or None
 
     def rescind(self, offer_id: str, reason: str = "the test says so") -> None:
         """Rescind an offer."""
@@ -400,26 +302,10 @@ class FakeMaster:
         """Lead again after `follow`, with the state from before."""
         self._service.follows = None
 
-    def _subscribed(self) -> tuple[Framework, SessionId]:
-        framework = self._service.framework
-        if framework is None or framework.session is None:
-            raise Conflict("no framework is subscribed")
-        return framework, framework.session
-
     def _send(self, message: ToFramework) -> None:
         """Send a message that the core did not decide, if a framework is subscribed."""
-        framework = self._service.framework
-        if framework is not None and framework.session is not None:
-            self._service.core.perform([Send(framework.session, message)])
-
-    def _find_task_state(self, task_id: str) -> TaskState | None:
-        service, key = self._service, TaskId(task_id)
-        task = service.framework.tasks.get(key) if service.framework is not None else None
-        if task is not None:
-            return task.state
-        ended = service.core.state.ended.get(service.framework_id, key)
-        earlier = service.core.durable.ended.get((service.framework_id, key))
-        return ended.status.state if ended is not None else earlier
+        if self.is_connected:
+            self._service.core.perform([Send(self._subscribed()[1], message)])
 
     def _update(self, status: TaskStatus) -> int:
         """Send an update by the master; return its number."""
@@ -435,16 +321,3 @@ class FakeMaster:
         else:
             core.perform(on_task.set_status(core.state, task, new, status.reason, status.message))
         return sequence
-
-    async def _until(self, find: Callable[[], FoundT | None], what: str) -> FoundT:
-        """Wait until `find` returns a value, and return it."""
-        changed = self._service.changed
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                while (found := find()) is None:
-                    changed.clear()
-                    await changed.wait()
-                return found
-        except TimeoutError:
-            came = ", ".join(call.kind for call in self.calls) or "nothing"
-            raise AssertionError(f"no {what} within {self._timeout_s} s; came: {came}") from None

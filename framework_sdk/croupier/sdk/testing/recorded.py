@@ -78,6 +78,7 @@ class RecordedCall:
 
 def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) -> RecordedCall:
     """Return `call` as a value."""
+    policy = call.kill.kill_policy
     return RecordedCall(
         kind=call.WhichOneof("call") or "",
         seq=call.seq,
@@ -97,16 +98,10 @@ def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) ->
         refuse_s=_refuse_s(call.decline if call.HasField("decline") else call.accept),
         reason=call.decline.reason,
         demands=_demands(call),
-        task_ids=(
-            *call.reconcile.task_ids,
-            *call.withdraw.task_ids,
-            *filter(None, [call.kill.task_id]),
-        ),
+        task_ids=_task_ids(call),
         constraints=tuple(map(constraint_from_wire, call.submit.constraints)),
         max_per_agent=call.submit.max_per_agent if call.submit.HasField("max_per_agent") else None,
-        grace_s=call.kill.kill_policy.grace_ms / 1000
-        if call.kill.HasField("kill_policy")
-        else None,
+        grace_s=policy.grace_ms / 1000 if call.kill.HasField("kill_policy") else None,
         updates=tuple((u.task_id, u.sequence) for u in call.acknowledge.updates),
     )
 
@@ -116,14 +111,14 @@ def _tasks(call: pb.Call) -> list[task_pb2.TaskInfo]:
     return [*accepted, *call.submit.tasks]
 
 
+def _task_ids(call: pb.Call) -> tuple[str, ...]:
+    several = (*call.reconcile.task_ids, *call.withdraw.task_ids)
+    return (*several, call.kill.task_id) if call.kill.task_id else several
+
+
 def _roles(call: pb.Call) -> tuple[str, ...]:
-    submitted = filter(None, [call.submit.role])
-    return (
-        *call.subscribe.framework.roles,
-        *call.suppress.roles,
-        *call.revive.roles,
-        *submitted,
-    )
+    several = (*call.subscribe.framework.roles, *call.suppress.roles, *call.revive.roles)
+    return (*several, call.submit.role) if call.submit.role else several
 
 
 def _refuse_s(call: pb.Accept | pb.Decline) -> float | None:
