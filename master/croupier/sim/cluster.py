@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -87,6 +87,7 @@ class SimulatedCluster:
         """
         self.rng = Random(seed)
         self.kernel = Kernel(State("sim", settings, allocator))
+        self.run = self.kernel.run
         self.agents: list[SimulatedAgent] = []
         self._present: list[SimulatedFramework] = []
         self._works: dict[TaskKey, Work] = {}
@@ -135,15 +136,6 @@ class SimulatedCluster:
         made.submit(works)
         made.connect()
         return made
-
-    def run(
-        self,
-        until: float,
-        progress: Callable[[float], None] | None = None,
-        is_over: Callable[[], bool] | None = None,
-    ) -> None:
-        """Let virtual time pass; see `Kernel.run`."""
-        self.kernel.run(until, progress, is_over)
 
     def _on_change(self, agent: SimulatedAgent) -> None:
         busy = agent.machine.busy

@@ -112,21 +112,10 @@ def _result(series: Series, simulated: Simulated) -> Result:
         start, end = phase * PHASE_S + SETTLING_S, (phase + 1) * PHASE_S
         for job, (resource, expected) in enumerate(stated):
             name = f"job{job + 1}"
-            got = {
-                what: series.mean(f"{name} {what}", start, end)
-                for what in ("cpus", "mem", "dominant")
-            }
+            got = {what: series.mean(f"{name} {what}", start, end) for what in ("cpus", "mem")}
             cpus, mem_gb = PHASES[phase][job]
-            rows.append(
-                (
-                    f"{phase * 2}-{phase * 2 + 2} min",
-                    name,
-                    f"<{cpus} CPU, {mem_gb} GB>",
-                    got["cpus"],
-                    got["mem"],
-                    expected,
-                )
-            )
+            minutes, task = f"{phase * 2}-{phase * 2 + 2} min", f"<{cpus} CPU, {mem_gb} GB>"
+            rows.append((minutes, name, task, got["cpus"], got["mem"], expected))
             checks.append(
                 Check(
                     f"minutes {phase * 2} to {phase * 2 + 2}: share of {resource} of {name}",

@@ -61,11 +61,8 @@ class TrackedDemand:
     @property
     def left(self) -> Demand:
         """The demand that is left."""
-        return (
-            self.demand
-            if self.endless_since is not None
-            else replace(self.demand, count=self.units)
-        )
+        count = self.units if self.endless_since is None else self.demand.count
+        return replace(self.demand, count=count)
 
     def declare(self, demand: Demand, at: float) -> None:
         """Set the demand; units that are withdrawn are the latest ones."""
@@ -148,9 +145,8 @@ class DemandHistory:
         place = counted_for([tracked.left for tracked in mine], task, facts)
         if place is None:
             # The demand is exceeded: use the one that the task would count for.
-            place = counted_for(
-                [replace(tracked.demand, count=None) for tracked in mine], task, facts
-            )
+            endless = [replace(tracked.demand, count=None) for tracked in mine]
+            place = counted_for(endless, task, facts)
         if place is None:
             return DemandedUnit(None)
         tracked = mine[place]

@@ -266,21 +266,10 @@ class History:
                 continue
             _, role = self._offers.get(call.offer_ids[0], (0.0, stay.roles[0]))
             agent = self._agents.get(agents[task.task_id])
-            facts = (
-                facts_of(agent.hostname, agent.attributes, agent.features)
-                if agent is not None
-                else {}
-            )
-            wanted = stay.demands.launch(role, task.resources, facts)
-            run = TaskRun(
-                stay.framework_id,
-                role,
-                agents[task.task_id],
-                task.resources,
-                entry.at,
-                wanted.since,
-                wanted.demand,
-            )
+            facts = agent and facts_of(agent.hostname, agent.attributes, agent.features)
+            wanted = stay.demands.launch(role, task.resources, facts or {})
+            place = (stay.framework_id, role, agents[task.task_id], task.resources)
+            run = TaskRun(*place, entry.at, wanted.since, wanted.demand)
             self._launched((stay.framework_id, task.task_id), run)
 
     def _on_submit(self, entry: Entry, stay: FrameworkStay, call: calls.Submit) -> None:
@@ -331,12 +320,7 @@ class History:
 
     # Changes.
 
-    def _agent_came(
-        self,
-        agent_id: AgentId,
-        came: KnownAgent | Register,
-        at: float,
-    ) -> None:
+    def _agent_came(self, agent_id: AgentId, came: KnownAgent | Register, at: float) -> None:
         total, attributes, features = came.total, came.attributes, came.features
         before = self._agents.get(agent_id)
         if before is not None:
@@ -388,9 +372,7 @@ class History:
 def _note_insatiable(stay: FrameworkStay) -> None:
     for tracked in stay.demands:
         if tracked.is_insatiable:
-            stay.endless.setdefault(
-                demand_key(tracked.role, tracked.demand), (tracked.since, tracked.demand)
-            )
+            stay.note_endless(tracked)
 
 
 def _outcome_id(did: Iterable[Outcome], what: str) -> str | None:

@@ -158,14 +158,8 @@ class Ledger:
         account.share = self._share(account)
 
     def _share(self, account: _Account) -> float:
-        return max(
-            (
-                milli / self._total[name]
-                for name, milli in account.held.items()
-                if self._total.get(name)
-            ),
-            default=0.0,
-        )
+        held = {name: milli for name, milli in account.held.items() if self._total.get(name)}
+        return max((milli / self._total[name] for name, milli in held.items()), default=0.0)
 
     def _settle(self, account: _Account, at: float) -> None:
         """Integrate the share until `at`, over each part of the time."""

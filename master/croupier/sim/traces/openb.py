@@ -7,9 +7,10 @@ MiB, times are in seconds.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from croupier.model.errors import InvalidRequest
 from croupier.sim.traces.lines import find, read_lines, whole
@@ -21,16 +22,10 @@ WHERE = (
     "cluster-trace-gpu-v2023 in https://github.com/alibaba/clusterdata"
 )
 _NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-_POD_COLUMNS = (
-    "name",
-    "cpu_milli",
-    "memory_mib",
-    "num_gpu",
-    "gpu_milli",
-    "qos",
-    "creation_time",
-    "deletion_time",
-)
+_POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "qos", "creation_time",
+                "deletion_time")  # fmt: skip
+Row = dict[str, str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +63,7 @@ def read_nodes(data: Path) -> list[GpuNode]:
     Raises:
         InvalidRequest: if there is no such file in the folder, or a line is malformed.
     """
-    path = find(_folder(data), NODE_NAMES, WHERE)
-    nodes = [_node(path, *row) for row in _rows(path, _NODE_COLUMNS)]
-    if not nodes:
-        raise InvalidRequest(f"{path.name} holds no nodes. {WHERE}")
-    return nodes
+    return _read(data, "nodes", NODE_NAMES, _NODE_COLUMNS, _node)
 
 
 def read_pods(data: Path) -> list[Pod]:
@@ -81,20 +72,27 @@ def read_pods(data: Path) -> list[Pod]:
     Raises:
         InvalidRequest: if there is no such file in the folder, or a line is malformed.
     """
-    path = find(_folder(data), POD_NAMES, WHERE)
-    pods = [_pod(path, *row) for row in _rows(path, _POD_COLUMNS)]
-    if not pods:
-        raise InvalidRequest(f"{path.name} holds no pods. {WHERE}")
+    pods = _read(data, "pods", POD_NAMES, _POD_COLUMNS, _pod)
     return sorted(pods, key=lambda pod: pod.created_s)
 
 
-def _folder(data: Path) -> Path:
+def _read(
+    data: Path,
+    what: str,
+    names: Sequence[str],
+    columns: Sequence[str],
+    make: Callable[[Path, int, Row], T],
+) -> list[T]:
     if not data.is_dir():
         raise InvalidRequest(f"--data {data}: not a folder. {WHERE}")
-    return data
+    path = find(data, names, WHERE)
+    items = [make(path, *row) for row in _rows(path, columns)]
+    if not items:
+        raise InvalidRequest(f"{path.name} holds no {what}. {WHERE}")
+    return items
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
     """Yield each line's number and cells; the header must name at least `columns`."""
     lines = read_lines(path)
     _, header = next(lines, (0, ""))
@@ -111,7 +109,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, s
         yield number, dict(zip(titles, cells, strict=True))
 
 
-def _node(path: Path, number: int, row: dict[str, str]) -> GpuNode:
+def _node(path: Path, number: int, row: Row) -> GpuNode:
     cpu, mem, gpus = (
         whole(path, number, column, row[column]) for column in ("cpu_milli", "memory_mib", "gpu")
     )
@@ -121,7 +119,7 @@ def _node(path: Path, number: int, row: dict[str, str]) -> GpuNode:
     return GpuNode(row["sn"], cpu, mem, gpus)
 
 
-def _pod(path: Path, number: int, row: dict[str, str]) -> Pod:
+def _pod(path: Path, number: int, row: Row) -> Pod:
     cpu, mem, gpus, milli, created, deleted = (
         whole(path, number, column, row[column])
         for column in (*_POD_COLUMNS[1:5], *_POD_COLUMNS[6:])
