@@ -7,7 +7,6 @@ sh deploy/setup.sh dev
 .venv/bin/python -m tests.bench.core_tasks
 .venv/bin/python tests/bench/reoffer.py
 .venv/bin/python -m tests.bench.event_log
-.venv/bin/python -m tests.bench.registry
 .venv/bin/python -m tests.bench.shim
 .venv/bin/python -m tests.bench.isolation
 .venv/bin/python -m tests.bench.reregister
