@@ -81,9 +81,9 @@ async def test_a_deposed_leader_becomes_a_candidate_again_at_once(masters: Maste
     await election.win()
     token = election.token
     election.fenced()
-    await asyncio.wait_for(election.lost(), 1)
+    await asyncio.wait_for(election.lost(), 10)
     assert election.leader is None
-    await asyncio.wait_for(election.win(), 2)
+    await asyncio.wait_for(election.win(), 10)
     assert election.token > token
 
 
@@ -93,23 +93,23 @@ async def test_a_deleted_key_ends_the_leadership(masters: Masters) -> None:
     key = f"/{masters.prefix}/leader".encode()
     delete = pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=key))
     await masters.client().call(TXN, pb.TxnRequest(success=[delete]))
-    await asyncio.wait_for(election.lost(), 1)
+    await asyncio.wait_for(election.lost(), 10)
     assert not election.is_won
 
 
 async def test_a_revoked_lease_ends_the_leadership(masters: Masters) -> None:
-    election = masters.election(lease_s=2)
+    election = masters.election(lease_s=30)
     await election.win()
     assert election._term is not None
     await election._revoke(election._term.lease)
-    await asyncio.wait_for(election.lost(), 1)
+    await asyncio.wait_for(election.lost(), 10)
 
 
 async def test_two_prefixes_elect_two_leaders(masters: Masters) -> None:
     first, second = masters.election("a:1"), masters.election("b:1")
     second._keys = type(second._keys)(masters.prefix + "b")
     await first.win()
-    await asyncio.wait_for(second.win(), 2)
+    await asyncio.wait_for(second.win(), 10)
     assert first.is_won
     assert second.is_won
 
@@ -122,9 +122,9 @@ async def test_waiting_survives_a_compaction(masters: Masters) -> None:
     await asyncio.to_thread(masters.etcd.compact)
     client = masters.client()
     # Revision 1 was compacted long ago.
-    await asyncio.wait_for(client.change_of(f"/{masters.prefix}/leader".encode(), 1, 20), 2)
+    await asyncio.wait_for(client.change_of(f"/{masters.prefix}/leader".encode(), 1, 20), 10)
     await first.resign()
-    await asyncio.wait_for(waiting, 2)
+    await asyncio.wait_for(waiting, 10)
 
 
 async def test_a_candidate_waits_for_etcd_and_then_leads(three: Masters) -> None:

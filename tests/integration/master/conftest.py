@@ -1,8 +1,9 @@
-"""A master with its store in memory, and peers that are connected to it and have sent nothing."""
+"""Masters with their stores in memory, and peers that are connected and have sent nothing."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import grpc.aio
 import pytest
@@ -11,6 +12,7 @@ from croupier.master.app import Master
 from croupier.net.transport import make_channel
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.masters import RawAgent, RawFramework, running_master
+from tests.harness.secured import SecuredMaster, secured_master
 
 
 @pytest.fixture
@@ -40,3 +42,10 @@ async def agent(master: Master) -> AsyncIterator[RawAgent]:
 async def framework(master: Master) -> AsyncIterator[RawFramework]:
     async with RawFramework(master.address) as framework:
         yield framework
+
+
+@pytest.fixture
+async def secured(tmp_path: Path) -> AsyncIterator[SecuredMaster]:
+    """Return a master with authentication."""
+    async with secured_master(tmp_path) as secured:
+        yield secured

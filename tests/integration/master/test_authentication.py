@@ -52,150 +52,145 @@ async def who(secured: SecuredMaster, token: BearerToken) -> Any:
     return await call(secured, bearing(token), AccessServiceStub, "WhoAmI", request)
 
 
-async def test_a_revoked_token_ends_its_live_streams_within_a_second(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        secured.allow("client/f", [Action.REGISTER], "role:**")
-        revoked, kept = secured.token_for("client/f"), secured.token_for("client/f")
-        async with (
-            RawFramework(secured.master.address, bearing(revoked)) as framework,
-            RawFramework(secured.master.address, bearing(kept)) as other,
-            RawAgent(
-                secured.master.address, bearing(secured.token_for("agent/a1", TokenKind.AGENT))
-            ) as agent,
-        ):
-            await framework.subscribe()
-            await other.subscribe()
-            await agent.register(agent_id="a1")
-            loop = asyncio.get_running_loop()
-            started = loop.time()
-            answer = await call(
-                secured,
-                bearing(secured.admin),
-                AccessServiceStub,
-                "RevokeToken",
-                access_pb2.RevokeTokenRequest(token_id=revoked.token_id),
-            )
-            assert answer.token.token_id == revoked.token_id
-            await framework.next("error")
-            status, text = await framework.ended()
-            assert (status, loop.time() - started < 1) == (_STATUS.UNAUTHENTICATED, True)
-            assert "revoked" in text
-            # The others continue.
-            assert (await other.call(suppress={})).seq == 1
-        assert await who(secured, revoked) is _STATUS.UNAUTHENTICATED
+async def test_a_revoked_token_ends_its_live_streams_within_a_second(
+    secured: SecuredMaster,
+) -> None:
+    secured.allow("client/f", [Action.REGISTER], "role:**")
+    revoked, kept = secured.token_for("client/f"), secured.token_for("client/f")
+    async with (
+        RawFramework(secured.master.address, bearing(revoked)) as framework,
+        RawFramework(secured.master.address, bearing(kept)) as other,
+        RawAgent(
+            secured.master.address, bearing(secured.token_for("agent/a1", TokenKind.AGENT))
+        ) as agent,
+    ):
+        await framework.subscribe()
+        await other.subscribe()
+        await agent.register(agent_id="a1")
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        answer = await call(
+            secured,
+            bearing(secured.admin),
+            AccessServiceStub,
+            "RevokeToken",
+            access_pb2.RevokeTokenRequest(token_id=revoked.token_id),
+        )
+        assert answer.token.token_id == revoked.token_id
+        await framework.next("error")
+        status, text = await framework.ended()
+        assert (status, loop.time() - started < 1) == (_STATUS.UNAUTHENTICATED, True)
+        assert "revoked" in text
+        # The others continue.
+        assert (await other.call(suppress={})).seq == 1
+    assert await who(secured, revoked) is _STATUS.UNAUTHENTICATED
 
 
-async def test_an_expired_token_ends_its_live_stream_but_is_not_fatal(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        secured.allow("client/f", [Action.REGISTER], "role:**")
-        now_ms = secured.master._clock.wall_ms()
-        token = secured.token_for("client/f", expires_ms=now_ms + 300)
-        async with RawFramework(secured.master.address, bearing(token)) as framework:
-            await framework.subscribe()
-            await framework.next("error")
-            status, text = await framework.ended()
-        assert (status, "expired" in text) == (_STATUS.UNAVAILABLE, True)
-        assert await who(secured, token) is _STATUS.UNAUTHENTICATED
+async def test_an_expired_token_ends_its_live_stream_but_is_not_fatal(
+    secured: SecuredMaster,
+) -> None:
+    secured.allow("client/f", [Action.REGISTER], "role:**")
+    now_ms = secured.master._clock.wall_ms()
+    token = secured.token_for("client/f", expires_ms=now_ms + 300)
+    async with RawFramework(secured.master.address, bearing(token)) as framework:
+        await framework.subscribe()
+        await framework.next("error")
+        status, text = await framework.ended()
+    assert (status, "expired" in text) == (_STATUS.UNAVAILABLE, True)
+    assert await who(secured, token) is _STATUS.UNAUTHENTICATED
 
 
-async def test_an_agent_joins_once_and_then_is_itself(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        join = secured.token_for("", TokenKind.JOIN, uses_left=1)
-        own = make_token()
-        request = agent_pb2.JoinRequest(agent_id="a1", token_id=own.token_id, token_hash=own.hash)
+async def test_an_agent_joins_once_and_then_is_itself(secured: SecuredMaster) -> None:
+    join = secured.token_for("", TokenKind.JOIN, uses_left=1)
+    own = make_token()
+    request = agent_pb2.JoinRequest(agent_id="a1", token_id=own.token_id, token_hash=own.hash)
+    for _ in range(2):
+        answer = await call(secured, bearing(join), AgentServiceStub, "Join", request)
+        assert answer == agent_pb2.JoinResponse()
+    assert (await who(secured, own)).principal == "agent/a1"
+    other = make_token()
+    request = agent_pb2.JoinRequest(agent_id="a1", token_id=other.token_id, token_hash=other.hash)
+    again = secured.token_for("", TokenKind.JOIN)
+    refusal = await call(secured, bearing(again), AgentServiceStub, "Join", request)
+    assert refusal is _STATUS.FAILED_PRECONDITION
+    async with RawAgent(secured.master.address, bearing(own)) as agent:
+        assert await agent.register(agent_id="a1") == "a1"
+
+
+async def test_a_join_token_is_good_for_nothing_else(secured: SecuredMaster) -> None:
+    join = secured.token_for("", TokenKind.JOIN)
+    assert await who(secured, join) is _STATUS.PERMISSION_DENIED
+    async with RawAgent(secured.master.address, bearing(join)) as agent:
+        # The master may end the stream before it has read anything, or while it reads.
         for _ in range(2):
-            answer = await call(secured, bearing(join), AgentServiceStub, "Join", request)
-            assert answer == agent_pb2.JoinResponse()
-        assert (await who(secured, own)).principal == "agent/a1"
-        other = make_token()
-        request = agent_pb2.JoinRequest(
-            agent_id="a1", token_id=other.token_id, token_hash=other.hash
-        )
-        again = secured.token_for("", TokenKind.JOIN)
-        refusal = await call(secured, bearing(again), AgentServiceStub, "Join", request)
-        assert refusal is _STATUS.FAILED_PRECONDITION
-        async with RawAgent(secured.master.address, bearing(own)) as agent:
-            assert await agent.register(agent_id="a1") == "a1"
+            with pytest.raises(StreamEnded, match="PERMISSION_DENIED"):
+                await agent.register(agent_id="a1")
 
 
-async def test_a_join_token_is_good_for_nothing_else(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        join = secured.token_for("", TokenKind.JOIN)
-        assert await who(secured, join) is _STATUS.PERMISSION_DENIED
-        async with RawAgent(secured.master.address, bearing(join)) as agent:
-            # The master may end the stream before it has read anything, or while it reads.
-            for _ in range(2):
-                with pytest.raises(StreamEnded, match="PERMISSION_DENIED"):
-                    await agent.register(agent_id="a1")
+async def test_whoami_and_check_access_explain_the_rule(secured: SecuredMaster) -> None:
+    secured.join("viewer", "client/v")
+    token = secured.token_for("client/v")
+    found = await who(secured, token)
+    assert (found.principal, list(found.groups), found.credential, found.is_auth_on) == (
+        "client/v",
+        ["viewer"],
+        "token",
+        True,
+    )
+    request = access_pb2.CheckAccessRequest(action="view", object="role:ads")
+    answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
+    assert (answer.allowed, answer.rule) == (True, "viewer")
+    request = access_pb2.CheckAccessRequest(action="kill", object="role:ads")
+    answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
+    assert (answer.allowed, answer.rule) == (False, "")
+    assert answer.reason == "no rule allows client/v (in viewer) to kill role:ads"
+    # Only an administrator asks about others.
+    request.principal = "client/other"
+    answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
+    assert answer is _STATUS.PERMISSION_DENIED
 
 
-async def test_whoami_and_check_access_explain_the_rule(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        secured.join("viewer", "client/v")
-        token = secured.token_for("client/v")
-        found = await who(secured, token)
-        assert (found.principal, list(found.groups), found.credential, found.is_auth_on) == (
-            "client/v",
-            ["viewer"],
-            "token",
-            True,
-        )
-        request = access_pb2.CheckAccessRequest(action="view", object="role:ads")
-        answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
-        assert (answer.allowed, answer.rule) == (True, "viewer")
-        request = access_pb2.CheckAccessRequest(action="kill", object="role:ads")
-        answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
-        assert (answer.allowed, answer.rule) == (False, "")
-        assert answer.reason == "no rule allows client/v (in viewer) to kill role:ads"
-        # Only an administrator asks about others.
-        request.principal = "client/other"
-        answer = await call(secured, bearing(token), AccessServiceStub, "CheckAccess", request)
-        assert answer is _STATUS.PERMISSION_DENIED
+async def test_the_policy_is_changed_and_tokens_are_listed(secured: SecuredMaster) -> None:
+    admin = bearing(secured.admin)
+    rule = access_pb2.Rule(
+        name="ads", subject="client/bob", actions=["register"], object="role:ads"
+    )
+    request = access_pb2.UpdatePolicyRequest(
+        changes=[access_pb2.PolicyChange(set_rule=rule)], dry_run=True
+    )
+    answer = await call(secured, admin, AccessServiceStub, "UpdatePolicy", request)
+    assert list(answer.policy.rules) == [rule]
+    empty = access_pb2.GetPolicyRequest()
+    assert not (await call(secured, admin, AccessServiceStub, "GetPolicy", empty)).rules
+    request.dry_run = False
+    await call(secured, admin, AccessServiceStub, "UpdatePolicy", request)
+    known = await call(secured, admin, AccessServiceStub, "GetPolicy", empty)
+    assert list(known.rules) == [rule]
+    assert [each.name for each in known.groups] == ["admin", "operator", "viewer"]
+    token = make_token()
+    wire = access_pb2.Token(
+        token_id=token.token_id, kind=access_pb2.TOKEN_KIND_CLIENT, principal="client/bob"
+    )
+    create = access_pb2.CreateTokenRequest(token=wire, token_hash=token.hash)
+    await call(secured, admin, AccessServiceStub, "CreateToken", create)
+    listed = await call(
+        secured, admin, AccessServiceStub, "ListTokens", access_pb2.ListTokensRequest()
+    )
+    assert [each.principal for each in listed.tokens] == ["client/bob"]
+    assert listed.tokens[0].created_by == "client/local-admin"
+    assert token.secret not in str(listed)
 
 
-async def test_the_policy_is_changed_and_tokens_are_listed(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        admin = bearing(secured.admin)
-        rule = access_pb2.Rule(
-            name="ads", subject="client/bob", actions=["register"], object="role:ads"
-        )
-        request = access_pb2.UpdatePolicyRequest(
-            changes=[access_pb2.PolicyChange(set_rule=rule)], dry_run=True
-        )
-        answer = await call(secured, admin, AccessServiceStub, "UpdatePolicy", request)
-        assert list(answer.policy.rules) == [rule]
-        empty = access_pb2.GetPolicyRequest()
-        assert not (await call(secured, admin, AccessServiceStub, "GetPolicy", empty)).rules
-        request.dry_run = False
-        await call(secured, admin, AccessServiceStub, "UpdatePolicy", request)
-        known = await call(secured, admin, AccessServiceStub, "GetPolicy", empty)
-        assert list(known.rules) == [rule]
-        assert [each.name for each in known.groups] == ["admin", "operator", "viewer"]
-        token = make_token()
-        wire = access_pb2.Token(
-            token_id=token.token_id, kind=access_pb2.TOKEN_KIND_CLIENT, principal="client/bob"
-        )
-        create = access_pb2.CreateTokenRequest(token=wire, token_hash=token.hash)
-        await call(secured, admin, AccessServiceStub, "CreateToken", create)
-        listed = await call(
-            secured, admin, AccessServiceStub, "ListTokens", access_pb2.ListTokensRequest()
-        )
-        assert [each.principal for each in listed.tokens] == ["client/bob"]
-        assert listed.tokens[0].created_by == "client/local-admin"
-        assert token.secret not in str(listed)
-
-
-async def test_a_malformed_request_is_refused_after_authentication(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        for security, status in (
-            (bearing(secured.admin), _STATUS.INVALID_ARGUMENT),
-            (None, _STATUS.UNAUTHENTICATED),
-        ):
-            async with make_channel(secured.master.address, security) as channel:
-                method: Any = channel.unary_unary("/croupier.v1.OperatorService/KillTask")
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await method(b"\xff\xff\xff", timeout=5)
-                assert caught.value.code() is status
+async def test_a_malformed_request_is_refused_after_authentication(secured: SecuredMaster) -> None:
+    for security, status in (
+        (bearing(secured.admin), _STATUS.INVALID_ARGUMENT),
+        (None, _STATUS.UNAUTHENTICATED),
+    ):
+        async with make_channel(secured.master.address, security) as channel:
+            method: Any = channel.unary_unary("/croupier.v1.OperatorService/KillTask")
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await method(b"\xff\xff\xff", timeout=5)
+            assert caught.value.code() is status
 
 
 async def test_a_follower_tells_a_false_token_nothing_of_the_masters() -> None:
@@ -267,57 +262,57 @@ async def test_a_follower_redirects_credentials_that_it_cannot_check(tmp_path: P
             assert caught.value.code() is _STATUS.UNAUTHENTICATED
 
 
-async def test_an_impostor_of_an_agent_is_refused_and_the_agent_stays(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        address = secured.master.address
-        own, evil = (secured.token_for(f"agent/{name}", TokenKind.AGENT) for name in ("a1", "a2"))
-        async with (
-            RawAgent(address, bearing(own)) as agent,
-            RawAgent(address, bearing(evil)) as impostor,
-            RawAgent(address, bearing(evil)) as deposer,
-            RawAgent(address) as stranger,
-        ):
-            await agent.register(agent_id="a1")
-            newest: dict[str, Any] = {
-                "master_epoch": 2**64 - 1,
-                "cluster": agent.heard.cluster,
-            }
-            claims: list[tuple[RawAgent, dict[str, Any]]] = [
-                (impostor, {}),
-                (deposer, newest),
-                (stranger, newest),
-            ]
-            for peer, claim in claims:
-                with pytest.raises(StreamEnded):
-                    await peer.register(agent_id="a1", **claim)
-            assert secured.state.agents["a1"].session is not None
-            # The agent's own stream has not ended, and the master leads on.
-            await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
-            assert secured.master.leadership.is_leader
-        # The impostor's connection has not even made an agent.
-        assert set(secured.state.agents) == {"a1"}
+async def test_an_impostor_of_an_agent_is_refused_and_the_agent_stays(
+    secured: SecuredMaster,
+) -> None:
+    address = secured.master.address
+    own, evil = (secured.token_for(f"agent/{name}", TokenKind.AGENT) for name in ("a1", "a2"))
+    async with (
+        RawAgent(address, bearing(own)) as agent,
+        RawAgent(address, bearing(evil)) as impostor,
+        RawAgent(address, bearing(evil)) as deposer,
+        RawAgent(address) as stranger,
+    ):
+        await agent.register(agent_id="a1")
+        newest: dict[str, Any] = {
+            "master_epoch": 2**64 - 1,
+            "cluster": agent.heard.cluster,
+        }
+        claims: list[tuple[RawAgent, dict[str, Any]]] = [
+            (impostor, {}),
+            (deposer, newest),
+            (stranger, newest),
+        ]
+        for peer, claim in claims:
+            with pytest.raises(StreamEnded):
+                await peer.register(agent_id="a1", **claim)
+        assert secured.state.agents["a1"].session is not None
+        # The agent's own stream has not ended, and the master leads on.
+        await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
+        assert secured.master.leadership.is_leader
+    # The impostor's connection has not even made an agent.
+    assert set(secured.state.agents) == {"a1"}
 
 
-async def test_no_other_principal_takes_a_framework_over(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        address = secured.master.address
-        for name in ("owner", "other"):
-            secured.allow(f"client/{name}", [Action.REGISTER], "role:**")
-        owner, other = (bearing(secured.token_for(f"client/{name}")) for name in ("owner", "other"))
-        async with (
-            RawFramework(address, owner) as framework,
-            RawFramework(address, other) as thief,
-            RawFramework(address, bearing(secured.admin)) as admin,
-        ):
-            await framework.subscribe()
-            for each in (thief, admin):
-                with pytest.raises(StreamEnded):
-                    await each.subscribe(framework_id=framework.framework_id)
-            assert (await framework.call(suppress={})).seq == 1
-        # A new run of the owner's program takes over.
-        async with RawFramework(address, owner) as again:
-            subscribed = await again.subscribe(framework_id=framework.framework_id, client_id="2")
-            assert subscribed.framework_id == framework.framework_id
+async def test_no_other_principal_takes_a_framework_over(secured: SecuredMaster) -> None:
+    address = secured.master.address
+    for name in ("owner", "other"):
+        secured.allow(f"client/{name}", [Action.REGISTER], "role:**")
+    owner, other = (bearing(secured.token_for(f"client/{name}")) for name in ("owner", "other"))
+    async with (
+        RawFramework(address, owner) as framework,
+        RawFramework(address, other) as thief,
+        RawFramework(address, bearing(secured.admin)) as admin,
+    ):
+        await framework.subscribe()
+        for each in (thief, admin):
+            with pytest.raises(StreamEnded):
+                await each.subscribe(framework_id=framework.framework_id)
+        assert (await framework.call(suppress={})).seq == 1
+    # A new run of the owner's program takes over.
+    async with RawFramework(address, owner) as again:
+        subscribed = await again.subscribe(framework_id=framework.framework_id, client_id="2")
+        assert subscribed.framework_id == framework.framework_id
 
 
 async def test_refused_and_changing_calls_are_audited(tmp_path: Path) -> None:
@@ -410,23 +405,20 @@ async def test_a_request_that_does_not_arrive_ends_the_call(
 
 
 async def test_a_list_is_charged_for_the_state_that_it_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, secured: SecuredMaster
 ) -> None:
     """Also if its caller may view nothing, and the answer is empty."""
-    async with secured_master(tmp_path) as secured:
-        token = secured.token_for("client/nosy")
-        charged: list[float] = []
-        monkeypatch.setattr(RateLimiter, "read", lambda _self, _, read_s: charged.append(read_s))
-        request = operator_pb2.ListRolesRequest()
-        answer = await call(secured, bearing(token), OperatorServiceStub, "ListRoles", request)
-        assert not answer.roles
-        assert len(charged) == 1
-        assert charged[0] > 0
-        charged.clear()
-        async with make_channel(secured.master.address, bearing(token)) as channel:
-            watch = OperatorServiceStub(channel).WatchEvents(
-                operator_pb2.WatchEventsRequest(limit=1)
-            )
-            assert [each.events async for each in watch]
-        assert len(charged) == 1
-        assert charged[0] > 0
+    token = secured.token_for("client/nosy")
+    charged: list[float] = []
+    monkeypatch.setattr(RateLimiter, "read", lambda _self, _, read_s: charged.append(read_s))
+    request = operator_pb2.ListRolesRequest()
+    answer = await call(secured, bearing(token), OperatorServiceStub, "ListRoles", request)
+    assert not answer.roles
+    assert len(charged) == 1
+    assert charged[0] > 0
+    charged.clear()
+    async with make_channel(secured.master.address, bearing(token)) as channel:
+        watch = OperatorServiceStub(channel).WatchEvents(operator_pb2.WatchEventsRequest(limit=1))
+        assert [each.events async for each in watch]
+    assert len(charged) == 1
+    assert charged[0] > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,7 +25,7 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.elections import FakeElection, elected_master, leads
 from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
-from tests.harness.secured import bearing, secured_master
+from tests.harness.secured import SecuredMaster, bearing
 
 _STATUS = grpc.StatusCode
 
@@ -113,31 +112,32 @@ async def test_a_stream_ends_with_the_term() -> None:
             assert [each.id for each in answer.events] == ["2-1"]
 
 
-async def test_a_caller_gets_what_it_may_view_until_its_token_is_revoked(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        master = secured.master
-        async with watching(master) as stream:
-            assert (await ended(stream))[0] is _STATUS.UNAUTHENTICATED
-        secured.allow("client/f", [Action.REGISTER], "role:**")
-        own, other = secured.token_for("client/f"), secured.token_for("client/eve")
-        async with (
-            RawFramework(master.address, bearing(own)) as framework,
-            watching(master, bearing(other), follow=True) as foreign,
-            watching(master, bearing(own), follow=True) as stream,
-            make_channel(master.address, bearing(secured.admin)) as channel,
-        ):
-            await framework.subscribe()
-            event, _ = await read_kind(stream, "framework-subscribed")
-            assert event.framework_id == framework.framework_id
-            for token in (own, other):
-                request = access_pb2.RevokeTokenRequest(token_id=token.token_id)
-                await AccessServiceStub(channel).RevokeToken(request)
-            assert (await ended(stream))[0] is _STATUS.UNAUTHENTICATED
-            await eventually(lambda: not len(master.leadership.term().readers))
-            answer = await anext(aiter(foreign))
-            assert [each.kind for each in answer.events] == ["term-began"]
-            assert (await ended(foreign))[0] is _STATUS.UNAUTHENTICATED
-        assert secured.state.tokens.get(TokenId(own.token_id)) is None
+async def test_a_caller_gets_what_it_may_view_until_its_token_is_revoked(
+    secured: SecuredMaster,
+) -> None:
+    master = secured.master
+    async with watching(master) as stream:
+        assert (await ended(stream))[0] is _STATUS.UNAUTHENTICATED
+    secured.allow("client/f", [Action.REGISTER], "role:**")
+    own, other = secured.token_for("client/f"), secured.token_for("client/eve")
+    async with (
+        RawFramework(master.address, bearing(own)) as framework,
+        watching(master, bearing(other), follow=True) as foreign,
+        watching(master, bearing(own), follow=True) as stream,
+        make_channel(master.address, bearing(secured.admin)) as channel,
+    ):
+        await framework.subscribe()
+        event, _ = await read_kind(stream, "framework-subscribed")
+        assert event.framework_id == framework.framework_id
+        for token in (own, other):
+            request = access_pb2.RevokeTokenRequest(token_id=token.token_id)
+            await AccessServiceStub(channel).RevokeToken(request)
+        assert (await ended(stream))[0] is _STATUS.UNAUTHENTICATED
+        await eventually(lambda: not len(master.leadership.term().readers))
+        answer = await anext(aiter(foreign))
+        assert [each.kind for each in answer.events] == ["term-began"]
+        assert (await ended(foreign))[0] is _STATUS.UNAUTHENTICATED
+    assert secured.state.tokens.get(TokenId(own.token_id)) is None
 
 
 async def test_readers_are_bounded_and_one_that_does_not_read_is_cut_off(

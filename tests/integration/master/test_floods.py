@@ -54,35 +54,34 @@ def usage_of(secured: SecuredMaster, name: str) -> Usage:
     return secured.master._security.limiter.usage(f"client/{name}")
 
 
-async def test_floods_are_refused_and_leave_nothing_held(tmp_path: Path) -> None:
-    async with secured_master(tmp_path) as secured:
-        mallory, alice = party(secured, "mallory"), party(secured, "alice")
-        statuses = []
+async def test_floods_are_refused_and_leave_nothing_held(secured: SecuredMaster) -> None:
+    mallory, alice = party(secured, "mallory"), party(secured, "alice")
+    statuses = []
 
-        async def flood(channel: grpc.aio.Channel) -> None:
-            stream: Any = channel.stream_stream(CONNECT.path)()
-            sending = asyncio.create_task(_send(stream, SUBSCRIBE, FLOOD, FLOOD))
-            with suppress(grpc.aio.AioRpcError):
-                while await stream.read() is not grpc.aio.EOF:
-                    pass
-            await sending
-            statuses.append((await stream.code(), await stream.details()))
+    async def flood(channel: grpc.aio.Channel) -> None:
+        stream: Any = channel.stream_stream(CONNECT.path)()
+        sending = asyncio.create_task(_send(stream, SUBSCRIBE, FLOOD, FLOOD))
+        with suppress(grpc.aio.AioRpcError):
+            while await stream.read() is not grpc.aio.EOF:
+                pass
+        await sending
+        statuses.append((await stream.code(), await stream.details()))
 
-        async with (
-            RawFramework(secured.master.address, alice) as honest,
-            make_channel(secured.master.address, mallory) as channel,
-        ):
-            await honest.subscribe(roles=["alice"])
-            async with asyncio.TaskGroup() as group:
-                for _ in range(6):
-                    group.create_task(flood(channel))
-                    assert not (await honest.call(revive=framework_pb2.Revive())).HasField("error")
-        assert len(statuses) == 6
-        # gRPC's client reports INTERNAL if it was still writing as the master ended the stream.
-        assert {code for code, _ in statuses} <= {
-            grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL,
-        }  # fmt: skip
-        await eventually(lambda: usage_of(secured, "mallory").held == 0)
+    async with (
+        RawFramework(secured.master.address, alice) as honest,
+        make_channel(secured.master.address, mallory) as channel,
+    ):
+        await honest.subscribe(roles=["alice"])
+        async with asyncio.TaskGroup() as group:
+            for _ in range(6):
+                group.create_task(flood(channel))
+                assert not (await honest.call(revive=framework_pb2.Revive())).HasField("error")
+    assert len(statuses) == 6
+    # gRPC's client reports INTERNAL if it was still writing as the master ended the stream.
+    assert {code for code, _ in statuses} <= {
+        grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL,
+    }  # fmt: skip
+    await eventually(lambda: usage_of(secured, "mallory").held == 0)
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "unknown", "unset"])

@@ -207,33 +207,31 @@ async def test_many_calls_at_once_are_all_answered_in_order(
     assert calls[-1].verdicts_seen > 1000
 
 
-async def test_the_number_of_unanswered_calls_is_bounded() -> None:
+async def test_the_number_of_unanswered_calls_is_bounded(master: FakeMaster) -> None:
     class Narrow(Recorder):
         _settings = replace(HASTY, unanswered_limit=20)
 
-    async with FakeMaster() as master:
-        framework = Narrow(master.address)
-        async with running(framework, master):
-            master.mute()
-            waiting = [asyncio.create_task(framework.reconcile(["t"])) for _ in range(30)]
-            for _ in range(4):
-                await master.next_call("reconcile")
-            master.disconnect()
-            await asyncio.gather(*waiting)
-            calls = [call for call in master.calls if call.kind == "reconcile"]
-            assert [call.again for call in calls] == [True] * 4 + [False] * 26
+    framework = Narrow(master.address)
+    async with running(framework, master):
+        master.mute()
+        waiting = [asyncio.create_task(framework.reconcile(["t"])) for _ in range(30)]
+        for _ in range(4):
+            await master.next_call("reconcile")
+        master.disconnect()
+        await asyncio.gather(*waiting)
+        calls = [call for call in master.calls if call.kind == "reconcile"]
+        assert [call.again for call in calls] == [True] * 4 + [False] * 26
 
 
-async def test_an_unanswered_call_fails_at_its_deadline() -> None:
+async def test_an_unanswered_call_fails_at_its_deadline(master: FakeMaster) -> None:
     class Impatient(Recorder):
         _settings = Settings(call_timeout_s=0.2, flush_timeout_s=0.2)
 
-    async with FakeMaster() as master:
-        framework = Impatient(master.address)
-        async with running(framework, master):
-            master.mute()
-            with pytest.raises(Unavailable, match="reconcile"):
-                await framework.reconcile()
+    framework = Impatient(master.address)
+    async with running(framework, master):
+        master.mute()
+        with pytest.raises(Unavailable, match="reconcile"):
+            await framework.reconcile()
 
 
 async def test_the_deadline_does_not_run_while_disconnected() -> None:

@@ -107,7 +107,9 @@ async def test_calls_made_before_run_wait_for_it(master: FakeMaster) -> None:
         assert str(master.demand) == f"2 <{UNIT}>"
 
 
-async def test_offers_that_wait_for_a_handler_are_void_with_their_stream() -> None:
+async def test_offers_that_wait_for_a_handler_are_void_with_their_stream(
+    master: FakeMaster,
+) -> None:
     class Slow(Recorder):
         go = asyncio.Event()
 
@@ -115,46 +117,46 @@ async def test_offers_that_wait_for_a_handler_are_void_with_their_stream() -> No
             await super().on_subscribed(framework_id)
             await self.go.wait()
 
-    async with FakeMaster() as master:
-        framework = Slow(master.address)
-        async with running(framework, master):
-            master.offer("cpus:4;mem:1GB")
-            await eventually(lambda: len(framework._session._book) == 1)
-            master.disconnect()
-            await master.subscribed()
-            framework.go.set()
-            master.offer("cpus:2;mem:1GB")
-            assert (await framework.next_offer()).id == "fake-1-O2"
-            assert framework.batches == [["fake-1-O2"]]
+    framework = Slow(master.address)
+    async with running(framework, master):
+        master.offer("cpus:4;mem:1GB")
+        await eventually(lambda: len(framework._session._book) == 1)
+        master.disconnect()
+        await master.subscribed()
+        framework.go.set()
+        master.offer("cpus:2;mem:1GB")
+        assert (await framework.next_offer()).id == "fake-1-O2"
+        assert framework.batches == [["fake-1-O2"]]
 
 
-async def test_offers_rescinded_or_expired_while_they_wait_are_not_shown() -> None:
+async def test_offers_rescinded_or_expired_while_they_wait_are_not_shown(
+    master: FakeMaster,
+) -> None:
     class Slow(Recorder):
         go = asyncio.Event()
 
         async def on_subscribed(self, framework_id: str) -> None:
             await self.go.wait()
 
-    async with FakeMaster() as master:
-        framework = Slow(master.address)
-        async with running(framework, master):
-            gone = master.offer("cpus:1")
-            short = master.offer("cpus:1", lease_s=0.05)
-            master.offer("cpus:1")
-            master.offer("cpus:1")
-            master.rescind(gone)
-            book = framework._session._book
-            await eventually(lambda: len(book) == 2 and short not in book)
-            framework.go.set()
-            await eventually(lambda: framework.batches == [["fake-1-O3", "fake-1-O4"]])
-            assert framework.rescinded == []
-            master.rescind("fake-1-O3")
-            await eventually(lambda: framework.rescinded == ["fake-1-O3"])
-            offers = [await framework.next_offer(), await framework.next_offer()]
-            await framework.decline(offers[1])
-            master.rescind("fake-1-O4")
-            await framework.revive()
-            assert framework.rescinded == ["fake-1-O3"]
+    framework = Slow(master.address)
+    async with running(framework, master):
+        gone = master.offer("cpus:1")
+        short = master.offer("cpus:1", lease_s=0.05)
+        master.offer("cpus:1")
+        master.offer("cpus:1")
+        master.rescind(gone)
+        book = framework._session._book
+        await eventually(lambda: len(book) == 2 and short not in book)
+        framework.go.set()
+        await eventually(lambda: framework.batches == [["fake-1-O3", "fake-1-O4"]])
+        assert framework.rescinded == []
+        master.rescind("fake-1-O3")
+        await eventually(lambda: framework.rescinded == ["fake-1-O3"])
+        offers = [await framework.next_offer(), await framework.next_offer()]
+        await framework.decline(offers[1])
+        master.rescind("fake-1-O4")
+        await framework.revive()
+        assert framework.rescinded == ["fake-1-O3"]
 
 
 async def test_the_sdk_disconnects_from_a_silent_master() -> None:
@@ -205,17 +207,16 @@ async def test_a_slow_handler_delays_neither_heartbeats_nor_verdicts() -> None:
             assert framework.subscriptions == ["fake-1-F1"]
 
 
-async def test_a_handler_may_make_calls() -> None:
+async def test_a_handler_may_make_calls(master: FakeMaster) -> None:
     class Busy(Recorder):
         async def on_offers(self, offers: list[Offer]) -> None:
             verdicts = await self.accept(offers[0], [task("t1")])
             await asyncio.gather(self.revive(), self.reconcile([verdicts[0].task_id]))
 
-    async with FakeMaster() as master:
-        framework = Busy(master.address)
-        async with running(framework, master):
-            master.offer("cpus:1;mem:64MB")
-            await eventually(lambda: framework.states == [("t1", "STAGING")])
+    framework = Busy(master.address)
+    async with running(framework, master):
+        master.offer("cpus:1;mem:64MB")
+        await eventually(lambda: framework.states == [("t1", "STAGING")])
 
 
 async def test_a_full_queue_stops_reading_without_a_deadlock() -> None:
@@ -251,7 +252,7 @@ async def test_a_full_queue_stops_reading_without_a_deadlock() -> None:
 
 @pytest.mark.parametrize("error", [None, Unavailable("x")])
 async def test_offers_that_a_failed_handler_did_not_answer_are_declined(
-    error: Exception | None,
+    error: Exception | None, master: FakeMaster
 ) -> None:
     class Fragile(Recorder):
         async def on_offers(self, offers: list[Offer]) -> None:
@@ -261,21 +262,20 @@ async def test_offers_that_a_failed_handler_did_not_answer_are_declined(
                 raise error or asyncio.CancelledError
             await super().on_offers(offers)
 
-    async with FakeMaster() as master:
-        framework = Fragile(master.address)
-        run = asyncio.create_task(framework.run())
-        await master.subscribed()
-        master.offer("cpus:1;mem:64MB", agent_id="a1")
-        master.offer("cpus:1;mem:64MB", agent_id="a2")
-        master.offer("cpus:1;mem:64MB", agent_id="a3")
-        call = await master.next_call("decline")
-        taken = framework.batches[0]
-        assert call.offer_ids == tuple(taken[1:])
-        assert (call.refuse_s, call.reason) == (5.0, "handler raised")
-        master.offer("cpus:1")
-        await eventually(lambda: len(framework.batches) >= 2)
-        await framework.stop()
-        await run
+    framework = Fragile(master.address)
+    run = asyncio.create_task(framework.run())
+    await master.subscribed()
+    master.offer("cpus:1;mem:64MB", agent_id="a1")
+    master.offer("cpus:1;mem:64MB", agent_id="a2")
+    master.offer("cpus:1;mem:64MB", agent_id="a3")
+    call = await master.next_call("decline")
+    taken = framework.batches[0]
+    assert call.offer_ids == tuple(taken[1:])
+    assert (call.refuse_s, call.reason) == (5.0, "handler raised")
+    master.offer("cpus:1")
+    await eventually(lambda: len(framework.batches) >= 2)
+    await framework.stop()
+    await run
 
 
 async def _filled(inbox: Inbox, items: int) -> None:
