@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from croupier.agent.core.events import Exited
 from croupier.agent.isolation.box_view import View
@@ -75,20 +71,3 @@ class Boxes:
         end = await self.runner.ended(name)
         assert isinstance(end, Exited), (end, self.runner.printed(name, "stderr"))
         return self.runner.printed(name)
-
-
-@contextmanager
-def passable(work: Path) -> Iterator[Path]:
-    """Let all users enter a directory of a test, and no longer afterwards."""
-    closed = [path for path in (work, *work.parents) if not path.stat().st_mode & 0o001]
-    closed = [path for path in closed if path.stat().st_uid == os.geteuid()]
-    if any(path in (Path("/"), Path("/root"), Path.home()) for path in closed):
-        pytest.skip(f"other users cannot enter {work}")
-    modes = {path: path.stat().st_mode & 0o777 for path in closed}
-    for path in closed:
-        path.chmod(modes[path] | 0o011)
-    try:
-        yield work
-    finally:
-        for path, mode in modes.items():
-            path.chmod(mode)

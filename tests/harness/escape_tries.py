@@ -121,21 +121,30 @@ def shared_memory(opened: ExitStack) -> int:
     return number
 
 
+def layers_of(level: str, work: Path, shim: Shim, *, has_own_uids: bool) -> tuple[Layers, str]:
+    """Return the isolation of a level, and the image of its tasks.
+
+    Raises:
+        InvalidRequest: if the machine lacks the level.
+    """
+    roots = work.parent / "roots"
+    is_image = level == "container"
+    image = f"dir:{make_root(roots / 'box')}" if is_image else ""
+    flags = IsolationFlags(
+        isolation=LEVELS[level],
+        image_roots=(roots,) if is_image else (),
+        container_runtime=str(program("runc")) if is_image else "",
+    )
+    return assemble(flags, TOTAL, work, shim=shim, has_own_uids=has_own_uids), image
+
+
 class Tries:
     """Runs the program as a task at one level."""
 
     def __init__(self, level: str, work: Path, shim: Shim) -> None:
         """Raises InvalidRequest if the machine lacks the level."""
         self.work, self.level = work, level
-        roots = work.parent / "roots"
-        is_image = level == "container"
-        self._image = f"dir:{make_root(roots / 'box')}" if is_image else ""
-        flags = IsolationFlags(
-            isolation=LEVELS[level],
-            image_roots=(roots,) if is_image else (),
-            container_runtime=str(program("runc")) if is_image else "",
-        )
-        self._layers: Layers = assemble(flags, TOTAL, work, shim=shim, has_own_uids=True)
+        self._layers, self._image = layers_of(level, work, shim, has_own_uids=True)
         self._runner = TaskRunner(work, shim, isolation=self._layers)
 
     async def run(

@@ -6,17 +6,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from croupier.agent.isolation.assembly import assemble
-from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.launch import Launch
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Feature, Isolation, Limits
-from tests.harness.debian import program
-from tests.harness.escape_tries import LEVELS, RESOURCES, TOTAL
+from tests.harness.escape_tries import RESOURCES, layers_of
 from tests.harness.eventually import eventually
 from tests.harness.exec_fixture import Execs
-from tests.harness.oci_image import make_root
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
 
 # What a process sees of itself. Each line is the same in a task and in a command beside it.
@@ -40,15 +36,8 @@ class ExecLevel:
     def __init__(self, level: str, work: Path, shim: Shim) -> None:
         """Raises InvalidRequest if the machine lacks the level."""
         self.level, self.work, self.task = level, work, "t1"
-        roots = work.parent / "roots"
-        is_image = level == "container"
-        self._image = f"dir:{make_root(roots / 'box')}" if is_image else ""
-        flags = IsolationFlags(
-            isolation=LEVELS[level],
-            image_roots=(roots,) if is_image else (),
-            container_runtime=str(program("runc")) if is_image else "",
-        )
-        self.layers = assemble(flags, TOTAL, work, shim=shim, has_own_uids=os.geteuid() == 0)
+        is_root = os.geteuid() == 0
+        self.layers, self._image = layers_of(level, work, shim, has_own_uids=is_root)
         self.runner = TaskRunner(work, shim, isolation=self.layers)
         self.execs = Execs(self.runner)
 

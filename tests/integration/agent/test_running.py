@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
 import signal
-import stat
 import subprocess
 from pathlib import Path
 
@@ -221,20 +219,3 @@ class TestAKill:
     async def _printed(self, tmp_path: Path, task_id: str) -> None:
         out = sandbox(tmp_path, task_id) / "stdout"
         await eventually(lambda: out.exists() and out.stat().st_size, what="the trap is set")
-
-
-@AS_ROOT
-async def test_a_task_runs_as_the_user_it_asks_for(
-    serving: Serving, master: ScriptedMaster, tmp_path: Path
-) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
-    # LD_PRELOAD must have no effect before the user has changed.
-    asked = {"LD_PRELOAD": "/no/such/lib.so", "GREETING": "hello"}
-    line = "id -un; echo $GREETING $USER; touch mine"
-    master.launch(shell("t1", line, user="nobody", environment=asked))
-    await master.state("t1", FINISHED)
-    home = sandbox(tmp_path, "t1")
-    assert (home / "stdout").read_text() == "nobody\nhello nobody\n"
-    assert (home / "mine").stat().st_uid == pwd.getpwnam("nobody").pw_uid
-    assert home.stat().st_uid == pwd.getpwnam("nobody").pw_uid

@@ -1,7 +1,29 @@
-"""Leaves out the folders whose tests run in a guest, except in a guest."""
+"""The shim and the directories of tests.
+
+The folders whose tests run in a guest are left out, except in a guest.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.shim.build import Shim, prepare_shim
+from tests.harness.open_directory import open_directory
 from tests.harness.uml import in_guest
 
 collect_ignore = [] if in_guest() else ["cgroup2", "systemd"]
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+    return prepare_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Return a directory that tasks of other users can enter."""
+    with open_directory() as path:
+        yield path

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.isolation.cgroup.build import open_groups, own_groups, place_for
-from croupier.agent.shim.build import Shim, prepare_shim
+from croupier.agent.shim.build import Shim
 from croupier.model.errors import Unavailable
 from tests.harness import limited_tasks as tasks
 from tests.harness.limited_tasks import Limited
@@ -20,11 +20,6 @@ def groups() -> None:
         open_groups(place_for(own_groups(), "croupier-test-probe"), tasks.NO_BOUNDS).close()
     except (Unavailable, OSError) as reason:
         pytest.skip(f"this machine lets no control groups be made: {reason}")
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
-    return prepare_shim(tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture

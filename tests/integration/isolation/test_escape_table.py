@@ -18,7 +18,6 @@ from croupier.agent.isolation.landlock import landlock_version
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.unix_user import UnixUser, find_user
 from croupier.model.errors import InvalidRequest
-from tests.harness.boxed_tasks import passable
 from tests.harness.debian import NoProgram, program, unavailable
 from tests.harness.escape_tries import LEVELS, Tries, compiled_escapes, decoys
 
@@ -84,18 +83,17 @@ async def tried(
     nobody = find_user("nobody") if IS_ROOT else None
     users = {"own": OWN, "account": (nobody, nobody), "root": (None, None)}[user]
     owner = nobody.uid if nobody is not None and user == "account" else os.geteuid()
-    with passable(folder):
-        work = folder / "work"
-        work.mkdir(mode=0o711)
-        try:
-            tries = Tries(level, work, programs[0])
-        except InvalidRequest as reason:
-            unavailable(NoProgram(str(reason)))
-        try:
-            with decoys(work, programs[1], owner) as found:
-                answers = await tries.run(programs[1], found, users, is_command=is_command)
-        finally:
-            await tries.close()
+    work = folder / "work"
+    work.mkdir(mode=0o711)
+    try:
+        tries = Tries(level, work, programs[0])
+    except InvalidRequest as reason:
+        unavailable(NoProgram(str(reason)))
+    try:
+        with decoys(work, programs[1], owner) as found:
+            answers = await tries.run(programs[1], found, users, is_command=is_command)
+    finally:
+        await tries.close()
     assert len(answers) >= 40
     assert set(answers.values()) <= {"held", "escaped"}
     return answers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import select
 import signal
 from collections.abc import AsyncIterator
@@ -12,29 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.core.events import Exited
 from croupier.agent.exec import task_execs
 from croupier.agent.exec.command import ExecCommand, Stream, Window
 from croupier.agent.exec.inside import find_inside
 from croupier.agent.exec.streams import Streams
 from croupier.agent.exec.task_exec import TaskExec
-from croupier.agent.shim.build import Shim, prepare_shim
+from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from tests.harness.eventually import eventually
 from tests.harness.exec_fixture import Execs, collect
-from tests.harness.processes import is_running, read_pid
 from tests.harness.supervisor_fixture import TaskRunner, key, launch_of
-
-STUBBORN = (
-    "trap '' TERM HUP INT;"
-    " (setsid sh -c 'trap \"\" TERM HUP INT; echo $$ >daemon; sleep 60; sleep 60' &) ;"
-    " echo $$ >main; sleep 60; sleep 60"
-)
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
-    return prepare_shim(tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture
@@ -44,17 +30,6 @@ async def execs(tmp_path: Path, shim: Shim) -> AsyncIterator[Execs]:
     await execs.runner.started("t1")
     yield execs
     await execs.close()
-
-
-async def stubborn(execs: Execs) -> tuple[int, int]:
-    """Start a command that ignores signals, and has a daemon; return the pids of both."""
-    await execs.start("t1", "/bin/sh", "-c", STUBBORN)
-    home = execs.runner.home("t1")
-    await eventually(lambda: read_pid(home / "main") and read_pid(home / "daemon"))
-    main, daemon = read_pid(home / "main"), read_pid(home / "daemon")
-    assert main
-    assert daemon
-    return main, daemon
 
 
 async def test_streams_and_exit_codes_are_those_of_the_program(execs: Execs) -> None:
@@ -178,47 +153,6 @@ async def test_ctrl_c_in_a_terminal_reaches_the_program(execs: Execs) -> None:
     await one.write(b"\x03")
     assert (await one.wait()).signal == signal.SIGINT
     await one.close()
-
-
-async def test_a_command_that_ignores_signals_ends_with_close(execs: Execs) -> None:
-    pids = await stubborn(execs)
-    (one,) = execs.execs._running
-    await one.close()
-    assert not any(map(is_running, pids))
-    assert (await one.wait()).signal == signal.SIGKILL
-    assert len(execs.execs) == 0
-    await one.close()
-
-
-async def test_daemons_of_a_command_end_with_its_program(execs: Execs) -> None:
-    end, output, _ = await execs.run(
-        "t1", "/bin/sh", "-c", "setsid sleep 60 & echo $!; sleep 0.1; exit 5"
-    )
-    assert end.exit_code == 5
-    assert not is_running(int(output))
-
-
-async def test_a_command_ends_with_its_task_which_is_told_at_once(execs: Execs) -> None:
-    pids = await stubborn(execs)
-    (one,) = execs.execs._running
-    execs.runner.supervisor.signal(key("t1"), signal.SIGKILL)
-    end = await execs.runner.ended("t1")
-    assert isinstance(end, Exited)
-    assert end.signal == signal.SIGKILL
-    assert not any(map(is_running, pids))
-    assert (await one.wait()).message == "its task has ended"
-    with pytest.raises(NotFound, match="task t1 has ended"):
-        await execs.start("t1", "true")
-
-
-async def test_a_shim_that_is_killed_leaves_nothing(execs: Execs) -> None:
-    pids = await stubborn(execs)
-    (one,) = execs.execs._running
-    os.kill(one._shim.shim, signal.SIGKILL)
-    end = await one.wait()
-    assert (end.signal, end.message) == (signal.SIGKILL, "its shim was killed")
-    assert not any(map(is_running, pids))
-    assert not execs.runner._of("t1", Exited)
 
 
 async def test_commands_are_bounded(execs: Execs, monkeypatch: pytest.MonkeyPatch) -> None:

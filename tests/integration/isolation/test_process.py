@@ -69,8 +69,6 @@ class Isolated:
 
 @pytest.fixture
 def isolated(runner: TaskRunner, tmp_path: Path) -> Isolated:
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
     return Isolated(runner, ProcessSetting(DEFAULTS, tmp_path))
 
 

@@ -9,14 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.shim.build import Shim, prepare_shim
+from croupier.agent.shim.build import Shim
 from tests.harness import limited_tasks as tasks
 from tests.harness.limited_tasks import Limited
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
-    return prepare_shim(tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture

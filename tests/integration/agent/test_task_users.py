@@ -1,9 +1,10 @@
-"""Secrets as files for a task that runs as another user."""
+"""Tasks of other users than the agent's, and their secrets."""
 
 from __future__ import annotations
 
 import os
-import stat
+import pwd
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,20 +16,27 @@ from croupier.model.task import TaskState
 from croupier.v1 import agent_pb2 as pb
 from croupier.wire.task import task_to_wire
 from tests.harness.eventually import eventually
+from tests.harness.open_directory import open_directory
 from tests.harness.scripted_master import F, ScriptedMaster, shell
 from tests.integration.agent.conftest import Serving
 from tests.integration.agent.test_running import sandbox
 
 VALUES = SecretValues({"PASSWORD": "hunter2"})
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Return a directory that tasks of other users can enter."""
+    with open_directory() as path:
+        yield path
+
+
+@AS_ROOT
 @pytest.mark.skipif(not is_in_memory(Path("/dev/shm")), reason="there is no tmpfs")
 async def test_only_the_user_of_a_task_can_read_its_secrets(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
     runs = SecretFiles((tmp_path / "work").resolve())
     line = 'cd "$CROUPIER_SECRETS_DIR"; cat PASSWORD; stat -c " %U %a" . PASSWORD; touch new'
     info = shell("t1", f"{line}; ls", user="nobody")
@@ -40,3 +48,18 @@ async def test_only_the_user_of_a_task_can_read_its_secrets(
     home = sandbox(tmp_path, "t1")
     assert (home / "stdout").read_text() == "hunter2 nobody 500\n nobody 400\nPASSWORD\n"
     await eventually(lambda: not runs.root.exists(), what="the files are removed")
+
+
+@AS_ROOT
+async def test_a_task_runs_as_the_user_it_asks_for(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    # LD_PRELOAD must have no effect before the user has changed.
+    asked = {"LD_PRELOAD": "/no/such/lib.so", "GREETING": "hello"}
+    line = "id -un; echo $GREETING $USER; touch mine"
+    master.launch(shell("t1", line, user="nobody", environment=asked))
+    await master.state("t1", TaskState.FINISHED)
+    home = sandbox(tmp_path, "t1")
+    assert (home / "stdout").read_text() == "nobody\nhello nobody\n"
+    assert (home / "mine").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    assert home.stat().st_uid == pwd.getpwnam("nobody").pw_uid
