@@ -15,7 +15,7 @@ from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
 from tests.harness.scripted_master import ScriptedMaster, shell
 from tests.harness.small_disks import on_small_disk, seen_by
-from tests.integration.agent.conftest import Start
+from tests.integration.agent.conftest import Serving
 
 RUNNING, FAILED, FINISHED = TaskState.RUNNING, TaskState.FAILED, TaskState.FINISHED
 SMALL = "cpus:0.1;mem:16;disk:1"
@@ -37,10 +37,8 @@ GROW = "n=0; while :; do n=$((n+1)); head -c 1m /dev/zero >f$n; sleep 0.1; done"
     ],
 )
 async def test_a_task_that_evades_its_limit_is_ended(
-    start: Start, master: ScriptedMaster, line: str, says: str
+    serving: Serving, master: ScriptedMaster, line: str, says: str
 ) -> None:
-    await start()
-    await master.agent()
     master.launch(shell("evader", line, SMALL), shell("honest", "sleep 600", SMALL))
     end = await master.state("evader", FAILED)
     assert Reason(end.reason) is Reason.DISK_LIMIT
@@ -49,10 +47,8 @@ async def test_a_task_that_evades_its_limit_is_ended(
 
 
 async def test_temporary_files_are_in_the_sandbox(
-    start: Start, master: ScriptedMaster, tmp_path: Path
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
-    await start()
-    await master.agent()
     line = 'test "$(dirname $(mktemp))" = "$CROUPIER_SANDBOX" && mktemp -u -p ""'
     master.launch(shell("t1", line), shell("t2", "echo $TMPDIR"))
     await master.state("t1", FINISHED)

@@ -35,7 +35,7 @@ from tests.harness.masters import ANY_PORT, running_master
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import ScriptedMaster, shell
 from tests.harness.secured import SecuredMaster, secured_master
-from tests.integration.agent.conftest import Start
+from tests.integration.agent.conftest import Serving
 
 ADMIN = Principal(PrincipalName("client/local-admin"))
 QUICK = SessionTimes(
@@ -209,9 +209,7 @@ async def test_a_certificate_gives_the_agent_its_id(tmp_path: Path) -> None:
             await refused.stop()
 
 
-async def test_a_rejected_agent_keeps_its_tasks(start: Start, master: ScriptedMaster) -> None:
-    serving = await start()
-    await master.agent()
+async def test_a_rejected_agent_keeps_its_tasks(serving: Serving, master: ScriptedMaster) -> None:
     master.launch(shell("t1", "sleep 60"))
     running = await master.state("t1", TaskState.RUNNING)
     master.refusal = PermissionDenied("agent/a2 is not agent a1")

@@ -20,7 +20,7 @@ from tests.harness.eventually import eventually
 from tests.harness.oci_image import layer_of, make_image, make_root
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import ScriptedMaster, shell
-from tests.integration.agent.conftest import RESOURCES, Start
+from tests.integration.agent.conftest import RESOURCES, Serving, Start
 
 RUNNING, FINISHED, FAILED, KILLED = (
     TaskState.RUNNING,
@@ -122,10 +122,8 @@ async def test_an_image_that_is_missing_is_told(
 
 
 async def test_an_agent_without_containers_refuses_images(
-    start: Start, master: ScriptedMaster, images: Images
+    serving: Serving, master: ScriptedMaster, images: Images
 ) -> None:
-    await start()
-    await master.agent()
     master.launch(shell("boxed", "true", isolation=images.isolation))
     end = await master.state("boxed", TaskState.DROPPED)
     assert "images" in end.message

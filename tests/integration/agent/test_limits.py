@@ -14,7 +14,7 @@ from croupier.model.task import Reason, TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import F, ScriptedMaster, shell
-from tests.integration.agent.conftest import Start
+from tests.integration.agent.conftest import Serving
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 MIB = 1 << 20
@@ -22,9 +22,9 @@ MIB = 1 << 20
 FILL = "for n in 1 2 3 4 5 6 7 8; do head -c 400k /dev/zero > f$n; done; sleep 600"
 
 
-async def test_a_task_that_fills_its_sandbox_is_ended(start: Start, master: ScriptedMaster) -> None:
-    await start()
-    await master.agent()
+async def test_a_task_that_fills_its_sandbox_is_ended(
+    serving: Serving, master: ScriptedMaster
+) -> None:
     small = "cpus:0.1;mem:16;disk:1"
     master.launch(shell("filler", FILL, small), shell("honest", "sleep 600", small))
     end = await master.state("filler", FAILED)
@@ -35,10 +35,8 @@ async def test_a_task_that_fills_its_sandbox_is_ended(start: Start, master: Scri
 
 
 async def test_a_task_that_does_not_complete_in_time_is_ended(
-    start: Start, master: ScriptedMaster
+    serving: Serving, master: ScriptedMaster
 ) -> None:
-    await start()
-    await master.agent()
     line = "trap '' TERM; while :; do sleep 0.1; done"
     master.launch(shell("slow", line, grace_ms=200, max_completion_ms=500))
     end = await master.state("slow", FAILED)
@@ -47,9 +45,7 @@ async def test_a_task_that_does_not_complete_in_time_is_ended(
     assert not is_running(end.pid)
 
 
-async def test_the_last_update_tells_the_usage(start: Start, master: ScriptedMaster) -> None:
-    await start()
-    await master.agent()
+async def test_the_last_update_tells_the_usage(serving: Serving, master: ScriptedMaster) -> None:
     line = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done; head -c 100k /dev/zero > f"
     master.launch(shell("busy", line, "cpus:0.1;mem:16;disk:10"))
     end = await master.state("busy", FINISHED)
@@ -87,10 +83,8 @@ async def fetched(agent: Agent, path: str) -> tuple[int, Any]:
 
 
 async def test_the_usage_of_a_live_task_is_served_with_its_limits(
-    start: Start, master: ScriptedMaster
+    serving: Serving, master: ScriptedMaster
 ) -> None:
-    serving = await start()
-    await master.agent()
     line = "head -c 300k /dev/zero > f; while ! [ -e go ]; do sleep 0.05; done"
     master.launch(shell("t1", line, "cpus:0.1;mem:16;disk:2", max_completion_ms=90_000))
     await master.state("t1", RUNNING)
