@@ -26,7 +26,7 @@ async def cancel(*tasks: asyncio.Task[None]) -> None:
 
 
 async def test_one_of_three_candidates_leads_and_the_others_follow(masters: Masters) -> None:
-    elections = [masters.election(f"{name}:1") for name in "abc"]
+    elections = [masters.election(f"{name}:1", lease_s=60) for name in "abc"]
     tasks = [asyncio.create_task(election.win()) for election in elections]
     await eventually(lambda: any(task.done() for task in tasks))
     (first,) = (election for election in elections if election.is_won)
@@ -34,11 +34,10 @@ async def test_one_of_three_candidates_leads_and_the_others_follow(masters: Mast
     await eventually(lambda: all(each.leader == first.leader for each in others))
     assert not any(each.is_won for each in others)
 
-    began = time.monotonic()
     await first.resign()
     assert not first.is_won
+    # In less than the lease: the others do not wait for a leader that resigned.
     await eventually(lambda: any(each.is_won for each in others))
-    assert time.monotonic() - began < 1.0, "the others do not wait for a leader that resigned"
     (second,) = (each for each in others if each.is_won)
     assert second.token > 0
     await cancel(*tasks)

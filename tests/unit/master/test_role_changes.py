@@ -191,6 +191,6 @@ def test_ten_thousand_roles_are_checked_within_a_slice() -> None:
         for number in range(MAX_ROLES_SET)
     }
     wanted = {role: roles[role] for role in list(roles)[:MAX_CHANGES]}
-    began = time.perf_counter()
+    began = time.thread_time()
     against(wanted, roles, cluster("cpus:20000;mem:20TB"))
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0

@@ -60,10 +60,10 @@ def test_a_pattern_is_bounded_in_bytes() -> None:
     assert Pattern(".*" * (MAX_PATTERN // 2)).size <= MAX_PROGRAM
     with pytest.raises(InvalidRequest, match="at most 1024"):
         Pattern("\u00e9" * (MAX_PATTERN // 2 + 1))
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(InvalidRequest, match="1048576"):
         Pattern("a" * 2**20)
-    assert time.perf_counter() - began < 0.05
+    assert time.thread_time() - began < 0.05
 
 
 def test_a_list_of_hosts_is_accepted() -> None:

@@ -172,10 +172,10 @@ def test_too_long_lists_are_refused_before_they_are_read() -> None:
     shapes = [demand(constraints=[costly] * 100) for _ in range(60)]
     many = [demand(constraints=[costly] * 10_000)]
     for wire, why in ((shapes, "too complex together"), (many, "100 constraints")):
-        began = time.perf_counter()
+        began = time.thread_time()
         with pytest.raises(InvalidRequest, match=why):
             demands_from_wire(wire)
-        assert time.perf_counter() - began < 0.1
+        assert time.thread_time() - began < 0.1
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{1000}", "x" * 2**20])
