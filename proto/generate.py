@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-PACKAGES = (Path("croupier/v1"), Path("croupier/etcd/v3"))
+PACKAGES = (Path("croupier/v1"), Path("croupier/api"), Path("croupier/etcd/v3"))
 GENERATORS = ("grpcio-tools==1.76.0", "mypy-protobuf==5.1.0", "setuptools==80.9.0")
 ENVIRONMENT = (ROOT.parent / ".venv").resolve() / "generators"
 
@@ -54,6 +54,7 @@ def main() -> int:
 def generate(out: Path) -> None:
     """Run protoc into `out`."""
     bin_dir = generators() / "bin"
+    descriptors = out / "descriptors"
     protos = sorted(
         str(path.relative_to(ROOT))
         for package in PACKAGES
@@ -71,11 +72,15 @@ def generate(out: Path) -> None:
             f"--grpc_python_out={out}",
             f"--mypy_out={out}",
             f"--mypy_grpc_out=only_async,generate_concrete_servicer_stubs:{out}",
+            f"--descriptor_set_out={descriptors}",
+            "--include_source_info",
             *protos,
         ],
         check=True,
         cwd=ROOT,
     )
+    comments = [ROOT / "comments.py", descriptors, out / "croupier/api/comments_pb2.py"]
+    subprocess.run([bin_dir / "python", *comments], check=True)
 
 
 def generators() -> Path:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from croupier.api.agents import agent_view
-from croupier.api.events import ClusterEvent
-from croupier.api.explanation import explanation_view
-from croupier.api.frameworks import framework_view
-from croupier.api.masters import master_view
-from croupier.api.roles import role_view
-from croupier.api.tasks import task_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.ctl.lists import with_age
 from croupier.ctl.top.snapshot import Page, Snapshot, failures_page
@@ -199,16 +193,16 @@ FAILED = [
 for _number, _task in enumerate(FAILED):
     _task.ended_ms = NOW_MS - 50_000 * (_number + 1)
 EVENTS = [
-    ClusterEvent(
-        id=f"7-{number}",
-        time_ms=NOW_MS - 60_000 + number,
-        kind=kind,
-        text=text,
-        agent_id=AGENT_ID,
-        framework_id=FRAMEWORK_ID,
-        task_id="",
-        role="research/vision",
-    )
+    {
+        "id": f"7-{number}",
+        "time_ms": NOW_MS - 60_000 + number,
+        "kind": kind,
+        "text": text,
+        "agent_id": AGENT_ID,
+        "framework_id": FRAMEWORK_ID,
+        "task_id": "",
+        "role": "research/vision",
+    }
     for number, (kind, text) in enumerate(
         (
             ("task-failed", f"Task t-0 of {FRAMEWORK_ID} failed on agent {AGENT_ID}: \x1b[31mx"),
@@ -225,18 +219,18 @@ def aged(view: View) -> View:
 
 def described() -> dict[str, View]:
     """Return what `croupier describe` fetches, by the kind of object."""
-    tasks = [aged(task_view(each)) for each in TASKS]
-    frameworks = [aged(framework_view(each)) for each in (FRAMEWORK, OTHER)]
+    tasks = [aged(as_object(each)) for each in TASKS]
+    frameworks = [aged(as_object(each)) for each in (FRAMEWORK, OTHER)]
     return {
-        "agent": {"agent": aged(agent_view(AGENT)), "tasks": tasks, "events": EVENTS},
+        "agent": {"agent": aged(as_object(AGENT)), "tasks": tasks, "events": EVENTS},
         "framework": {
             "framework": frameworks[0],
-            "why": explanation_view(EXPLANATION),
+            "why": as_object(EXPLANATION),
             "tasks": tasks,
             "events": EVENTS,
         },
         "role": {
-            "role": role_view(ROLES[2]),
+            "role": as_object(ROLES[2]),
             "frameworks": frameworks[:1],
             "tasks": tasks,
             "events": EVENTS[:1],
@@ -247,11 +241,11 @@ def described() -> dict[str, View]:
 def snapshot() -> Snapshot:
     """Return what `croupier top` shows."""
     return Snapshot(
-        master_view(MASTER),
+        as_object(MASTER),
         "m1.example:5050",
         NOW_MS,
-        Page([role_view(each) for each in ROLES]),
-        Page([aged(framework_view(each)) for each in (OTHER, FRAMEWORK)], is_all=False),
-        Page([aged(agent_view(each)) for each in (AGENT, LOST)]),
+        Page([as_object(each) for each in ROLES]),
+        Page([aged(as_object(each)) for each in (OTHER, FRAMEWORK)], is_all=False),
+        Page([aged(as_object(each)) for each in (AGENT, LOST)]),
         failures_page(pb.GetOverviewResponse(failed=3, failures=FAILED), NOW_MS),
     )

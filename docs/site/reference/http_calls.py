@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+from croupier.api.schema import Schemas
 from croupier.master.web.parameters import Parameter
 from croupier.master.web.routes import ROUTES
 from croupier.master.web.table import PREFIX, ApiRoute
@@ -29,7 +31,7 @@ def _details(route: ApiRoute) -> Iterator[str]:
         rows = [(f"`{each.name}`", cell(each.description), _default(each)) for each in route.query]
         yield from ("", *table(("Parameter", "Meaning", "Default"), rows))
     if route.body:
-        fields = ", ".join(f"`{name}`" for name in route.body.__annotations__)
+        fields = ", ".join(f"`{name}`" for name in _keys(route.body))
         yield ""
         yield from paragraph(f"Fields of the body: {fields}.")
 
@@ -41,4 +43,16 @@ def _default(each: Parameter) -> str:
 def _answer(route: ApiRoute) -> str:
     if route.answer is None:
         return f"`{route.content_type}`"
-    return f"`{getattr(route.answer, '__name__', str(route.answer))}`"
+    return f"`{_name(route.answer)}`"
+
+
+def _name(answer: Any) -> str:
+    """Return the name of an object, or the type of another schema."""
+    schema = Schemas().of(answer)
+    return str(schema.get("$ref", schema.get("type"))).rpartition("/")[2]
+
+
+def _keys(body: Any) -> Iterable[str]:
+    schemas = Schemas()
+    schemas.of(body)
+    return list(schemas.components[_name(body)]["properties"])

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final
 
-from croupier.api.events import ClusterEvent
-from croupier.api.explanation import explanation_view
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
@@ -62,7 +60,7 @@ def describe_framework(target: Target, named: str, *, as_json: bool) -> None:
         framework_id = (await find_framework(master, named))["framework_id"]
         framework = await _row(master, FRAMEWORKS, "framework_id", framework_id)
         request = pb.ExplainRequest(framework_id=framework_id)
-        why = explanation_view(await master.ask(master.service.Explain, request))
+        why = as_object(await master.ask(master.service.Explain, request))
         tasks = await first_page(master, TASKS, MOST_ITEMS, framework_id=framework_id, states=_LIVE)
         events = await recent_events(master, lambda each: each.framework_id == framework_id)
         return {"framework": framework, "why": why, "tasks": tasks, "events": events}
@@ -108,17 +106,15 @@ def is_within(role: str, above: str) -> bool:
     return role == above or role.startswith(f"{above}/")
 
 
-async def recent_events(
-    master: Master, is_about: Callable[[pb.ClusterEvent], bool]
-) -> list[ClusterEvent]:
+async def recent_events(master: Master, is_about: Callable[[pb.ClusterEvent], bool]) -> list[View]:
     """Return the latest events that pass; none if the caller may not view events."""
-    found: list[ClusterEvent] = []
+    found: list[View] = []
     request = pb.WatchEventsRequest(limit=EVENTS_SEARCHED)
     try:
         answers = master.watch(master.service.WatchEvents, request)
         async with aclosing(answers):
             async for answer in answers:
-                found += [as_object(ClusterEvent, each) for each in answer.events if is_about(each)]
+                found += [as_object(each) for each in answer.events if is_about(each)]
                 found = found[-MOST_EVENTS:]
     except CroupierError:
         return []

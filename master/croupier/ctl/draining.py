@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from croupier.api.agents import agent_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, connected
 from croupier.cli.flags import Change
@@ -63,7 +63,7 @@ def drain_agent(agent: str, options: DrainOptions, change: Change) -> int:
         print_preview(change.master, preview, as_json=change.as_json)
         return DONE
     request = pb.DrainAgentRequest(agent=agent, grace_ms=options.grace_ms)
-    view = agent_view(ask(change.master, "DrainAgent", request).agent)
+    view = as_object(ask(change.master, "DrainAgent", request).agent)
     if options.wait:
         return asyncio.run(Follower(view, options.timeout_s, change).run())
     print_result(view, *drain_lines(view), as_json=change.as_json)
@@ -125,7 +125,7 @@ class Follower:
         if not found:
             self._print(f"{name_of(self._agent)} has left the cluster permanently")
             return ENDED
-        self._agent = agent_view(found[0])
+        self._agent = as_object(found[0])
         drain = self._agent["drain"]
         if drain is None:
             self._print(f"another operator has ended the drain of {name_of(self._agent)}")

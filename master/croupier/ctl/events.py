@@ -15,7 +15,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.api.events import ClusterEvent, EventsReset
 from croupier.api.objects import as_object
 from croupier.cli.connection import Refused, connected
 from croupier.cli.flags import Target
@@ -108,15 +107,15 @@ class EventReader:
     def _print(self, answer: pb.WatchEventsResponse) -> None:
         if self._options.as_json:
             if answer.reset:
-                print_json(EventsReset(reset=answer.reset, last_id=answer.last_id))
+                print_json({"reset": answer.reset, "last_id": answer.last_id})
             for event in answer.events:
-                print_json(as_object(ClusterEvent, event))
+                print_json(as_object(event))
             sys.stdout.flush()
             return
         if answer.reset:
             _note(f"events may be missing here: {answer.reset}")
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        events = [as_object(ClusterEvent, each) for each in answer.events]
+        events = [as_object(each) for each in answer.events]
         lines = [each for event in events for each in event_lines(event, width)]
         if lines:
             print_lines(*lines)

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import Any, Final, Literal, TypeVar
 
-from croupier.api.agents import agent_view
-from croupier.api.frameworks import framework_view
-from croupier.api.roles import role_view
-from croupier.api.tasks import offer_view, task_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, Refused, run
 from croupier.cli.flags import Target
@@ -41,22 +38,21 @@ class Kind:
     """A kind of object that the master lists, such as `agents`."""
 
     name: str
-    view: Callable[[Any], View]
     table: Table
 
 
-AGENTS = Kind("agents", agent_view, agent.AGENTS)
-FRAMEWORKS = Kind("frameworks", framework_view, framework.FRAMEWORKS)
-OFFERS = Kind("offers", offer_view, task.OFFERS)
-ROLES = Kind("roles", role_view, role.ROLES)
-TASKS = Kind("tasks", task_view, task.TASKS)
+AGENTS = Kind("agents", agent.AGENTS)
+FRAMEWORKS = Kind("frameworks", framework.FRAMEWORKS)
+OFFERS = Kind("offers", task.OFFERS)
+ROLES = Kind("roles", role.ROLES)
+TASKS = Kind("tasks", task.TASKS)
 KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
 
 
 async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
     """Yield every page of a list; raises as `paging.messages`."""
     async for page in messages(master, kind.name, **fields):
-        yield [kind.view(each) for each in page]
+        yield [as_object(each) for each in page]
 
 
 async def rows(master: Master, kind: Kind, **fields: Any) -> Pages:
@@ -67,7 +63,7 @@ async def rows(master: Master, kind: Kind, **fields: Any) -> Pages:
     """
     async for page in answers(master, kind.name, **fields):
         now_ms = getattr(page, "now_ms", 0)
-        yield [with_age(kind.view(each), now_ms) for each in getattr(page, kind.name)]
+        yield [with_age(as_object(each), now_ms) for each in getattr(page, kind.name)]
 
 
 def with_age(view: View, now_ms: int) -> View:
@@ -153,7 +149,7 @@ async def find_agent(master: Master, named: str) -> View:
         # The state distinguishes a lost machine from its replacement.
         states = [f"{each.agent.agent_id} ({each.state})" for each in found]
         raise Conflict(_ambiguous("several agents have this hostname", states))
-    return agent_view(found[0])
+    return as_object(found[0])
 
 
 def _ambiguous(problem: str, candidates: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ import json
 import sys
 from typing import Final
 
-from croupier.api.masters import KnownMaster
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
@@ -40,7 +39,7 @@ def print_masters(target: Target, *, as_json: bool, wide: bool) -> None:
         return await master.ask(master.service.ListMasters, pb.ListMastersRequest())
 
     answer = run(target, ask)
-    views = [dict(as_object(KnownMaster, each)) for each in answer.masters]
+    views = [as_object(each) for each in answer.masters]
     if as_json:
         print(json.dumps(views, indent=2))
     else:

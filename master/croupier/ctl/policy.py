@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 
 from croupier.api.objects import as_object
-from croupier.api.policy import Caller, RevokedKey, policy_view
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Change, Target
@@ -26,7 +25,7 @@ DENIED = 3
 
 def show_policy(target: Target, *, only_groups: bool = False, as_json: bool) -> None:
     """Print groups and rules; raises as `run`."""
-    view = policy_view(run(target, _policy))
+    view = as_object(run(target, _policy))
     if as_json:
         print(json.dumps(view["groups"] if only_groups else view, indent=2))
         return
@@ -44,7 +43,7 @@ def show_caller(target: Target, *, as_json: bool) -> None:
 
     async def asked(master: Master) -> View:
         answer = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
-        return {**as_object(Caller, answer), "master": str(master.address)}
+        return {**as_object(answer), "master": str(master.address)}
 
     view = run(target, asked)
     print_result(view, *caller_lines(view, target), as_json=as_json)
@@ -115,16 +114,17 @@ def revoke(rule: str, change: Change) -> None:
 
 def show_revoked(target: Target, *, as_json: bool) -> None:
     """Print the revoked keys; raises as `run`."""
-    keys = policy_view(run(target, _policy))["revoked_keys"]
+    keys = as_object(run(target, _policy))["revoked_keys"]
     if as_json:
         print(json.dumps(keys, indent=2))
     else:
         print_table(REVOKED, keys, sys.stdout)
 
 
-def revoke_key(key: RevokedKey, change: Change) -> None:
+def revoke_key(key_id: str, description: str, change: Change) -> None:
     """Refuse all certificates with a key; raises as `grant`."""
-    _change(lambda _: [pb.PolicyChange(revoke_key=pb.RevokedKey(**key))], change)
+    key = pb.RevokedKey(key_id=key_id, description=description)
+    _change(lambda _: [pb.PolicyChange(revoke_key=key)], change)
 
 
 def restore_key(key_id: str, change: Change) -> None:
@@ -173,7 +173,7 @@ def _change(
         before = await _policy(master)
         request = pb.UpdatePolicyRequest(changes=changes(before), dry_run=change.dry_run)
         answer = await master.ask(master.access.UpdatePolicy, request)
-        return policy_view(before), policy_view(answer.policy)
+        return as_object(before), as_object(answer.policy)
 
     before, after = run(change.master, changed)
     lines = list(difference_lines(before, after))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from croupier.api.affected import affected_agents, is_live
+from croupier.api.affected import affected, affected_task, is_live
+from croupier.api.http_pb2 import Affected
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View, many, named
 from croupier.cli.connection import Master
 from croupier.cli.paging import messages
 from croupier.ctl.lists import (
-    FRAMEWORKS,
-    TASKS,
-    all_of,
     find_agent,
     find_framework,
 )
@@ -23,18 +23,15 @@ from croupier.ctl.views import framework as frameworks
 
 @dataclass(frozen=True, slots=True)
 class AgentUse:
-    """An agent, its live tasks, and all frameworks."""
+    """An agent with its live tasks."""
 
     agent: View
-    tasks: Sequence[View]
-    frameworks: Sequence[View]
+    tasks: list[View]
+    affected: Affected
 
     def preview(self, lines: Iterator[str]) -> Preview:
         """Return the consequences of an operation on the agent, with `lines` for people."""
-        view = {
-            "agent": self.agent,
-            "tasks": _short(self.tasks, "task_id", "framework_id", "state"),
-        }
+        view = {"agent": self.agent, "tasks": _without("agent_id", self.tasks)}
         return Preview(self.agent["agent_id"], view, list(lines))
 
 
@@ -46,9 +43,29 @@ async def agent_use(master: Master, named: str) -> AgentUse:
         Conflict: if several have that hostname.
     """
     agent = await find_agent(master, named)
-    tasks = await all_of(master, TASKS, agent=agent["agent_id"])
-    live = [each for each in tasks if is_live(each)]
-    return AgentUse(agent, live, await all_of(master, FRAMEWORKS))
+    return AgentUse(agent, *await _affected(master, agent=agent["agent_id"]))
+
+
+async def _affected(master: Master, **fields: Any) -> tuple[list[View], Affected]:
+    """Return the live tasks of a list, and what ends with them."""
+    tasks = [
+        each async for page in messages(master, "tasks", **fields) for each in filter(is_live, page)
+    ]
+    names = {
+        each.framework.framework_id: each.framework.name
+        async for page in messages(master, "frameworks")
+        for each in page
+    }
+    hosts = {
+        each.agent.agent_id: each.agent.hostname
+        async for page in messages(master, "agents")
+        for each in page
+    }
+    return [as_object(affected_task(each)) for each in tasks], affected(tasks, names, hosts)
+
+
+def _without(key: str, tasks: list[View]) -> list[View]:
+    return [{name: value for name, value in task.items() if name != key} for task in tasks]
 
 
 async def drain_preview(master: Master, named: str, grace_ms: int | None) -> Preview:
@@ -60,7 +77,7 @@ async def drain_preview(master: Master, named: str, grace_ms: int | None) -> Pre
         number = many(len(use.tasks), "task")
         yield f"nothing was changed; {agents.name_of(use.agent)} would get no offers, and {number}"
         yield f"would be killed, each with {grace}:" if use.tasks else "would be killed"
-        yield from agents.task_count_lines(use.tasks, use.frameworks)
+        yield from agents.task_count_lines(use.affected)
 
     return use.preview(lines())
 
@@ -78,7 +95,7 @@ async def gone_preview(master: Master, named: str) -> Preview:
             return
         are = "is" if len(use.tasks) == 1 else "are"
         yield f"  {many(len(use.tasks), 'task')} {are} lost, and may be started elsewhere:"
-        for line in agents.task_count_lines(use.tasks, use.frameworks):
+        for line in agents.task_count_lines(use.affected):
             yield f"  {line}"
 
     return use.preview(lines())
@@ -93,34 +110,22 @@ async def teardown_preview(master: Master, named: str) -> Preview:
     """
     framework = await find_framework(master, named)
     framework_id = framework["framework_id"]
-    tasks = await all_of(master, TASKS, framework_id=framework_id)
-    tasks = [task for task in tasks if is_live(task)]
-    hosts = {
-        each.agent.agent_id: each.agent.hostname
-        async for page in messages(master, "agents")
-        for each in page
-    }
-    view = {"framework": framework, "tasks": _short(tasks, "task_id", "agent_id", "state")}
-    return Preview(framework_id, view, list(_teardown_lines(framework, tasks, hosts)))
+    tasks, lost = await _affected(master, framework_id=framework_id)
+    view = {"framework": framework, "tasks": _without("framework_id", tasks)}
+    return Preview(framework_id, view, list(_teardown_lines(framework, lost)))
 
 
-def _teardown_lines(
-    framework: View, tasks: Sequence[View], hosts: Mapping[str, str]
-) -> Iterator[str]:
+def _teardown_lines(framework: View, lost: Affected) -> Iterator[str]:
     name = named(framework["name"], framework["framework_id"])
     yield f"framework {name} is {frameworks.state_text(framework)}; if it is torn down:"
     yield "  no program can subscribe under its id ever again"
-    if not tasks:
+    if not lost.tasks:
         yield "  it has no live tasks"
         return
     holds = framework["used"]["text"] or "nothing"
-    are = "is" if len(tasks) == 1 else "are"
-    placed = ":" if any(task["agent_id"] for task in tasks) else ""
-    yield f"  {many(len(tasks), 'task')} {are} killed; it holds {holds}{placed}"
-    for each in affected_agents(tasks, hosts):
-        agent = named(each["hostname"], each["agent_id"])
-        yield f"    {many(each['tasks'], 'task')} on agent {agent}"
-
-
-def _short(tasks: Sequence[View], *keys: str) -> list[View]:
-    return [{key: task[key] for key in keys} for task in tasks]
+    are = "is" if lost.tasks == 1 else "are"
+    placed = ":" if lost.agents else ""
+    yield f"  {many(lost.tasks, 'task')} {are} killed; it holds {holds}{placed}"
+    for each in lost.agents:
+        agent = named(each.hostname, each.agent_id)
+        yield f"    {many(each.tasks, 'task')} on agent {agent}"

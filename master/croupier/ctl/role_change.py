@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from croupier.api.objects import as_object
-from croupier.api.roles import RolesChange, role_view
+from croupier.api.shapes import PREEMPTION
 from croupier.cli.amounts import View
 from croupier.cli.connection import run
 from croupier.cli.flags import Change, Target
@@ -25,8 +25,6 @@ from croupier.model.ids import check_role
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.roles import settings_to_wire
-
-PREEMPTION = {"on": True, "off": False, "inherit": None}
 
 _WEIGHTS = (pb.RoleChange.PART_WEIGHT, pb.RoleChange.PART_RESOURCE_WEIGHTS)
 _QUOTA = (
@@ -44,7 +42,7 @@ def show_role(target: Target, role: str, table: Table, *, as_json: bool) -> None
     """
     check_role(role)
     known = run(target, lambda master: all_of(master, ROLES))
-    default = role_view(pb.RoleView(role=role, settings=settings_to_wire(RoleSettings())))
+    default = as_object(pb.RoleView(role=role, settings=settings_to_wire(RoleSettings())))
     found = next((view for view in known if view["role"] == role), default)
     if as_json:
         print(json.dumps(found, indent=2))
@@ -110,7 +108,7 @@ def change_role(wanted: pb.RoleChange, change: Change, *, force: bool = False) -
     """
     request = pb.UpdateRolesRequest(changes=[wanted], dry_run=change.dry_run, force=force)
     answer = ask(change.master, "UpdateRoles", request)
-    view = as_object(RolesChange, answer)
+    view = as_object(answer)
     if change.as_json:
         print(json.dumps(view, indent=2))
         return

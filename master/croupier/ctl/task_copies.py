@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from croupier.api.files import File, FileList
+from croupier.api.objects import Json
 from croupier.cli.connection import KeptConnection
 from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
@@ -140,7 +140,7 @@ class TaskSource:
     def __init__(self, connection: KeptConnection, task: TaskName) -> None:
         self._connection, self._task = connection, task
 
-    async def list(self, path: str) -> FileList:
+    async def list(self, path: str) -> Json:
         """Return the entries of a directory; raises CroupierError."""
         async with self._connection.connected() as master:
             return await listed(master, self._task, path)
@@ -194,7 +194,7 @@ class DirectoryCopy:
             text += f"; {self.failures} failed"
         return text
 
-    async def run(self, found: FileList) -> None:
+    async def run(self, found: Json) -> None:
         """Copy everything; `found` is the content of the directory itself.
 
         Raises:
@@ -241,7 +241,7 @@ class DirectoryCopy:
             )
         self.files += 1
 
-    def _add(self, within: Names, found: FileList) -> None:
+    def _add(self, within: Names, found: Json) -> None:
         """Copy the entries of a directory next."""
         if found["cut"]:
             self._fail(within, "has more files than an agent lists")
@@ -256,7 +256,7 @@ class DirectoryCopy:
                 )
             self._add_entry(names, each)
 
-    def _add_entry(self, names: Names, each: File) -> None:
+    def _add_entry(self, names: Names, each: Json) -> None:
         name, kind = each["name"], each["kind"]
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             self._fail(names, "is no name of a file")

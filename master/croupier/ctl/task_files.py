@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from croupier.api.files import FileList, file_list_view
+from croupier.api.objects import Json, as_object
 from croupier.cli.connection import Master, connected, run
 from croupier.cli.flags import Target
 from croupier.cli.printer import OutputClosed, Printer
@@ -53,17 +53,17 @@ def print_output(target: Target, task: TaskName, part: Part, *, raw: bool) -> No
         raise BrokenPipeError from None
 
 
-def list_files(target: Target, task: TaskName, path: str) -> FileList:
+def list_files(target: Target, task: TaskName, path: str) -> Json:
     """Return the entries of a directory of a task's sandbox; raises as `print_output`."""
     task = resolve(target, task)
 
-    async def ask(master: Master) -> FileList:
+    async def ask(master: Master) -> Json:
         return await listed(master, task, path)
 
     return run(target, ask)
 
 
-async def listed(master: Master, task: TaskName, path: str) -> FileList:
+async def listed(master: Master, task: TaskName, path: str) -> Json:
     """Return the entries of a directory of a task's sandbox.
 
     Raises:
@@ -73,7 +73,7 @@ async def listed(master: Master, task: TaskName, path: str) -> FileList:
         framework_id=task.framework_id, task_id=task.task_id, agent_id=task.agent_id, path=path
     )
     async with advising(task, master):
-        return file_list_view(await master.ask(master.service.ListTaskFiles, request))
+        return as_object(await master.ask(master.service.ListTaskFiles, request))
 
 
 def terminal_text() -> Callable[[bytes], bytes]:

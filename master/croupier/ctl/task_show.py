@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.api.affected import is_live
-from croupier.api.isolation import task_use_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Target
@@ -11,6 +10,7 @@ from croupier.cli.table import terminal_width
 from croupier.ctl.describe import recent_events
 from croupier.ctl.lists import TASKS, all_of, id_of
 from croupier.ctl.operation import print_result
+from croupier.ctl.task_states import is_live
 from croupier.ctl.views.described import event_section
 from croupier.ctl.views.task import task_lines
 from croupier.model.errors import Conflict, CroupierError, NotFound
@@ -42,7 +42,7 @@ def show_task(target: Target, task_id: str, framework_id: str, *, as_json: bool)
             answer = await master.ask(master.service.GetTaskUse, pb.GetTaskUseRequest(**ids))
         except CroupierError as error:
             return view, str(error)
-        use = task_use_view(answer)
+        use = as_object(answer)
         enforced = {name: value for name, value in use["limits"].items() if value}
         known = {"usage": use["usage"], "limits": {**view["limits"], **enforced}}
         return {**view, **known}, "" if use["usage"] else "its agent does not measure tasks"

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from croupier.cli.amounts import View
 from croupier.model.errors import InvalidRequest
 from croupier.model.suggestions import unknown_word
-from croupier.model.task import TaskState
+from croupier.model.task import TERMINAL, TaskState
+
+_ENDED = frozenset(state.name for state in TERMINAL)
+
+
+def is_live(task: View) -> bool:
+    """Return whether a task has not ended."""
+    return task["state"] not in _ENDED
 
 
 def state_numbers(words: Iterable[str]) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.api.tokens import token_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Change, Target
@@ -114,7 +114,7 @@ def create_token(
         return (await master.ask(master.access.CreateToken, asked)).token
 
     try:
-        view = token_view(run(target, create))
+        view = as_object(run(target, create))
     except CroupierError:
         if options.output is not None:
             options.output.unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def list_tokens(target: Target, *, as_json: bool) -> None:
     """
 
     async def listed(master: Master) -> list[View]:
-        return [token_view(token) async for token in _tokens(master)]
+        return [as_object(token) async for token in _tokens(master)]
 
     views = run(target, listed)
     if as_json:
@@ -175,7 +175,7 @@ def revoke_tokens(named: str, change: Change) -> None:
             for token in found:
                 request = pb.RevokeTokenRequest(token_id=token.token_id)
                 await master.ask(master.access.RevokeToken, request)
-        return [token_view(token) for token in found]
+        return [as_object(token) for token in found]
 
     views = run(change.master, revoke)
     done = "would be revoked" if change.dry_run else "is revoked"

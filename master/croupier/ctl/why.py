@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from croupier.api.explanation import explanation_view
+from croupier.api.objects import as_object
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
@@ -30,7 +30,7 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
         return await master.ask(master.service.Explain, request)
 
     answer = run(target, asked)
-    found = explanation_view(answer)
+    found = as_object(answer)
     if as_json:
         print(json.dumps(found, indent=2))
     else:

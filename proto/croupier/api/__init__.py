@@ -1,7 +1,7 @@
 """Objects of the master as JSON: what `--json` of the command line and the HTTP API return.
 
-Each object is a `TypedDict`. `schema.py` makes its JSON schema from that, and `objects.py` the
-object from a message; a function adds what is more than a field.
+A field of a message is defined once, in its `.proto` file: `objects.py` makes the JSON object of a
+message, and `schema.py` its JSON schema, described by the comments. `shapes.py` has the exceptions.
 
 Rule: keys of JSON objects are snake_case and never change.
 """

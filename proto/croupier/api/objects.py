@@ -1,117 +1,185 @@
-"""Objects from messages: the hints of a `TypedDict` say which fields they are made of.
+"""JSON objects, made of messages by their descriptors.
 
 Rule: a key is the field of its name, or the field of its name in another unit:
 
     grace_s     from grace_ms, in seconds
-    share       from share_ppm, as a part of 1
+    share       from share_ppm, as a part of 1; share_ppm is a key, too
     cpus        from cpus_milli
-    expires     from expires_ms, as text in UTC
 
-A key that may be None is None if the field is absent, or an empty text, or empty where absence
-cannot be told.
+A key of an optional field is null if that is absent, or an empty text. `shapes.py` has all that is
+different.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
-from types import NoneType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Final
 
-from croupier.api.times import time_text
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
-_T = TypeVar("_T")
-_Convert = Callable[[Any], Any]
-_Made = TypeVar("_Made", bound=_Convert)
+from croupier.api.shapes import (
+    BOOLEAN,
+    FIELDS,
+    INTEGER,
+    NUMBER,
+    SHAPES,
+    STRING,
+    TIMES,
+    TYPES,
+    Form,
+    Schema,
+    Shape,
+    array,
+    as_it_is,
+    mapping,
+)
 
-# What makes the objects that need more than their fields.
-_MAKERS: dict[Any, _Convert] = {}
+Json = dict[str, Any]
+_PLAIN: Final[dict[int, Schema]] = {
+    FieldDescriptor.CPPTYPE_BOOL: BOOLEAN,
+    FieldDescriptor.CPPTYPE_DOUBLE: NUMBER,
+    FieldDescriptor.CPPTYPE_STRING: STRING,
+}
+_SECONDS: Final = Form(NUMBER, lambda milli: milli / 1000)
+_PART_OF_1: Final = Form(NUMBER, lambda ppm: ppm / 1_000_000)
+_PPM: Final = Form(INTEGER, about="the same in millionths.")
 
 
-def makes(kind: Any) -> Callable[[_Made], _Made]:
-    """Have the function make the objects of `kind` wherever they are part of another."""
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of an object.
 
-    def register(make: _Made) -> _Made:
-        _MAKERS[kind] = make
-        return make
+    Attributes:
+        field: what it is made of; None: of the whole message.
+        place: the part of the message that has the field, such as `task`; empty: itself.
+    """
 
-    return register
+    name: str
+    form: Form
+    field: FieldDescriptor | None = None
+    place: str = ""
+    is_nullable: bool = False
 
 
-def as_object(kind: type[_T], /, *wires: Any, **given: Any) -> _T:
-    """Return an object of `kind`.
+def as_object(message: Any) -> Json:
+    """Return the JSON object of a message."""
+    return {name: read(message) for name, read in _readers(message.DESCRIPTOR)}
 
-    Args:
-        kind: a `TypedDict`.
-        wires: messages; a key is a field of the first of them that has it.
-        given: the values of keys that are more than a field.
+
+@cache
+def _readers(message: Descriptor) -> list[tuple[str, Callable[[Any], Any]]]:
+    return [(key.name, _reader(key)) for key in keys_of(message)]
+
+
+def _reader(key: Key) -> Callable[[Any], Any]:
+    """Return what reads the value of a key."""
+    field, convert = key.field, key.form.convert
+    if field is None:
+        return lambda message: _in_json(convert(message))
+    name = field.name
+    read = attrgetter(f"{key.place}.{name}" if key.place else name)
+    if not key.is_nullable:
+        return read if convert is as_it_is else lambda message: convert(read(message))
+    if field.containing_oneof is None or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return lambda message: convert(read(message)) or None
+    part = attrgetter(key.place) if key.place else as_it_is
+    return lambda message: convert(read(message)) if part(message).HasField(name) else None
+
+
+def _in_json(value: Any) -> Any:
+    """Return what was made of a message, with messages as objects."""
+    if isinstance(value, Message):
+        return as_object(value)
+    return [_in_json(each) for each in value] if isinstance(value, list) else value
+
+
+def shape_of(message: Descriptor) -> Shape:
+    """Return what of the object of a message is not as the message says."""
+    return SHAPES.get(message.name) or Shape()
+
+
+@cache
+def keys_of(message: Descriptor) -> tuple[Key, ...]:
+    """Return the keys of the object of a message, in order.
 
     Raises:
-        TypeError: if a key is neither given nor a field.
+        KeyError: if a table names a key or a field that there is not.
     """
-    plan = _plan(cast("Any", kind), tuple(each.DESCRIPTOR for each in wires), frozenset(given))
-    found = {key: given[key] if read is None else read(wires[place]) for key, place, read in plan}
-    return cast("_T", found)
+    shape = shape_of(message)
+    nullable, parts = shape.nullable.split(), shape.parts.split()
+    found = {key.name: key for key in _fields_of(message, "")}
+    own = [name for name in found if name not in parts]
+    for place in parts:
+        part: Any = message
+        for name in place.split("."):
+            part = part.fields_by_name[name].message_type
+        found = {key.name: key for key in _fields_of(part, place)} | found
+    found |= {name: Key(name, form) for name, form in shape.made.items()}
+    named = dict(_named(each) for each in shape.keys.split())
+    left_out = {*named.values(), *shape.without.split()}
+    named |= {name: name for name in (*own, *shape.made) if name not in left_out}
+    return tuple(
+        replace(
+            found[of],
+            name=name,
+            is_nullable=name in nullable or (found[of].is_nullable and shape.required is None),
+        )
+        for name, of in named.items()
+    )
 
 
-@lru_cache(maxsize=256)
-def _plan(
-    kind: Any, messages: tuple[Any, ...], given: frozenset[str]
-) -> list[tuple[str, int, _Convert | None]]:
-    """Return the keys of an object; each with its message and what reads it, None if given."""
-    return [
-        (key, 0, None) if key in given else (key, *_field(kind, key, hint, messages))
-        for key, hint in get_type_hints(kind).items()
-    ]
+def _named(text: str) -> tuple[str, str]:
+    name, _, of = text.partition("=")
+    return name, of or name
 
 
-def _field(kind: Any, key: str, hint: Any, messages: tuple[Any, ...]) -> tuple[int, _Convert]:
-    names = {key: None, f"{key}_milli": None, f"{key}_ms": time_text, f"{key}_ppm": _millionths}
-    if key.endswith("_s"):
-        names[f"{key[:-2]}_ms"] = _thousandths
-    for place, message in enumerate(messages):
-        for name, convert in names.items():
-            if name in message.fields_by_name:
-                has_presence = message.fields_by_name[name].has_presence
-                return place, _reader(hint, name, convert, has_presence=has_presence)
-    raise TypeError(f"{key} of {kind.__name__} is no field")
+def _fields_of(message: Descriptor, place: str) -> Iterator[Key]:
+    """Yield the keys of all fields of a message."""
+    for field in message.fields:
+        # An optional field is the only one of its own `oneof`.
+        is_nullable = field.containing_oneof is not None
+        for name, form in _forms(field).items():
+            yield Key(name, form, field, place, is_nullable)
 
 
-def _reader(hint: Any, name: str, unit: _Convert | None, *, has_presence: bool) -> _Convert:
-    """Return what reads a field of a message as a value of this type."""
-    read = attrgetter(name)
-    options = [each for each in get_args(hint) if each is not NoneType]
-    if NoneType not in get_args(hint):
-        convert = unit or _converter(hint)
-        return read if convert is _same else lambda wire: convert(read(wire))
-    convert = unit or _converter(options[0])
-    if has_presence and (unit or hint != str | None):
-        return lambda wire: convert(read(wire)) if wire.HasField(name) else None
-    return lambda wire: convert(read(wire)) or None
+def _forms(field: FieldDescriptor) -> dict[str, Form]:
+    """Return the keys of a field, each with its form."""
+    name = field.name
+    owner: Any = field.containing_type
+    given = FIELDS.get(f"{owner.name}.{name}")
+    if given is not None:
+        return {name.removesuffix("_ms"): given}
+    if name.endswith("_ppm"):
+        return {name.removesuffix("_ppm"): _PART_OF_1, name: _PPM}
+    if name.endswith("_ms") and not TIMES.search(name):
+        return {name.removesuffix("_ms") + "_s": _SECONDS}
+    return {name.removesuffix("_milli"): _form(field)}
 
 
-def _converter(hint: Any) -> _Convert:
-    """Return what makes a value of this type of a field."""
-    if hint in _MAKERS:
-        return _MAKERS[hint]
-    if is_typeddict(hint):
-        return lambda wire: as_object(hint, wire)
-    if get_origin(hint) is list:
-        each = _converter(get_args(hint)[0])
-        return list if each is _same else lambda wires: [each(wire) for wire in wires]
-    if get_origin(hint) is dict:
-        return lambda found: dict(sorted(found.items()))
-    return _same
+def _form(field: FieldDescriptor) -> Form:
+    message: Any = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        values = _value(message.fields_by_name["value"])
+        return Form(mapping(values.schema), lambda found: dict(sorted(found.items())))
+    value = _value(field)
+    if not field.is_repeated:
+        return value
+    convert = value.convert
+    return Form(
+        array(value.schema),
+        list if convert is as_it_is else lambda wires: [convert(wire) for wire in wires],
+    )
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _thousandths(value: int) -> float:
-    return value / 1000
-
-
-def _millionths(value: int) -> float:
-    return value / 1_000_000
+def _value(field: FieldDescriptor) -> Form:
+    """Return the form of a field, or of each of its values."""
+    message, kind = field.message_type, field.message_type or field.enum_type
+    if kind is not None and kind.name in TYPES:
+        return TYPES[kind.name]
+    if message is not None:
+        return Form(message, as_object)
+    return Form(_PLAIN.get(field.cpp_type, INTEGER))

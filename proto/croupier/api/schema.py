@@ -1,36 +1,19 @@
-"""JSON schemas of objects, made from their `TypedDict`: one definition for types and schemas.
-
-The docstring of a class is the description of its schema; its `Attributes:` describe the keys.
-"""
+"""JSON schemas of objects, from the descriptors of their messages and the comments in `.proto`."""
 
 from __future__ import annotations
 
 import re
-import types
-from collections.abc import Mapping
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Any, Final
 
-Schema = dict[str, Any]
+from google.protobuf.descriptor import Descriptor
 
-_PLAIN: Final[Mapping[Any, str]] = {
-    str: "string",
-    int: "integer",
-    float: "number",
-    bool: "boolean",
-    type(None): "null",
-}
-_ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
+from croupier.api.comments_pb2 import COMMENTS
+from croupier.api.objects import Key, keys_of, shape_of
+from croupier.api.shapes import Schema, or_null
+
 _REFERENCE: Final = "#/components/schemas/"
+# What comments call a value that is null in JSON.
+_NOTHING: Final = re.compile(r"\b(absent|empty|0)\b")
 
 
 class Schemas:
@@ -42,70 +25,45 @@ class Schemas:
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
+        self._messages: dict[str, Descriptor] = {}
 
-    def of(self, hint: Any) -> Schema:
-        """Return the schema of a type; one of a `TypedDict` is a reference into `components`.
+    def of(self, hint: Any) -> Any:
+        """Return a schema; a message or its descriptor becomes a reference into `components`.
 
         Raises:
-            TypeError: if JSON has no such type, or two objects have one name.
+            TypeError: if two objects have one name.
         """
-        if is_typeddict(hint):
+        if isinstance(hint, type):
+            return self.of(hint.DESCRIPTOR)  # type: ignore[attr-defined]
+        if isinstance(hint, Descriptor):
             return self._object(hint)
-        origin, arguments = get_origin(hint), get_args(hint)
-        if origin is Annotated:
-            return {**self.of(arguments[0]), **arguments[1]}
-        if hint in _PLAIN:
-            return {"type": _PLAIN[hint]}
-        if hint is Any:
-            return {}
-        if origin is list:
-            return {"type": "array", "items": self.of(arguments[0])}
-        if origin is dict:
-            return {"type": "object", "additionalProperties": self.of(arguments[1])}
-        if origin is Literal:
-            return {"type": "string", "enum": list(arguments)}
-        if origin in (Union, types.UnionType):
-            return _union([self.of(each) for each in arguments])
-        raise TypeError(f"JSON has no {hint}")
+        if isinstance(hint, dict):
+            return {key: self.of(value) for key, value in hint.items()}
+        return [self.of(each) for each in hint] if isinstance(hint, list) else hint
 
-    def _object(self, kind: Any) -> Schema:
-        name = kind.__name__
-        reference = {"$ref": _REFERENCE + name}
-        known = self.components.get(name)
-        if known is not None:
-            if known.get("x-module") not in (None, kind.__module__):
-                raise TypeError(f"two objects are called {name}")
-            return reference
-        # Before its properties, which may refer to it.
-        schema: Schema = {"type": "object", "x-module": kind.__module__}
-        self.components[name] = schema
-        text = " ".join((kind.__doc__ or name).partition("Attributes:")[0].split())
-        described = _descriptions(kind)
-        properties = {
-            key: self.of(hint) | ({"description": described[key]} if key in described else {})
-            for key, hint in get_type_hints(kind, include_extras=True).items()
-        }
-        del schema["x-module"]
-        schema |= {
-            "description": text,
-            "properties": properties,
-            "required": sorted(kind.__required_keys__),
-            "additionalProperties": False,
-        }
-        return reference
+    def _object(self, message: Descriptor) -> Schema:
+        shape = shape_of(message)
+        name = shape.name or message.name
+        if self._messages.setdefault(name, message) is not message:
+            raise TypeError(f"two objects are called {name}")
+        if name not in self.components:
+            # Before its properties, which may refer to it.
+            schema = self.components[name] = {"type": "object"}
+            keys = keys_of(message)
+            required = [each.name for each in keys]
+            schema |= {
+                "description": COMMENTS[message.full_name],
+                "properties": {each.name: self._property(each) for each in keys},
+                "required": sorted(required if shape.required is None else shape.required.split()),
+                "additionalProperties": False,
+            }
+        return {"$ref": _REFERENCE + name}
 
-
-def _union(options: list[Schema]) -> Schema:
-    """Return one schema of several; plain types become a list of types."""
-    if all(set(each) == {"type"} for each in options):
-        return {"type": [each["type"] for each in options]}
-    return {"anyOf": options}
-
-
-def _descriptions(kind: Any) -> dict[str, str]:
-    """Return the descriptions of keys, from the docstring of a class."""
-    parts = _ATTRIBUTE.split((kind.__doc__ or "").replace("\n        ", "\n    "))
-    return {
-        name: " ".join(text.split()).replace("None", "null")
-        for name, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
+    def _property(self, key: Key) -> Schema:
+        schema: Schema = self.of(or_null(key.form.schema) if key.is_nullable else key.form.schema)
+        about = key.form.about
+        if about is None and key.field is not None:
+            about = COMMENTS.get(key.field.full_name, "")
+            about = about if about[:2].isupper() else about[:1].lower() + about[1:]
+            about = _NOTHING.sub("null", about) if key.is_nullable else about
+        return schema | ({"description": about} if about else {})

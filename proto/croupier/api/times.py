@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Any, Final
 
-_NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
-# A span of time in a request; a bare number is seconds. The second part is of its JSON schema.
-Duration = Annotated[
-    str,
-    {
-        "pattern": rf"^({_NUMBER}|({_NUMBER}(ms|s|m|h|d)){{1,9}})$",
-        "maxLength": 40,
-        "examples": ["30s", "10m", "1h30m"],
-    },
-]
+_NUMBER: Final = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+# Characters of one.
+MAX_DURATION: Final = 40
+# The JSON schema of a span of time in a request; a bare number is seconds.
+DURATION: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": rf"^({_NUMBER}|({_NUMBER}(ms|s|m|h|d)){{1,9}})$",
+    "maxLength": MAX_DURATION,
+    "examples": ["30s", "10m", "1h30m"],
+}
 
 
 def time_text(time_ms: int) -> str:

@@ -56,6 +56,8 @@ Global___WhoAmIRequest: _TypeAlias = WhoAmIRequest  # noqa: Y015
 
 @_typing.final
 class WhoAmIResponse(_message.Message):
+    """The caller, as the master knows it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PRINCIPAL_FIELD_NUMBER: _builtins.int
@@ -67,9 +69,9 @@ class WhoAmIResponse(_message.Message):
     principal: _builtins.str
     """Empty while authentication is off."""
     credential: _builtins.str
-    """How the caller proved it: "certificate", "token", "oidc"; empty while authentication is off."""
+    """Its kind: "certificate", "token", "oidc"; empty as the principal."""
     expires_ms: _builtins.int
-    """Milliseconds since the epoch; absent if the credential does not expire."""
+    """Milliseconds since the epoch; absent: it does not expire."""
     time_ms: _builtins.int
     """The master's clock, in milliseconds since the epoch."""
     is_auth_on: _builtins.bool
@@ -158,6 +160,8 @@ Global___CheckAccessResponse: _TypeAlias = CheckAccessResponse  # noqa: Y015
 
 @_typing.final
 class Group(_message.Message):
+    """Principals with the same permissions."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -187,6 +191,8 @@ Global___Group: _TypeAlias = Group  # noqa: Y015
 
 @_typing.final
 class Rule(_message.Message):
+    """A permission: the subject may do the actions on the object."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -232,6 +238,8 @@ Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
 
 @_typing.final
 class GetPolicyResponse(_message.Message):
+    """All groups, rules and revoked keys."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUPS_FIELD_NUMBER: _builtins.int
@@ -410,6 +418,8 @@ Global___UpdatePolicyResponse: _TypeAlias = UpdatePolicyResponse  # noqa: Y015
 
 @_typing.final
 class Token(_message.Message):
+    """A token, without its secret."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_ID_FIELD_NUMBER: _builtins.int
@@ -420,8 +430,8 @@ class Token(_message.Message):
     CREATED_BY_FIELD_NUMBER: _builtins.int
     USES_LEFT_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
     MAX_RESOURCES_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
     token_id: _builtins.str
     kind: Global___TokenKind.ValueType
     principal: _builtins.str
@@ -453,8 +463,8 @@ class Token(_message.Message):
         created_by: _builtins.str = ...,
         uses_left: _builtins.int | None = ...,
         attributes: _abc.Iterable[_builtins.str] | None = ...,
-        description: _builtins.str = ...,
         max_resources: _resources_pb2.Resources | None = ...,
+        description: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_uses_left", b"_uses_left", "expires_ms", b"expires_ms", "max_resources", b"max_resources", "uses_left", b"uses_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

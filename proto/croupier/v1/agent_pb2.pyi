@@ -529,6 +529,8 @@ Global___AgentHealth: _TypeAlias = AgentHealth  # noqa: Y015
 
 @_typing.final
 class HealthProblem(_message.Message):
+    """A problem that prevents an agent from launching tasks."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PART_FIELD_NUMBER: _builtins.int

@@ -235,19 +235,22 @@ class FrameworkInfo(_message.Message):
     WEBUI_URL_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
-    """Empty in the first SUBSCRIBE of a framework: the master assigns ids. It
+    """
+    Empty in the first SUBSCRIBE of a framework: the master assigns ids. It
     refuses the id of a removed framework for ever, and accepts an unknown one,
     in case the store was lost.
     """
     name: _builtins.str
     failover_timeout_ms: _builtins.int
-    """Time after which the master kills tasks whose framework is disconnected."""
+    """When it is disconnected for so long, its tasks are killed."""
     hostname: _builtins.str
-    """The framework's machine and web page; for people."""
+    """The framework's machine; for people."""
     webui_url: _builtins.str
+    """Its web page; for people."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 32, without duplicates. Each offer is in one of them. Tasks stay in the role of
+        """
+        1 to 32, without duplicates. Each offer is in one of them. Tasks stay in the role of
         their offer, also when a later SUBSCRIBE leaves that role out.
         """
 
@@ -324,7 +327,10 @@ Global___Subscribe: _TypeAlias = Subscribe  # noqa: Y015
 
 @_typing.final
 class Demand(_message.Message):
-    """A demand for `count` units of a shape, beyond running tasks."""
+    """Tasks of one kind that a framework wants to run.
+
+    Beyond running tasks.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -335,13 +341,19 @@ class Demand(_message.Message):
     MAX_PER_OFFER_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """Absent: unlimited. Each launched task counts it down."""
+    """Absent is any number.
+
+    Each launched task counts it down.
+    """
     min_per_offer: _builtins.int
-    """Minimum units of one agent in an offer of this shape. Absent: 1."""
+    """Of one agent in an offer of this shape. Absent: 1."""
     max_per_offer: _builtins.int
-    """Maximum units in an offer. Absent: no bound."""
+    """Absent is any number."""
     role: _builtins.str
-    """One of the framework's roles. Empty: its first."""
+    """Empty is the framework's first.
+
+    One of the framework's roles.
+    """
     @_builtins.property
     def unit(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -854,12 +866,18 @@ class AgentDescription(_message.Message):
     agent_id: _builtins.str
     hostname: _builtins.str
     http_address: _builtins.str
-    """HOST:PORT of the agent's HTTP server, which serves the output of tasks."""
+    """HOST:PORT or https://HOST:PORT; empty if it has none.
+
+    Of the agent's HTTP server, which serves the output of tasks.
+    """
     @_builtins.property
     def attributes(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Attribute]: ...
     @_builtins.property
     def isolation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the agent can enforce or measure, such as "memory" or "images"."""
+        """Features that it can enforce.
+
+        Or measure, such as "memory" or "images".
+        """
 
     def __init__(
         self,
@@ -891,7 +909,7 @@ class Offer(_message.Message):
     agent_id: _builtins.str
     role: _builtins.str
     lease_ms: _builtins.int
-    """The lease of the offer, from now."""
+    """Time until it expires."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     def __init__(

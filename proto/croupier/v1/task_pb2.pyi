@@ -272,6 +272,8 @@ Global___KillPolicy: _TypeAlias = KillPolicy  # noqa: Y015
 
 @_typing.final
 class Label(_message.Message):
+    """A label of a framework or task."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
@@ -306,11 +308,11 @@ class Limits(_message.Message):
     PIDS_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     cpus_milli: _builtins.int
-    """Thousandths of a cpu. Default: none, unless the agent sets quotas."""
+    """Default: none, unless the agent sets quotas."""
     mem_milli: _builtins.int
-    """Thousandths of a MiB. Default: `mem` of the task's resources."""
+    """Default: `mem` of the task's resources."""
     disk_milli: _builtins.int
-    """Of the sandbox; thousandths of a MiB. Default: `disk` of the task's resources."""
+    """Of the sandbox. Default: `disk` of the task's resources."""
     pids: _builtins.int
     """Processes and threads. Default: set by the agent."""
     files: _builtins.int
@@ -334,7 +336,10 @@ Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
 class Isolation(_message.Message):
-    """Isolation that a task asks for, beyond what its agent gives to all tasks."""
+    """The isolation that a task asks for.
+
+    Beyond what its agent gives to all tasks.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -342,11 +347,17 @@ class Isolation(_message.Message):
     NO_NETWORK_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     namespaces: _builtins.bool
-    """A view of the machine of its own: processes, /tmp, a read-only system."""
+    """Namespaces of its own.
+
+    A view of the machine of its own: processes, /tmp, a read-only system.
+    """
     no_network: _builtins.bool
     """No network but a loopback interface of its own."""
     image: _builtins.str
-    """The root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent."""
+    """Empty is the agent's file system.
+
+    The root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
+    """
     def __init__(
         self,
         *,
@@ -392,7 +403,10 @@ Global___OutputBound: _TypeAlias = OutputBound  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """What a task has used since its start. 0: unknown or none."""
+    """What a task has used; None is unknown.
+
+    Since its start. 0: unknown or none.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -509,6 +523,7 @@ class TaskStatus(_message.Message):
     agent_id: _builtins.str
     """Empty if the master knows no agent for the task."""
     state: Global___TaskState.ValueType
+    """Such as `RUNNING`."""
     source: Global___Source.ValueType
     reason: Global___Reason.ValueType
     message: _builtins.str
@@ -518,15 +533,19 @@ class TaskStatus(_message.Message):
     acknowledged. 0: sent once, without acknowledgement.
     """
     time_ms: _builtins.int
-    """Milliseconds since the epoch, by the clock of `source`."""
+    """When it entered the state, in milliseconds since the epoch.
+
+    By the clock of `source`.
+    """
     exit_code: _builtins.int
-    """Set for FINISHED and FAILED if the process ended by itself. As of a shell: 127 and
+    """
+    Set for FINISHED and FAILED if the process ended by itself. As of a shell: 127 and
     CONTAINER_LAUNCH_FAILED for a program that was not found, 126 for one that cannot be run.
     """
     signal: _builtins.int
     """Set if a signal ended the process."""
     pid: _builtins.int
-    """Pid of the task's first process on its agent."""
+    """Of the task's first process on its agent."""
     decided_in_ms: _builtins.int
     """With UNKNOWN: the master waits for the task's agent to return, and decides on the task within
     this time. Absent: no decision is pending.
@@ -541,7 +560,10 @@ class TaskStatus(_message.Message):
     """
     @_builtins.property
     def usage(self) -> Global___Usage:
-        """With the end of a task that was started."""
+        """What it has used, once it has ended; absent: unknown.
+
+        With the end of a task that was started.
+        """
 
     def __init__(
         self,
@@ -563,9 +585,9 @@ class TaskStatus(_message.Message):
         successor: _builtins.str = ...,
         reconciled: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "_usage", b"_usage", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "successor", b"successor", "task_id", b"task_id", "time_ms", b"time_ms", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "_usage", b"_usage", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "successor", b"successor", "task_id", b"task_id", "time_ms", b"time_ms", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015
@@ -573,11 +595,15 @@ class TaskStatus(_message.Message):
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
     _WhichOneofReturnType__signal: _TypeAlias = _typing.Literal["signal"]  # noqa: Y015
     _WhichOneofArgType__signal: _TypeAlias = _typing.Literal["_signal", b"_signal"]  # noqa: Y015
+    _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
+    _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__decided_in_ms) -> _WhichOneofReturnType__decided_in_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__signal) -> _WhichOneofReturnType__signal | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__usage) -> _WhichOneofReturnType__usage | None: ...
 
 Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015

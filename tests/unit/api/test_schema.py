@@ -1,69 +1,73 @@
-"""Schemas of objects, made from their types."""
+"""Schemas of objects, made from messages and the comments in `.proto`."""
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+import json
+from pathlib import Path
 
 import pytest
 
-from croupier.api.explanation import Explanation
-from croupier.api.policy import Caller, Policy
-from croupier.api.roles import RolesChange
+from croupier.api import http_pb2 as http
 from croupier.api.schema import Schemas
-from croupier.api.tasks import Offer, Task
-from croupier.api.tokens import Token
+from croupier.api.shapes import array, or_null
+from croupier.master.web.openapi import document
+from croupier.master.web.routes import ROUTES
+from croupier.v1 import access_pb2, operator_pb2, resources_pb2
+from tests.harness.golden import check_golden
 
 
-class Leaf(TypedDict):
-    """A leaf.
-
-    Attributes:
-        size: in meters; None:
-            unknown.
-    """
-
-    size: float | None
-    kind: Literal["oak", "elm"]
-
-
-class Tree(TypedDict):
-    """A tree."""
-
-    leaves: list[Leaf]
-    first: Leaf | None
-    names: dict[str, int]
+def test_the_document_is_as_it_was_accepted(request: pytest.FixtureRequest) -> None:
+    found = document(ROUTES, "0.0.0")
+    parts = {"paths": found.pop("paths"), **found.pop("components"), "info": found}
+    lines = [
+        f"{json.dumps(f'{part} {name}')}: {json.dumps(each)}"
+        for part, named in parts.items()
+        for name, each in named.items()
+    ]
+    check_golden(request, Path(__file__).parent / "openapi.json", "{" + ",\n".join(lines) + "}\n")
 
 
 def test_an_object_becomes_a_component() -> None:
     schemas = Schemas()
-    assert schemas.of(Tree) == {"$ref": "#/components/schemas/Tree"}
-    leaf = {"$ref": "#/components/schemas/Leaf"}
-    assert schemas.components["Tree"]["properties"] == {
-        "leaves": {"type": "array", "items": leaf},
-        "first": {"anyOf": [leaf, {"type": "null"}]},
-        "names": {"type": "object", "additionalProperties": {"type": "integer"}},
+    reference = {"$ref": "#/components/schemas/Drain"}
+    assert schemas.of(operator_pb2.Drain) == reference
+    assert schemas.of(or_null(array(operator_pb2.Drain.DESCRIPTOR))) == {
+        "anyOf": [{"type": "array", "items": reference}, {"type": "null"}]
     }
-    assert schemas.components["Leaf"] == {
-        "type": "object",
-        "description": "A leaf.",
-        "properties": {
-            "size": {"type": ["number", "null"], "description": "in meters; null: unknown."},
-            "kind": {"type": "string", "enum": ["oak", "elm"]},
-        },
-        "required": ["kind", "size"],
-        "additionalProperties": False,
+    drain = schemas.components["Drain"]
+    assert drain["description"] == "The progress of draining an agent."
+    assert drain["required"] == ["blockers", "done", "estimate_s", "grace_s", "tasks_left"]
+    assert drain["properties"]["grace_s"] == {
+        "type": ["number", "null"],
+        "description": "the longest grace of a task; null: each has its own.",
     }
+    assert list(schemas.components) == ["Drain", "DrainBlocker"]
 
 
-def test_a_type_that_json_lacks_is_an_error() -> None:
-    with pytest.raises(TypeError, match="JSON has no"):
-        Schemas().of(set[str])
-
-
-def test_every_object_of_the_master_has_a_schema() -> None:
+def test_a_request_may_leave_optional_keys_out() -> None:
     schemas = Schemas()
-    for kind in (Caller, Explanation, Offer, Policy, RolesChange, Task, Token):
-        schemas.of(kind)
-    # A description for every object; nothing of the making is left.
+    schemas.of(http.RolesRequest)
+    assert schemas.components["RolesRequest"]["required"] == ["changes"]
+    assert schemas.components["RoleChange"]["properties"]["weight"]["type"] == "number"
+
+
+def test_two_objects_of_one_name_are_an_error() -> None:
+    schemas = Schemas()
+    schemas.of(http.Error)
+    with pytest.raises(TypeError, match="two objects are called"):
+        schemas.of(operator_pb2.DESCRIPTOR.pool.FindMessageTypeByName("croupier.v1.Error"))
+
+
+@pytest.mark.parametrize("kind", [access_pb2.GetPolicyResponse, access_pb2.Token])
+def test_objects_of_commands_alone_have_a_schema(kind: type) -> None:
+    schemas = Schemas()
+    schemas.of(kind)
     assert all(each["description"] for each in schemas.components.values())
-    assert not [name for name, each in schemas.components.items() if "x-module" in each]
+
+
+def test_an_amount_is_an_object() -> None:
+    schemas = Schemas()
+    schemas.of(operator_pb2.AgentView)
+    total = schemas.components["Agent"]["properties"]["total"]
+    assert total == {"$ref": "#/components/schemas/Amount"}
+    assert resources_pb2.Resources.DESCRIPTOR.name not in schemas.components

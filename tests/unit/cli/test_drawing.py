@@ -6,8 +6,7 @@ import io
 
 import pytest
 
-from croupier.api.agents import agent_view
-from croupier.api.tasks import task_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.drawing import Drawn, drawn_lines
 from croupier.cli.table import Table, bold, lines_of, plain_lines, print_table
@@ -45,15 +44,15 @@ def test_forty_columns_name_the_framework_of_a_task(own_id: str, name: str, show
     task = pb.TaskView(framework_id=own_id, framework_name=name, agent_id=AGENT_ID, role="ads")
     task.task.task_id = "run-0"
     task.status.state = task_pb2.TASK_RUNNING
-    titles, line, *_ = lines_of(TASKS, [task_view(task)], 40)
+    titles, line, *_ = lines_of(TASKS, [as_object(task)], 40)
     assert titles.split()[:3] == ["TASK", "FRAMEWORK", "STATE"]
     assert line.split()[:3] == ["run-0", shown, "RUNNING"]
-    assert plain_lines(TASKS, [task_view(task)])[1].split()[-2:] == [own_id, AGENT_ID]
+    assert plain_lines(TASKS, [as_object(task)])[1].split()[-2:] == [own_id, AGENT_ID]
 
 
 def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = framework_pb2.AgentDescription(agent_id=AGENT_ID, hostname="node-17.rack3.example")
-    view = agent_view(
+    view = as_object(
         pb.AgentView(agent=agent, state="connected", total=AMOUNT, used=AMOUNT, offered=AMOUNT)
     )
     lines = shown(AGENTS, view, monkeypatch)
@@ -68,7 +67,7 @@ def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -
 
 def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     info = task_pb2.TaskInfo(task_id="train-0017", name="a long name of a task", resources=AMOUNT)
-    view = task_view(
+    view = as_object(
         pb.TaskView(
             framework_id=FRAMEWORK_ID,
             framework_name="train",
@@ -150,7 +149,7 @@ def test_the_columns_left_out_are_named_within_the_width() -> None:
 def test_a_wide_table_is_not_cut_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     agent = framework_pb2.AgentDescription(agent_id=AGENT_ID, hostname="node-17.rack3.example")
-    view = agent_view(
+    view = as_object(
         pb.AgentView(agent=agent, state="connected", total=AMOUNT, used=AMOUNT, offered=AMOUNT)
     )
     out = Terminal()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from croupier.api.masters import KnownMaster
-from croupier.api.objects import as_object
+from croupier.api.objects import Json, as_object
 from croupier.ctl.doctor.cluster import problem_findings, release_findings
 from croupier.ctl.doctor.finding import Outcome
 from croupier.v1 import operator_pb2 as pb
 
 
-def running(*versions: str) -> list[KnownMaster]:
+def running(*versions: str) -> list[Json]:
     return [
-        as_object(KnownMaster, pb.MasterView(address=f"m{number}:5050", version=version))
+        as_object(pb.MasterView(address=f"m{number}:5050", version=version))
         for number, version in enumerate(versions)
     ]
 
@@ -35,7 +34,7 @@ def test_an_unfinished_upgrade_is_a_warning() -> None:
 
 def test_a_problem_of_a_master_is_a_warning() -> None:
     wire = pb.MasterView(address="m1:5050", problem="changed files of --etcd-cert are not in use")
-    masters = [*running("0.1.0"), as_object(KnownMaster, wire)]
+    masters = [*running("0.1.0"), as_object(wire)]
     (found,) = problem_findings(masters)
     assert found.outcome is Outcome.WARN
     assert "m1:5050: changed files of --etcd-cert" in found.line

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from croupier.api.events import ClusterEvent
 from croupier.cli.flags import Target
 from croupier.ctl.events import EventOptions, EventReader, first_request
 from croupier.ctl.views.event import event_lines
@@ -18,16 +17,16 @@ from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, running_master
 
 TASK_ID = "5f1c0e1a-0000-4000-8000-0123456789ab-and-a-long-name"
-FAILED = ClusterEvent(
-    id="3-7",
-    time_ms=1_800_000_000_000,
-    kind="task-failed",
-    text=f"Task {TASK_ID} of c-3-F1 failed on agent a1 [MEMORY_LIMIT]: \x1b[31mkilled",
-    agent_id="a1",
-    framework_id="c-3-F1",
-    task_id=TASK_ID,
-    role="ads",
-)
+FAILED = {
+    "id": "3-7",
+    "time_ms": 1_800_000_000_000,
+    "kind": "task-failed",
+    "text": f"Task {TASK_ID} of c-3-F1 failed on agent a1 [MEMORY_LIMIT]: \x1b[31mkilled",
+    "agent_id": "a1",
+    "framework_id": "c-3-F1",
+    "task_id": TASK_ID,
+    "role": "ads",
+}
 
 GOLDEN = {
     None: f"""\

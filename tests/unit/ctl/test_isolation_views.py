@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.api.agents import agent_view
-from croupier.api.tasks import task_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.table import plain_lines
 from croupier.ctl.doctor.agents import isolation_findings
@@ -27,7 +26,7 @@ def agent(
     described = framework_pb2.AgentDescription(
         agent_id=agent_id, isolation=[*features, *filter(None, [quota])]
     )
-    return agent_view(pb.AgentView(agent=described, state="connected", default_user=user))
+    return as_object(pb.AgentView(agent=described, state="connected", default_user=user))
 
 
 def task(
@@ -36,7 +35,7 @@ def task(
     isolation: Isolation = Isolation(),  # noqa: B008 - frozen
     message: str = "",
 ) -> View:
-    return task_view(
+    return as_object(
         pb.TaskView(
             framework_id="f1",
             agent_id="a1",
@@ -74,10 +73,10 @@ def test_the_levels_of_an_agent(features: tuple[str, ...], text: str) -> None:
 
 
 def test_an_agent_shows_its_features_and_the_user_of_tasks() -> None:
-    lines = list(agent_lines(agent("files", "memory", quota=""), (), ()))
+    lines = list(agent_lines(agent("files", "memory", quota="")))
     assert "  isolation: process,cgroup (files, memory)" in lines
     assert "  tasks without a user run as: a uid of their own" in lines
-    lines = list(agent_lines(agent(user="(agent)", quota=""), (), ()))
+    lines = list(agent_lines(agent(user="(agent)", quota="")))
     assert "  isolation: none" in lines
     assert "  tasks without a user run as: the agent's own account" in lines
 
@@ -150,7 +149,7 @@ def test_an_agent_that_is_not_root_runs_no_task_as_root() -> None:
 
 def test_the_isolation_of_an_agent_that_a_new_leader_waits_for_is_unknown() -> None:
     view = {**agent(user="(agent)", quota=""), "state": "disconnected"}
-    lines = list(agent_lines(view, (), ()))
+    lines = list(agent_lines(view))
     assert "  isolation: unknown until it is connected" in lines
     assert not any("tasks without a user" in line for line in lines)
     assert "none" not in "".join(plain_lines(AGENTS.table, [view]))

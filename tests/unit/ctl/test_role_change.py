@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.api.roles import role_moved_view
+from croupier.api.objects import as_object
 from croupier.ctl.role_change import (
     moved_lines,
     quota_change,
@@ -108,8 +108,8 @@ def test_each_changed_role_has_one_line() -> None:
     plain = RoleSettings()
     changed = RoleSettings(2000, {"gpus": 500}, {"cpus": 4000}, {"mem": 0}, preemption=False)
     views = [
-        role_moved_view(moved("ads", plain, changed, (500_000, 666_667))),
-        role_moved_view(moved("web", plain, plain, (500_000, 333_333))),
+        as_object(moved("ads", plain, changed, (500_000, 666_667))),
+        as_object(moved("web", plain, plain, (500_000, 333_333))),
     ]
     assert list(moved_lines(views, "ads", 3)) == [
         (
@@ -123,5 +123,5 @@ def test_each_changed_role_has_one_line() -> None:
 
 
 def test_an_unchanged_role_has_a_line_too() -> None:
-    view = role_moved_view(moved("ads", RoleSettings(), RoleSettings(), (0, 0)))
+    view = as_object(moved("ads", RoleSettings(), RoleSettings(), (0, 0)))
     assert list(moved_lines([view], "ads", 0)) == ["ads: nothing is different; its share is 0.250"]

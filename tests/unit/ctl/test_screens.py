@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.api.explanation import explanation_view
-from croupier.api.tasks import task_view
+from croupier.api.objects import as_object
 from croupier.cli.drawing import text_width
 from croupier.cli.terminal import wrapped
 from croupier.ctl.top.frame import Display, Terminal, frame
@@ -21,6 +20,7 @@ from croupier.ctl.views.task import task_lines
 from croupier.ctl.views.why import why_lines
 from croupier.model.printable import printable
 from tests.harness import recorded_views as recorded
+from tests.harness.golden import check_golden
 
 SCREENS = Path(__file__).parent / "screens"
 WIDTHS = (40, 80, 200)
@@ -30,7 +30,7 @@ Screen = Callable[[int], Iterable[str]]
 
 
 def described_task(width: int) -> Iterable[str]:
-    yield from task_lines(task_view(recorded.TASKS[0]))
+    yield from task_lines(as_object(recorded.TASKS[0]))
     yield from event_section(recorded.EVENTS, width)
 
 
@@ -45,7 +45,7 @@ COMMANDS: dict[str, Screen] = {
     "describe_role": lambda width: pages.role_page(VIEWS["role"], width),
     "describe_task": described_task,
     "top": top,
-    "why": lambda _: why_lines(explanation_view(recorded.EXPLANATION), ""),
+    "why": lambda _: why_lines(as_object(recorded.EXPLANATION), ""),
 }
 
 
@@ -64,7 +64,4 @@ def test_a_screen_is_as_it_was_accepted(
 def check(request: pytest.FixtureRequest, name: str, lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     assert all(char.isprintable() or char == "\n" for char in text)
-    path = SCREENS / name
-    if request.config.getoption("--rewrite"):
-        path.write_text(text)
-    assert path.read_text() == text, f"--rewrite accepts it: {path}"
+    check_golden(request, SCREENS / name, text)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.api.files import File, FileList
+from croupier.api.objects import Json
 from croupier.ctl import task_copies
 from croupier.ctl.task_copies import DirectoryCopy, names_of
 from croupier.model.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
@@ -52,7 +52,7 @@ class Sandbox:
             found = found[name]
         return found
 
-    async def list(self, path: str) -> FileList:
+    async def list(self, path: str) -> Json:
         if self.answers:
             raise self.answers.pop()
         return listing(self._at(path))
@@ -61,12 +61,12 @@ class Sandbox:
         return Reader(self.answers.pop() if self.answers else self._at(path))
 
 
-def listing(tree: dict[str, Any], *, cut: bool = False) -> FileList:
-    def file(name: str, content: Any) -> File:
+def listing(tree: dict[str, Any], *, cut: bool = False) -> Json:
+    def file(name: str, content: Any) -> Json:
         kind = {dict: "directory", type(None): "link"}.get(type(content), "file")
-        return File(name=name, kind=kind, size=0, modified_ms=0, mode=0o4750)
+        return {"name": name, "kind": kind, "size": 0, "modified_ms": 0, "mode": 0o4750}
 
-    return FileList(items=[file(*each) for each in tree.items()], cut=cut)
+    return {"items": [file(*each) for each in tree.items()], "cut": cut}
 
 
 @pytest.fixture

@@ -8,11 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.api.agents import agent_view
-from croupier.api.amounts import demand_view
-from croupier.api.frameworks import framework_view
-from croupier.api.roles import role_view
-from croupier.api.tasks import offer_view, task_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View, demand_text
 from croupier.cli.table import Table, plain_lines, print_table
 from croupier.ctl.views.agent import AGENTS
@@ -96,7 +92,7 @@ TASK = pb.TaskView(
 
 
 def test_an_agent() -> None:
-    view = agent_view(AGENT)
+    view = as_object(AGENT)
     assert view["attributes"] == {"rack": "r1", "cores": "8"}
     assert view["total"] == {
         "text": "cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}",
@@ -109,7 +105,7 @@ def test_an_agent() -> None:
 
 
 def test_a_framework() -> None:
-    view = framework_view(FRAMEWORK)
+    view = as_object(FRAMEWORK)
     assert (view["share"], view["share_ppm"]) == (0.666667, 666_667)
     assert view["demands"][0]["count"] == 3
     assert view["demands"][0]["constraints"] == ["rack equals r1"]
@@ -118,15 +114,15 @@ def test_a_framework() -> None:
 
 def test_a_demand_with_portions_and_a_role() -> None:
     demand = Demand(Resources.parse("gpus:1"), None, (), 2, 4, Role("ads/prod"))
-    view = demand_view(demand_to_wire(demand))
+    view = as_object(demand_to_wire(demand))
     assert (view["min_per_offer"], view["max_per_offer"], view["role"]) == (2, 4, "ads/prod")
     assert demand_text(view) == "any number of <gpus:1> 2 to 4 at once in ads/prod"
-    view = demand_view(demand_to_wire(replace(demand, max_per_offer=None, role=None)))
+    view = as_object(demand_to_wire(replace(demand, max_per_offer=None, role=None)))
     assert demand_text(view) == "any number of <gpus:1> 2 to any at once"
 
 
 def test_a_role() -> None:
-    view = role_view(ROLE)
+    view = as_object(ROLE)
     assert (view["weight"], view["weight_milli"], view["share"]) == (2.5, 2500, 0.5)
     assert view["resource_weights"] == {"gpus": 0.5}
     assert view["guarantee"] == {"text": "cpus:4", "milli": {"cpus": 4000}}
@@ -135,7 +131,7 @@ def test_a_role() -> None:
 
 
 def test_a_task_shows_its_command_but_not_its_environment() -> None:
-    view = task_view(TASK)
+    view = as_object(TASK)
     assert (view["state"], view["exit_code"], view["signal"]) == ("FAILED", 3, None)
     assert (view["command"], view["shell"], view["source"]) == (["echo", "hi"], None, "AGENT")
     assert "SECRET" not in json.dumps(view)
@@ -143,18 +139,18 @@ def test_a_task_shows_its_command_but_not_its_environment() -> None:
 
 def test_an_unknown_state_is_printed_as_its_number() -> None:
     status = task_pb2.TaskStatus(state=task_pb2.TaskState.ValueType(99))
-    assert task_view(pb.TaskView(status=status))["state"] == "99"
+    assert as_object(pb.TaskView(status=status))["state"] == "99"
 
 
 ALL: list[tuple[Table, View]] = [
-    (AGENTS, {**agent_view(AGENT), "age_s": 200.0}),
-    (FRAMEWORKS, {**framework_view(FRAMEWORK), "age_s": 7500.0}),
-    (ROLES, role_view(ROLE)),
-    (WEIGHTS, role_view(ROLE)),
-    (QUOTAS, role_view(ROLE)),
-    (OFFERS, offer_view(OFFER)),
-    (TASKS, {**task_view(TASK), "age_s": 5.0}),
-    (TASKS_WITH_COMMANDS, task_view(TASK)),
+    (AGENTS, {**as_object(AGENT), "age_s": 200.0}),
+    (FRAMEWORKS, {**as_object(FRAMEWORK), "age_s": 7500.0}),
+    (ROLES, as_object(ROLE)),
+    (WEIGHTS, as_object(ROLE)),
+    (QUOTAS, as_object(ROLE)),
+    (OFFERS, as_object(OFFER)),
+    (TASKS, {**as_object(TASK), "age_s": 5.0}),
+    (TASKS_WITH_COMMANDS, as_object(TASK)),
 ]
 
 
@@ -166,7 +162,7 @@ def test_the_reason_column_repeats_no_state_or_exit_code() -> None:
         (task_pb2.TASK_GONE_BY_OPERATOR, task_pb2.REASON_GONE_BY_OPERATOR),
     ):
         task = pb.TaskView(status=task_pb2.TaskStatus(state=state, reason=reason))
-        cells = plain_lines(TASKS, [task_view(task)])[1].split()
+        cells = plain_lines(TASKS, [as_object(task)])[1].split()
         reasons[cells[5]] = cells[7]
     assert reasons == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
 
@@ -224,7 +220,7 @@ def test_a_terminal_shows_the_same_cells(
 
 
 def test_a_terminal_shows_roles_as_a_tree_and_a_pipe_their_paths() -> None:
-    roles = [role_view(ROLE) | {"role": role} for role in ("ads", "ads/prod", "ads/prod/eu")]
+    roles = [as_object(ROLE) | {"role": role} for role in ("ads", "ads/prod", "ads/prod/eu")]
     out = Terminal()
     print_table(WEIGHTS, roles, out)
     shown = [line.split("  2.5")[0].rstrip() for line in out.getvalue().splitlines()[1:]]
@@ -239,14 +235,14 @@ def test_a_terminal_shows_roles_as_a_tree_and_a_pipe_their_paths() -> None:
 def test_nothing_is_cut_in_a_pipe() -> None:
     long_id = "f" * 300
     out = io.StringIO()
-    view = framework_view(FRAMEWORK) | {"framework_id": long_id}
+    view = as_object(FRAMEWORK) | {"framework_id": long_id}
     print_table(FRAMEWORKS, [view], out)
     assert long_id in out.getvalue()
 
 
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
 def test_control_characters_are_escaped(out: io.StringIO) -> None:
-    view = framework_view(FRAMEWORK) | {"name": "[red]\x1b[2J\nx"}
+    view = as_object(FRAMEWORK) | {"name": "[red]\x1b[2J\nx"}
     print_table(FRAMEWORKS, [view], out)
     assert "\x1b[2J" not in out.getvalue()
     plain = "\n".join(plain_lines(FRAMEWORKS, [view]))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.api.explanation import Reason
-from croupier.api.frameworks import framework_view
 from croupier.api.objects import as_object
-from croupier.api.roles import role_view
 from croupier.ctl.views.framework import state_text
 from croupier.ctl.views.why import framework_lines, why_lines
 from croupier.model.demand import Demand
@@ -53,9 +50,9 @@ ODD = pb.PassedOver(cause="new to us", agents=1, role="ads/prod", detail="agent 
 
 def explained(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> list[str]:
     view = {
-        "framework": framework_view(FRAMEWORK),
-        "roles": [role_view(ADS), role_view(PROD)],
-        "reasons": [as_object(Reason, reason) for reason in reasons],
+        "framework": as_object(FRAMEWORK),
+        "roles": [as_object(ADS), as_object(PROD)],
+        "reasons": [as_object(reason) for reason in reasons],
         "policy": policy,
         "lined_up_hosts": [],
     }
@@ -153,7 +150,7 @@ def test_a_framework_that_suppressed_offers_shows_what_it_wants(
     waiting = queued - lined_up
     for count in (waiting, declared or 0) if declared is not None else [waiting] if queued else []:
         view.demands.append(demand_to_wire(Demand(Resources.parse("cpus:1;mem:1GB"), count)))
-    framework = framework_view(view)
+    framework = as_object(view)
     lines = list(framework_lines(framework, "drf"))
     assert f"  wants {wants}" in lines
     assert lines[1].startswith("  holds cpus:4;mem:4GB in 4 tasks")
@@ -172,7 +169,7 @@ def test_a_framework_that_suppressed_offers_shows_what_it_wants(
 )
 def test_lined_up_tasks_are_told_with_their_hosts(hosts: list[str], where: str) -> None:
     view = pb.FrameworkView(queued=10, lined_up=3)
-    lines = framework_lines(framework_view(view), "drf", hosts=hosts)
+    lines = framework_lines(as_object(view), "drf", hosts=hosts)
     told = f"  10 tasks queued, 3 of them lined up at {where}, behind tasks like them"
     assert told in list(lines)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from croupier.api.overview import heatmap_view, history_view, overview_view
+from croupier.api.objects import as_object
 from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.calls import Acknowledge
 from croupier.master.core.state import State
@@ -74,7 +74,7 @@ async def test_totals_are_those_that_the_caller_may_view() -> None:
     scene = Scene()
 
     async def seen(name: str) -> Any:
-        return overview_view((await make_totals(reader(scene), caller(name), StillClock())).answer)
+        return as_object((await make_totals(reader(scene), caller(name), StillClock())).answer)
 
     everything = await seen("vera")
     assert everything["total"]["milli"] == {"cpus": 8_000, "mem": 8_192_000}
@@ -111,7 +111,7 @@ async def test_failures_are_listed_with_names_and_counted() -> None:
             update = (world.agent_id(agent), TaskId(f"t{at}"), 1)
             world.call(session, Acknowledge((update,)))
     made = await make_totals(reader(world), ANONYMOUS, StillClock())
-    found = overview_view(made.answer)
+    found = as_object(made.answer)
     assert found["failed"] == 11
     assert [each["task_id"] for each in found["failures"]] == [f"t{at}" for at in range(12, 2, -1)]
     first = found["failures"][0]
@@ -136,7 +136,7 @@ async def test_the_map_shows_agents_that_the_caller_may_view() -> None:
     scene = Scene()
 
     async def seen(name: str) -> Any:
-        return heatmap_view((await make_heatmap(reader(scene), caller(name))).answer)
+        return as_object((await make_heatmap(reader(scene), caller(name))).answer)
 
     everything = await seen("vera")
     assert (everything["prefix"], everything["agents"]) == ("a", ["1", "2"])
@@ -155,14 +155,14 @@ async def test_the_history_is_bounded_and_filtered() -> None:
         clock.at += 10.0
     # The wall clock jumps; samples stay 10 s apart.
     clock.wall += 3_600_000
-    everything = history_view(history.view(Visibility(scene.state, caller("vera"))))
+    everything = as_object(history.view(Visibility(scene.state, caller("vera"))))
     times = everything["times_ms"]
     assert (len(times), times[-1] - times[0]) == (SAMPLES, (SAMPLES - 1) * 10_000)
     assert times[-1] == clock.wall - 10_000
     assert everything["used"] == {"cpus": [125] * SAMPLES, "mem": [125] * SAMPLES}
     assert set(everything["shares"]) <= {"ads", "web"}
     assert everything["others"] == [0] * SAMPLES
-    nothing = history_view(history.view(Visibility(scene.state, caller("eve"))))
+    nothing = as_object(history.view(Visibility(scene.state, caller("eve"))))
     assert (nothing["shares"], nothing["used"], nothing["others"]) == ({}, {}, None)
 
 
@@ -174,7 +174,7 @@ async def test_roles_beyond_the_largest_are_summed_up() -> None:
         world.agent("cpus:1;mem:1GB")
     history = History(clock)
     await history.sample(reader(world))
-    view = history_view(history.view(Visibility(world.state, ANONYMOUS)))
+    view = as_object(history.view(Visibility(world.state, ANONYMOUS)))
     # Each is offered one agent of 40.
     assert list(view["shares"].values()) == [[25]] * 12
     assert view["others"] == [28 * 25]

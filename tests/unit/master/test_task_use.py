@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from croupier.api.isolation import task_use_view
+from croupier.api.objects import as_object
 from croupier.master.services.task_use import use_to_wire
 from croupier.model.errors import Unavailable
 from croupier.model.isolation import Usage
@@ -16,7 +16,7 @@ from croupier.model.isolation import Usage
 def test_an_agent_tells_what_a_task_has_used_and_may_use() -> None:
     bounds = {"memory_bytes": 2**30, "pids": 20, "cpus": 1.5, "disk_bytes": None}
     usage = asdict(Usage(1500, 2**20, 3, 4, 5, 6))
-    use = task_use_view(use_to_wire({"usage": usage, "limits": {**bounds, "completion_ms": 1000}}))
+    use = as_object(use_to_wire({"usage": usage, "limits": {**bounds, "completion_ms": 1000}}))
     assert use == {
         "usage": {
             "cpu_s": 1.5,
@@ -38,9 +38,9 @@ def test_an_agent_tells_what_a_task_has_used_and_may_use() -> None:
 
 
 def test_an_agent_may_measure_nothing() -> None:
-    use = task_use_view(use_to_wire({"usage": None, "limits": {"pids": 7}}))
+    use = as_object(use_to_wire({"usage": None, "limits": {"pids": 7}}))
     assert (use["usage"], use["limits"]["pids"]) == (None, 7)
-    assert task_use_view(use_to_wire({}))["limits"]["pids"] is None
+    assert as_object(use_to_wire({}))["limits"]["pids"] is None
 
 
 @pytest.mark.parametrize(

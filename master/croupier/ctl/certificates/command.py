@@ -138,7 +138,7 @@ def revoke(named: str, description: str, change: Change) -> None:
             )
         key_id = found.key_id
         description = ": ".join(filter(None, (found.identity, description)))
-    revoke_key({"key_id": key_id, "description": description}, change)
+    revoke_key(key_id, description, change)
 
 
 def show(paths: Sequence[Path], *, as_json: bool) -> None:

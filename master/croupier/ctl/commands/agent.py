@@ -40,7 +40,7 @@ def show(name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = 
     from croupier.ctl.views.agent import agent_lines
 
     use = run(master, partial(agent_use, named=name))
-    print_result(use.agent, *agent_lines(use.agent, use.tasks, use.frameworks), as_json=as_json)
+    print_result(use.agent, *agent_lines(use.agent, use.affected), as_json=as_json)
 
 
 @app.command(name="drain")
@@ -115,7 +115,7 @@ def gone(
     """
     from functools import partial
 
-    from croupier.api.agents import agent_view
+    from croupier.api.objects import as_object
     from croupier.ctl.operation import ask, confirm, print_result
     from croupier.ctl.previews import gone_preview
     from croupier.ctl.views.agent import name_of
@@ -125,14 +125,14 @@ def gone(
     confirmed = confirm(name, preview, change, yes=yes)
     if confirmed is not None:
         request = MarkAgentGoneRequest(agent=confirmed)
-        view = agent_view(ask(change.master, "MarkAgentGone", request).agent)
+        view = as_object(ask(change.master, "MarkAgentGone", request).agent)
         print_result(view, f"{name_of(view)} is gone", as_json=change.as_json)
 
 
 def _change(master: Target, method: str, request: Message, as_json: bool) -> None:
-    from croupier.api.agents import agent_view
+    from croupier.api.objects import as_object
     from croupier.ctl.operation import ask, print_result
     from croupier.ctl.views.agent import name_of, state_text
 
-    view = agent_view(ask(master, method, request).agent)
+    view = as_object(ask(master, method, request).agent)
     print_result(view, f"{name_of(view)} is {state_text(view)}", as_json=as_json)

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from croupier.api.affected import is_live
 from croupier.cli.amounts import View
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind, first_page
+from croupier.ctl.task_states import is_live
 from croupier.model.errors import CroupierError
 
 TIMEOUT_S: Final = 1.5

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
-from croupier.api.agents import Agent, agent_view
-from croupier.api.masters import KnownMaster
 from croupier.api.objects import as_object
+from croupier.cli.amounts import View
 from croupier.cli.connection import Master, connected
 from croupier.cli.flags import Target
 from croupier.cli.paging import messages
@@ -42,12 +41,12 @@ async def cluster_findings(target: Target) -> AsyncIterator[Finding]:
 
 async def _master_findings(master: Master) -> AsyncIterator[Finding]:
     answer = await master.ask(master.service.ListMasters, operator_pb2.ListMastersRequest())
-    masters = [as_object(KnownMaster, each) for each in answer.masters]
+    masters = [as_object(each) for each in answer.masters]
     for finding in (*release_findings(masters), *problem_findings(masters)):
         yield finding
 
 
-def release_findings(masters: Sequence[KnownMaster]) -> Iterator[Finding]:
+def release_findings(masters: Sequence[View]) -> Iterator[Finding]:
     """Yield whether several masters are of one release; nothing about a single one."""
     if len(masters) < 2:
         return
@@ -60,7 +59,7 @@ def release_findings(masters: Sequence[KnownMaster]) -> Iterator[Finding]:
         yield ok("masters", text)
 
 
-def problem_findings(masters: Sequence[KnownMaster]) -> Iterator[Finding]:
+def problem_findings(masters: Sequence[View]) -> Iterator[Finding]:
     """Yield the problems that masters report of themselves."""
     for master in masters:
         if master["problem"]:
@@ -116,7 +115,7 @@ def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
 
 
 async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
-    agents = [agent_view(each) async for page in messages(master, "agents") for each in page]
+    agents = [as_object(each) async for page in messages(master, "agents") for each in page]
     states = Counter("stopped" if _is_stopped(each) else each["state"] for each in agents)
     named = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     missing = states.total() - states["connected"] - states["gone"] - states["stopped"]
@@ -132,7 +131,7 @@ async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
         yield finding
 
 
-def _is_stopped(agent: Agent) -> bool:
+def _is_stopped(agent: View) -> bool:
     """Return whether an operator drained the agent, and it is not connected."""
     drain = agent["drain"]
     return bool(drain and drain["done"]) and agent["state"] not in ("connected", "suspect")

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from croupier.api.masters import master_view
-from croupier.api.tasks import task_view
+from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master
 from croupier.cli.paging import first_answer
@@ -73,7 +72,7 @@ async def take_snapshot(master: Master) -> Snapshot:
     frameworks, now_ms = await _page(master, FRAMEWORKS)
     agents, _ = await _page(master, AGENTS, states=TROUBLED, page_size=MOST_AGENTS)
     overview = await master.ask(master.service.GetOverview, pb.GetOverviewRequest())
-    view, address = master_view(answer), str(master.address)
+    view, address = as_object(answer), str(master.address)
     empty = {
         TOTALS: not view["total"]["milli"],
         EVERY_ROLE: not (roles.views and frameworks.views),
@@ -87,7 +86,7 @@ async def take_snapshot(master: Master) -> Snapshot:
 
 def failures_page(overview: pb.GetOverviewResponse, now_ms: int) -> Page:
     """Return the failed tasks of an overview, with the time since each ended."""
-    views = map(task_view, overview.failures)
+    views = map(as_object, overview.failures)
     aged = [{**view, "age_s": _age_s(view["ended_ms"], now_ms)} for view in views]
     return Page(aged, overview.failed <= len(aged))
 
@@ -99,5 +98,5 @@ def _age_s(since_ms: int | None, now_ms: int) -> float | None:
 async def _page(master: Master, kind: Kind, **fields: Any) -> tuple[Page, int]:
     answer = await first_answer(master, kind.name, **fields)
     now_ms = getattr(answer, "now_ms", 0)
-    views = [with_age(kind.view(each), now_ms) for each in getattr(answer, kind.name)]
+    views = [with_age(as_object(each), now_ms) for each in getattr(answer, kind.name)]
     return Page(views, not answer.next_page_token), now_ms

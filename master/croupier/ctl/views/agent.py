@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from croupier.api.affected import affected_frameworks
+from croupier.api.http_pb2 import Affected
 from croupier.cli.amounts import View, many, named
 from croupier.cli.table import Column, Table, age, amount, number, object_id, text
 from croupier.ctl.views.isolation import default_user_text, levels_text
@@ -81,16 +81,15 @@ def drain_lines(agent: View) -> Iterator[str]:
         yield f"  and {len(blockers) - _MAX_BLOCKERS} more"
 
 
-def task_count_lines(tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:
+def task_count_lines(affected: Affected) -> Iterator[str]:
     """Yield the number of tasks of each framework."""
-    names = {each["framework_id"]: each["name"] for each in frameworks}
-    for each in affected_frameworks(tasks, names):
-        framework = named(each["name"], each["framework_id"])
-        yield f"  {many(each['tasks'], 'task')} of framework {framework}"
+    for each in affected.frameworks:
+        framework = named(each.name, each.framework_id)
+        yield f"  {many(each.tasks, 'task')} of framework {framework}"
 
 
-def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:
-    """Yield all that is known about an agent; `tasks` are its live ones."""
+def agent_lines(agent: View, affected: Affected | None = None) -> Iterator[str]:
+    """Yield all that is known about an agent; `affected` is by its live tasks."""
     yield f"{name_of(agent)}: {state_text(agent)}"
     for key in ("total", "used", "offered"):
         yield f"  {key}: {agent[key]['text'] or 'nothing'}"
@@ -106,6 +105,7 @@ def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) 
     yield f"  address: {agent['http_address'] or 'none'}"
     for each in agent["problems"]:
         yield f"  unhealthy: {each['part']}: {each['message']}"
-    yield from task_count_lines(tasks, frameworks)
+    if affected is not None:
+        yield from task_count_lines(affected)
     if agent["drain"] is not None:
         yield from drain_lines(agent)

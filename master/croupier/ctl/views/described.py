@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from croupier.api.events import ClusterEvent
 from croupier.cli.amounts import View, many
 from croupier.cli.table import Table, lines_of
 from croupier.ctl.views import agent as agents
@@ -19,7 +18,7 @@ from croupier.model.durations import duration_text
 def agent_page(found: View, width: int | None) -> Iterator[str]:
     """Yield all about an agent; tables are as wide as `width`, or in full if it is None."""
     agent = found["agent"]
-    yield from agents.agent_lines(agent, (), ())
+    yield from agents.agent_lines(agent)
     if agent.get("age_s") is not None:
         yield f"  connected for: {duration_text(agent['age_s'])}"
     agent_id = agent["agent_id"]
@@ -94,7 +93,7 @@ def _tasks(
         yield f"{more} lists all"
 
 
-def event_section(events: Sequence[ClusterEvent], width: int | None) -> Iterator[str]:
+def event_section(events: Sequence[View], width: int | None) -> Iterator[str]:
     """Yield recent events under a title; nothing if there are none."""
     if events:
         yield ""

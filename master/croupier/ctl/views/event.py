@@ -6,7 +6,7 @@ import textwrap
 from datetime import UTC, datetime
 from typing import Final
 
-from croupier.api.events import ClusterEvent
+from croupier.cli.amounts import View
 from croupier.model.printable import printable
 
 # Narrower terminals get the time without the date, and no kind.
@@ -14,7 +14,7 @@ WIDE: Final = 80
 KIND_WIDTH: Final = 22
 
 
-def event_lines(event: ClusterEvent, width: int | None) -> list[str]:
+def event_lines(event: View, width: int | None) -> list[str]:
     """Return the lines of an event, wrapped at `width` columns; None does not wrap.
 
     Words, such as ids, are never split.

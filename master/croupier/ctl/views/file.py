@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from croupier.api.files import FileList
+from croupier.cli.amounts import View
 from croupier.model.printable import printable
 
 _MARKS = {"directory": "/", "link": "@", "other": "?"}
 
 
-def file_lines(found: FileList) -> list[str]:
+def file_lines(found: View) -> list[str]:
     """Return a line for each entry: size, last write, and name with a mark of its kind."""
     entries = found["items"]
     if not entries:

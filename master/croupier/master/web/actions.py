@@ -9,19 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from croupier.api.actions import (
-    AgentAction,
-    AgentRequest,
-    DrainRequest,
-    KillAction,
-    KillRequest,
-    TeardownAction,
-    TeardownRequest,
-)
-from croupier.api.affected import Affected, affected_view, is_live
-from croupier.api.agents import agent_view
-from croupier.api.frameworks import framework_view
-from croupier.api.tasks import Task, task_view
+from croupier.api import http_pb2 as http
+from croupier.api.affected import affected, is_live
 from croupier.master.core.authorisation import require
 from croupier.master.web.lists import AGENTS, FRAMEWORKS, TASKS
 from croupier.master.web.objects import find_agent, find_framework, find_task
@@ -30,8 +19,7 @@ from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.access import Action, Object, agent_object, role_object
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import AgentId, Role
-from croupier.model.task import check_grace
-from croupier.process.time_slice import sliced
+from croupier.model.task import TaskState, check_grace
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.task_pb2 import KillPolicy
 
@@ -57,10 +45,8 @@ def _require(asked: Asked, action: Action, target: Object, owner: str = "") -> N
         require(permissions, action, target, owner)
 
 
-async def _affected(asked: Asked, **fields: Any) -> Affected:
-    tasks: list[Task] = []
-    async for page in TASKS.pages(asked, **fields):
-        tasks += filter(is_live, await sliced(map(task_view, page)))
+async def _affected(asked: Asked, **fields: Any) -> http.Affected:
+    tasks = [each async for page in TASKS.pages(asked, **fields) for each in filter(is_live, page)]
     names = {
         each.framework.framework_id: each.framework.name
         async for page in FRAMEWORKS.pages(asked)
@@ -71,26 +57,23 @@ async def _affected(asked: Asked, **fields: Any) -> Affected:
         async for page in AGENTS.pages(asked)
         for each in page
     }
-    return affected_view(tasks, names, hostnames)
+    return affected(tasks, names, hostnames)
 
 
 def _on_agent(
     method: str, request: Callable[[Asked, str], Any], *, ends_tasks: bool
-) -> Callable[[Asked], Awaitable[AgentAction]]:
+) -> Callable[[Asked], Awaitable[http.AgentAction]]:
     """Return the handler of a change of an agent by `method`."""
 
-    async def handle(asked: Asked) -> AgentAction:
+    async def handle(asked: Asked) -> http.AgentAction:
         agent_id = asked.path["agent_id"]
         message = request(asked, agent_id)
         if not asked.body.get("dry_run", False):
-            answer = await asked.ask(method, message)
-            return {"dry_run": False, "agent": agent_view(answer.agent), "affected": None}
+            return http.AgentAction(agent=(await asked.ask(method, message)).agent)
         found = await find_agent(asked, agent_id)
         _require(asked, Action.OPERATE_AGENTS, agent_object(AgentId(agent_id)))
-        affected = (
-            await _affected(asked, agent=agent_id) if ends_tasks else affected_view((), {}, {})
-        )
-        return {"dry_run": True, "agent": agent_view(found), "affected": affected}
+        lost = await _affected(asked, agent=agent_id) if ends_tasks else http.Affected()
+        return http.AgentAction(dry_run=True, agent=found, affected=lost)
 
     return handle
 
@@ -115,49 +98,41 @@ _gone = _on_agent(
 )
 
 
-async def _kill(asked: Asked) -> KillAction:
+async def _kill(asked: Asked) -> http.KillAction:
     framework_id, task_id = asked.path["framework_id"], asked.path["task_id"]
     grace_ms = _grace(asked)
     policy = None if grace_ms is None else KillPolicy(grace_ms=grace_ms)
     if not asked.body.get("dry_run", False):
         request = pb.KillTaskRequest(task_id=task_id, framework_id=framework_id, kill_policy=policy)
-        answer = await asked.ask("KillTask", request)
-        return {"dry_run": False, "task": task_view(answer.task)}
+        return http.KillAction(task=(await asked.ask("KillTask", request)).task)
     found = await find_task(asked, framework_id, task_id)
     try:
         owner = (await find_framework(asked, framework_id)).owner
     except NotFound:
         owner = ""
     _require(asked, Action.KILL, role_object(Role(found.role)), owner)
-    task = task_view(found)
-    if not is_live(task):
-        raise Conflict(f"task {task_id} has ended: {task['state']}")
-    return {"dry_run": True, "task": task}
+    if not is_live(found):
+        raise Conflict(f"task {task_id} has ended: {TaskState(found.status.state).name}")
+    return http.KillAction(dry_run=True, task=found)
 
 
-async def _teardown(asked: Asked) -> TeardownAction:
+async def _teardown(asked: Asked) -> http.TeardownAction:
     framework_id = asked.path["framework_id"]
     if not asked.body.get("dry_run", False):
         request = pb.TeardownFrameworkRequest(framework_id=framework_id)
         answer = await asked.ask("TeardownFramework", request)
-        return {
-            "dry_run": False,
-            "framework_id": framework_id,
-            "framework": None,
-            "tasks": answer.tasks,
-            "affected": None,
-        }
+        return http.TeardownAction(framework_id=framework_id, tasks=answer.tasks)
     found = await find_framework(asked, framework_id)
     for role in found.framework.roles:
         _require(asked, Action.TEARDOWN, role_object(Role(role)), found.owner)
-    affected = await _affected(asked, framework_id=framework_id)
-    return {
-        "dry_run": True,
-        "framework_id": framework_id,
-        "framework": framework_view(found),
-        "tasks": affected["tasks"],
-        "affected": affected,
-    }
+    lost = await _affected(asked, framework_id=framework_id)
+    return http.TeardownAction(
+        dry_run=True, framework_id=framework_id, framework=found, tasks=lost.tasks, affected=lost
+    )
+
+
+def _of_agent(verb: str, handler: Any, summary: str, body: Any = http.AgentRequest) -> ApiRoute:
+    return _post(f"/agents/{{agent_id}}/{verb}", handler, summary, body, http.AgentAction)
 
 
 def _post(path: str, handler: Any, summary: str, body: Any, answer: Any) -> ApiRoute:
@@ -165,40 +140,24 @@ def _post(path: str, handler: Any, summary: str, body: Any, answer: Any) -> ApiR
 
 
 ROUTES: Final = (
-    _post(
-        "/agents/{agent_id}/drain",
-        _drain,
-        "End an agent's tasks, and withhold it from offers.",
-        DrainRequest,
-        AgentAction,
+    _of_agent(
+        "drain", _drain, "End an agent's tasks, and withhold it from offers.", http.DrainRequest
     ),
-    _post(
-        "/agents/{agent_id}/deactivate",
-        _deactivate,
-        "Withhold an agent from offers; its tasks keep running.",
-        AgentRequest,
-        AgentAction,
-    ),
-    _post(
-        "/agents/{agent_id}/reactivate",
-        _reactivate,
-        "Offer an agent again.",
-        AgentRequest,
-        AgentAction,
-    ),
-    _post(
-        "/agents/{agent_id}/gone",
-        _gone,
-        "Declare an agent and its tasks lost, for good.",
-        AgentRequest,
-        AgentAction,
-    ),
+    _of_agent("deactivate", _deactivate, "Withhold an agent from offers; its tasks keep running."),
+    _of_agent("reactivate", _reactivate, "Offer an agent again."),
+    _of_agent("gone", _gone, "Declare an agent and its tasks lost, for good."),
     _post(
         "/frameworks/{framework_id}/teardown",
         _teardown,
         "End a framework and its tasks, for good.",
-        TeardownRequest,
-        TeardownAction,
+        http.TeardownRequest,
+        http.TeardownAction,
     ),
-    _post("/tasks/{framework_id}/{task_id}/kill", _kill, "Kill a task.", KillRequest, KillAction),
+    _post(
+        "/tasks/{framework_id}/{task_id}/kill",
+        _kill,
+        "Kill a task.",
+        http.KillRequest,
+        http.KillAction,
+    ),
 )

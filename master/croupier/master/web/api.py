@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiohttp import web
+from google.protobuf.message import Message
 
+from croupier.api.objects import as_object
 from croupier.master.services.checks import Checks
 from croupier.master.services.redirection import as_redirected
 from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
@@ -147,7 +149,9 @@ class HttpApi:
 
 
 def _data(found: Any) -> bytes:
-    return found if isinstance(found, bytes) else encoded(found)
+    if isinstance(found, bytes):
+        return found
+    return encoded(as_object(found) if isinstance(found, Message) else found)
 
 
 def _in_json(found: web.Response) -> web.Response:

@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON objects, checked against their `TypedDict`.
+"""Bodies of requests: JSON objects, checked against their schema.
 
 A body is refused before it is read if its sender may be another site's page, or it is too large.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import types
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from croupier.api.schema import Schemas
+from croupier.api.shapes import Schema
 from croupier.master.web.errors import Forbidden, TooLarge
 from croupier.model.errors import InvalidRequest, TooSlow
 from croupier.model.suggestions import unknown_word
@@ -23,13 +24,23 @@ BODY_S: Final = 10.0
 # The header that pages of other sites cannot send without the consent of this one.
 HEADER: Final = "X-Croupier"
 _OWN_SITE: Final = ("same-origin", "none")
-_NAMES: Final[Mapping[Any, str]] = {
-    str: "a text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    type(None): "null",
+_BODY: Final = "the body"
+_NAMES: Final = {
+    "string": "a text",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "array": "a list",
+    "object": "an object",
 }
+_KINDS: Final[Mapping[str, Any]] = {
+    "string": str,
+    "boolean": bool,
+    "number": int | float,
+    "array": list,
+    "object": dict,
+}
+_SCHEMAS: Final = Schemas()
 
 
 def check_sender(request: web.Request) -> None:
@@ -61,7 +72,7 @@ def check_size(request: web.Request) -> None:
 
 
 async def read_body(request: web.Request, kind: Any) -> dict[str, Any]:
-    """Return the body of a request, an object of the `TypedDict` `kind`; no body is an empty one.
+    """Return the body of a request, the object of the message `kind`; no body is an empty one.
 
     Raises:
         CroupierError: if it is not one, too large, or does not arrive in time.
@@ -83,63 +94,48 @@ async def read_body(request: web.Request, kind: Any) -> dict[str, Any]:
         found = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise InvalidRequest("the body is not valid JSON") from None
-    check(found, kind, "the body")
+    check(found, _SCHEMAS.of(kind), _BODY)
     return dict(found)
 
 
-def check(value: Any, hint: Any, where: str) -> None:
+def check(value: Any, schema: Schema, where: str) -> None:
     """Check that a JSON value has a type; `where` names it in errors.
 
     Raises:
         InvalidRequest: if it does not.
     """
-    origin, arguments = get_origin(hint), get_args(hint)
-    if is_typeddict(hint):
-        _check_object(value, hint, where)
-    elif origin is Literal:
-        if value not in arguments:
-            raise InvalidRequest(
-                unknown_word(f"value of {where}", _of_kind(value, str, where, "a text"), arguments)
-            )
-    elif origin is list:
-        for index, each in enumerate(_of_kind(value, list, where, "a list")):
-            check(each, arguments[0], f"{where}[{index}]")
-    elif origin is dict:
-        for key, each in _of_kind(value, dict, where, "an object").items():
-            check(each, arguments[1], f"{where}.{key[:80]}")
-    elif origin in (Union, types.UnionType):
-        if not any(_is_plain(value, each) for each in arguments):
-            names = " or ".join(_NAMES[each] for each in arguments)
-            raise InvalidRequest(f"{where} must be {names}")
-    elif not _is_plain(value, hint):
-        raise InvalidRequest(f"{where} must be {_NAMES[hint]}")
+    if "$ref" in schema:
+        schema = _SCHEMAS.components[schema["$ref"].rpartition("/")[2]]
+    kind = schema["type"]
+    if not _is_of(value, kind):
+        raise InvalidRequest(f"{where} must be {_NAMES[kind]}")
+    if "enum" in schema and value not in schema["enum"]:
+        raise InvalidRequest(unknown_word(f"value of {where}", value, schema["enum"]))
+    if kind == "array":
+        for index, each in enumerate(value):
+            check(each, schema["items"], f"{where}[{index}]")
+    elif kind == "object":
+        _check_keys(value, schema, where)
 
 
-def _check_object(value: Any, kind: Any, where: str) -> None:
-    hints = get_type_hints(kind)
-    for key, each in _of_kind(value, dict, where, "an object").items():
-        if key not in hints:
-            raise InvalidRequest(f"{where}: {unknown_word('key', key, hints)}")
-        check(each, hints[key], key if where == "the body" else f"{where}.{key}")
-    for key in sorted(kind.__required_keys__):
+def _check_keys(value: Mapping[str, Any], schema: Schema, where: str) -> None:
+    known, others = schema.get("properties", {}), schema["additionalProperties"]
+    for key, each in value.items():
+        if not others and key not in known:
+            raise InvalidRequest(f"{where}: {unknown_word('key', key, known)}")
+        name = key if where == _BODY else f"{where}.{key[:80]}"
+        check(each, known.get(key) or others, name)
+    for key in schema.get("required", ()):
         if key not in value:
             raise InvalidRequest(f"{where} lacks {key!r}")
 
 
-def _of_kind(value: Any, kind: type, where: str, name: str) -> Any:
-    if not isinstance(value, kind):
-        raise InvalidRequest(f"{where} must be {name}")
-    return value
-
-
-def _is_plain(value: Any, kind: Any) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
+def _is_of(value: Any, kind: str) -> bool:
+    if kind == "integer":
         # JSON has no whole numbers: 1.0 is one.
         is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         return is_whole and not isinstance(value, bool)
-    return isinstance(value, kind)
+    return isinstance(value, _KINDS[kind]) and not (kind == "number" and isinstance(value, bool))
 
 
 def _no_constant(name: str) -> Any:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from croupier.api.events import ClusterEvent, EventPage, EventsReset
 from croupier.api.objects import as_object
-from croupier.api.overview import overview_view
+from croupier.api.times import DURATION
 from croupier.master.journal.lines import KINDS, PROBLEM
 from croupier.master.services.stream import WRITE_TIMEOUT_S
 from croupier.master.web.answers import API_HEADERS, encoded
 from croupier.master.web.errors import error_answer
 from croupier.master.web.parameters import (
-    DURATION_SCHEMA,
     Parameter,
     integer,
     read_duration,
@@ -46,24 +43,24 @@ _UNKNOWN: Final = "0-0"
 class EncodedViews:
     """Messages as JSON, which many readers share."""
 
-    def __init__(self, view: Callable[[Any], Any], most: int) -> None:
-        """Keep the JSON of the last `most` messages that `view` was used for."""
+    def __init__(self, most: int) -> None:
+        """Keep the JSON of the last `most` messages."""
         self._known: dict[bytes, bytes] = {}
-        self._view, self._most = view, most
+        self._most = most
 
     def of(self, message: Any) -> bytes:
         """Return a message as JSON."""
         key = message.SerializeToString(deterministic=True)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = encoded(self._view(message))
+            found = self._known[key] = encoded(as_object(message))
             if len(self._known) > self._most:
                 del self._known[next(iter(self._known))]
         return found
 
 
-_encoded: Final = EncodedViews(partial(as_object, ClusterEvent), MOST_ENCODED)
-_overviews: Final = EncodedViews(overview_view, 16)
+_encoded: Final = EncodedViews(MOST_ENCODED)
+_overviews: Final = EncodedViews(16)
 
 
 def _since(text: str) -> str | int:
@@ -81,7 +78,7 @@ _SINCE: Final = Parameter(
     "an event's id, to continue after it, or a duration: only events of this last time",
     {
         "type": "string",
-        "pattern": rf"^[0-9]{{1,20}}-[0-9]{{1,20}}$|{DURATION_SCHEMA['pattern']}",
+        "pattern": rf"^[0-9]{{1,20}}-[0-9]{{1,20}}$|{DURATION['pattern']}",
         "maxLength": 41,
         "examples": ["3-1042", "10m"],
     },
@@ -215,14 +212,14 @@ def batch_text(answer: pb.WatchEventsResponse) -> bytes:
     """Return a batch as server-sent events; an empty one is a comment."""
     parts = []
     if answer.reset:
-        reset = EventsReset(reset=answer.reset, last_id=answer.last_id)
+        reset = {"reset": answer.reset, "last_id": answer.last_id}
         parts.append(event("reset", encoded(reset)))
     parts += [event("cluster", _encoded.of(each), each.id) for each in answer.events]
     return b"".join(parts) or comment()
 
 
 ROUTES: Final = (
-    ApiRoute("/events", _events, "List events.", EventPage, (_SINCE, _LIMIT, _KIND)),
+    ApiRoute("/events", _events, "List events.", pb.WatchEventsResponse, (_SINCE, _LIMIT, _KIND)),
     ApiRoute(
         "/watch",
         _watch,

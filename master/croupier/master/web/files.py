@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from croupier.api.files import FileList, file_list_view
-from croupier.api.isolation import TaskUse, task_use_view
 from croupier.master.web.parameters import Parameter, flag, integer
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.errors import CroupierError, NotFound
@@ -64,7 +62,7 @@ async def _file(asked: Asked) -> web.StreamResponse:
     return await _send(asked, asked.path["path"])
 
 
-async def _list(asked: Asked) -> FileList:
+async def _list(asked: Asked) -> Any:
     path = asked.path
     request = pb.ListTaskFilesRequest(
         framework_id=path["framework_id"],
@@ -72,13 +70,11 @@ async def _list(asked: Asked) -> FileList:
         agent_id=asked.query["agent"],
         path=asked.query["path"],
     )
-    return file_list_view(await asked.ask("ListTaskFiles", request))
+    return await asked.ask("ListTaskFiles", request)
 
 
-async def _use(asked: Asked) -> TaskUse:
-    path = asked.path
-    ids = {"framework_id": path["framework_id"], "task_id": path["task_id"]}
-    return task_use_view(await asked.ask("GetTaskUse", pb.GetTaskUseRequest(**ids)))
+async def _use(asked: Asked) -> Any:
+    return await asked.ask("GetTaskUse", pb.GetTaskUseRequest(**asked.path))
 
 
 async def _send(asked: Asked, path: str) -> web.StreamResponse:
@@ -189,13 +185,13 @@ ROUTES: Final = (
         f"{_TASK}/use",
         _use,
         "Return what a live task has used so far, and the limits that its agent enforces.",
-        TaskUse,
+        pb.GetTaskUseResponse,
     ),
     ApiRoute(
         f"{_TASK}/files",
         _list,
         "List a directory of a task's sandbox.",
-        FileList,
+        pb.ListTaskFilesResponse,
         (Parameter("path", "a directory below the sandbox; empty: the sandbox itself"), _AGENT),
     ),
     ApiRoute(

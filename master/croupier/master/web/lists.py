@@ -9,11 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from croupier.api.agents import agent_view
-from croupier.api.frameworks import framework_view
-from croupier.api.pages import AgentPage, FrameworkPage, OfferPage, RolePage, TaskPage
-from croupier.api.roles import role_view
-from croupier.api.tasks import offer_view, task_view
+from google.protobuf.message import Message
+
+from croupier.api.objects import as_object
 from croupier.master.services.filters import AGENT_WORDS
 from croupier.master.services.paging import WrongPageToken
 from croupier.master.web.answers import encoded
@@ -38,12 +36,12 @@ class Kind:
     Attributes:
         name: `agents`: the field of the answer to `ListAgents`, and the path.
         request: the class of the call's request.
-        view: returns the JSON object of a message.
+        answer: that of its answer.
     """
 
     name: str
     request: Callable[..., Any]
-    view: Callable[[Any], Any]
+    answer: type[Message]
 
     @property
     def method(self) -> str:
@@ -76,15 +74,15 @@ class Kind:
                 "page is not of this list: give `next` of the page before, as it is, with the same"
                 " filters"
             ) from None
-        items = await made(map(self.view, found))
+        items = await made(map(as_object, found))
         return b'{"items":[%b],"next":%b}' % (b",".join(items), encoded(token or None))
 
 
-AGENTS: Final = Kind("agents", pb.ListAgentsRequest, agent_view)
-FRAMEWORKS: Final = Kind("frameworks", pb.ListFrameworksRequest, framework_view)
-OFFERS: Final = Kind("offers", pb.ListOffersRequest, offer_view)
-ROLES: Final = Kind("roles", pb.ListRolesRequest, role_view)
-TASKS: Final = Kind("tasks", pb.ListTasksRequest, task_view)
+AGENTS: Final = Kind("agents", pb.ListAgentsRequest, pb.ListAgentsResponse)
+FRAMEWORKS: Final = Kind("frameworks", pb.ListFrameworksRequest, pb.ListFrameworksResponse)
+OFFERS: Final = Kind("offers", pb.ListOffersRequest, pb.ListOffersResponse)
+ROLES: Final = Kind("roles", pb.ListRolesRequest, pb.ListRolesResponse)
+TASKS: Final = Kind("tasks", pb.ListTasksRequest, pb.ListTasksResponse)
 
 
 async def made(views: Iterable[Any]) -> list[bytes]:
@@ -98,11 +96,12 @@ async def made(views: Iterable[Any]) -> list[bytes]:
     return items
 
 
-def _by_text(kind: Kind) -> ApiHandler:
+def _by_text(kind: Kind, summary: str, where: str) -> ApiRoute:
     async def handle(asked: Asked) -> bytes:
         return await kind.listed(asked, text=asked.query["text"])
 
-    return handle
+    found = Parameter("text", f"only {kind.name} with this in {where}")
+    return _list(kind, handle, summary, found)
 
 
 async def _agents(asked: Asked) -> bytes:
@@ -125,11 +124,9 @@ async def _tasks(asked: Asked) -> bytes:
     )
 
 
-def _list(
-    kind: Kind, handler: ApiHandler, summary: str, answer: Any, *filters: Parameter
-) -> ApiRoute:
+def _list(kind: Kind, handler: ApiHandler, summary: str, *filters: Parameter) -> ApiRoute:
     query = (*_PAGING, *filters)
-    return ApiRoute(f"/{kind.name}", handler, summary, answer, query, shared_s=SHARED_S)
+    return ApiRoute(f"/{kind.name}", handler, summary, kind.answer, query, shared_s=SHARED_S)
 
 
 ROUTES: Final = (
@@ -137,36 +134,16 @@ ROUTES: Final = (
         AGENTS,
         _agents,
         "List agents.",
-        AgentPage,
         words("state", "only agents of these states", {word: word for word in AGENT_WORDS}),
         Parameter("text", "only agents with this in their id or hostname"),
     ),
-    _list(
-        FRAMEWORKS,
-        _by_text(FRAMEWORKS),
-        "List frameworks.",
-        FrameworkPage,
-        Parameter("text", "only frameworks with this in their id, name or a role"),
-    ),
-    _list(
-        OFFERS,
-        _by_text(OFFERS),
-        "List outstanding offers.",
-        OfferPage,
-        Parameter("text", "only offers with this in an id or the role"),
-    ),
-    _list(
-        ROLES,
-        _by_text(ROLES),
-        "List roles, parents before their children.",
-        RolePage,
-        Parameter("text", "only roles with this in their path"),
-    ),
+    _by_text(FRAMEWORKS, "List frameworks.", "their id, name or a role"),
+    _by_text(OFFERS, "List outstanding offers.", "an id or the role"),
+    _by_text(ROLES, "List roles, parents before their children.", "their path"),
     _list(
         TASKS,
         _tasks,
         "List tasks, also those that ended recently.",
-        TaskPage,
         Parameter("framework", "only tasks of the framework of this id"),
         Parameter("role", "only tasks of this role and those below it"),
         Parameter("agent", "only tasks of the agent of this id or hostname"),

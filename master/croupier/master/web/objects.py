@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from croupier.api.agents import Agent, agent_view
-from croupier.api.explanation import Explanation, explanation_view
-from croupier.api.frameworks import Framework, framework_view
-from croupier.api.roles import Role, role_view
-from croupier.api.tasks import Task, task_view
 from croupier.master.services.filters import MAX_TEXT
 from croupier.master.web.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind
 from croupier.master.web.parameters import Parameter
@@ -82,40 +77,28 @@ async def _first(
     raise NotFound(f"no {name[:300]}")
 
 
-async def _agent(asked: Asked) -> Agent:
-    return agent_view(await find_agent(asked, asked.path["agent_id"]))
+def _route(path: str, find: Callable[..., Awaitable[Any]], what: str, answer: Any) -> ApiRoute:
+    """Return the route to an object that `find` finds by the parts of the path."""
+    return ApiRoute(path, lambda asked: find(asked, **asked.path), f"Return {what}.", answer)
 
 
-async def _framework(asked: Asked) -> Framework:
-    return framework_view(await find_framework(asked, asked.path["framework_id"]))
-
-
-async def _role(asked: Asked) -> Role:
-    return role_view(await find_role(asked, asked.path["role"]))
-
-
-async def _task(asked: Asked) -> Task:
-    path = asked.path
-    return task_view(await find_task(asked, path["framework_id"], path["task_id"]))
-
-
-async def _why(asked: Asked) -> Explanation:
+async def _why(asked: Asked) -> Any:
     request = pb.ExplainRequest(
         framework_id=asked.path["framework_id"], agent_id=asked.query["agent"]
     )
-    return explanation_view(await asked.ask("Explain", request))
+    return await asked.ask("Explain", request)
 
 
 ROUTES: Final = (
-    ApiRoute("/agents/{agent_id}", _agent, "Return an agent.", Agent),
-    ApiRoute("/frameworks/{framework_id}", _framework, "Return a framework.", Framework),
+    _route("/agents/{agent_id}", find_agent, "an agent", pb.AgentView),
+    _route("/frameworks/{framework_id}", find_framework, "a framework", pb.FrameworkView),
     ApiRoute(
         "/frameworks/{framework_id}/why",
         _why,
         "Explain why a framework gets no more offers.",
-        Explanation,
+        pb.ExplainResponse,
         (Parameter("agent", "explain offers of the agent of this id only"),),
     ),
-    ApiRoute("/roles/{role:.+}", _role, "Return a role.", Role),
-    ApiRoute("/tasks/{framework_id}/{task_id}", _task, "Return a task with its command.", Task),
+    _route("/roles/{role:.+}", find_role, "a role", pb.RoleView),
+    _route("/tasks/{framework_id}/{task_id}", find_task, "a task with its command", pb.TaskView),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from croupier.api.errors import ErrorAnswer
-from croupier.api.schema import Schema, Schemas
+from croupier.api import http_pb2 as http
+from croupier.api.schema import Schemas
+from croupier.api.shapes import Schema, mapping
 from croupier.master.web.answers import encoded
 from croupier.master.web.bodies import HEADER
 from croupier.master.web.parameters import Parameter
@@ -53,7 +54,7 @@ _OWN_SITE: Final = {
 def document(routes: Iterable[ApiRoute], version: str) -> Schema:
     """Return the document of these routes, for a master of this version."""
     schemas = Schemas()
-    error = {"application/json": {"schema": schemas.of(ErrorAnswer)}}
+    error = {"application/json": {"schema": schemas.of(http.ErrorAnswer)}}
     paths: dict[str, Schema] = {}
     for route in routes:
         path = PREFIX + _PART.sub(r"{\1}", route.path)
@@ -149,4 +150,4 @@ def _encoded() -> bytes:
     return encoded(document(ALL, croupier_version()))
 
 
-ROUTES: Final = (ApiRoute("/openapi.json", _openapi, "Return this document.", dict[str, Any]),)
+ROUTES: Final = (ApiRoute("/openapi.json", _openapi, "Return this document.", mapping({})),)

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
-from croupier.api.overview import (
-    Heatmap,
-    History,
-    Overview,
-    heatmap_view,
-    history_view,
-    overview_view,
-)
+from croupier.api.objects import as_object
 from croupier.master.web.answers import encoded
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.v1 import operator_pb2 as pb
@@ -20,18 +13,13 @@ from croupier.v1 import operator_pb2 as pb
 SHARED_S: Final = 1.0
 
 
-async def read_overview(asked: Asked) -> Overview:
-    """Return the totals that the caller may view.
-
-    Raises:
-        CroupierError: as `Calls.ask`.
-    """
-    return overview_view(await asked.ask("GetOverview", pb.GetOverviewRequest()))
+async def _overview(asked: Asked) -> Any:
+    return await asked.ask("GetOverview", pb.GetOverviewRequest())
 
 
 async def _heatmap(asked: Asked) -> bytes:
-    view = heatmap_view(await asked.ask("GetHeatmap", pb.GetHeatmapRequest()))
-    used = await _members(dict(view["used"]))
+    view = as_object(await asked.ask("GetHeatmap", pb.GetHeatmapRequest()))
+    used = await _members(view["used"])
     rest = await _members({name: value for name, value in view.items() if name != "used"})
     return b'{%b,"used":{%b}}' % (rest, used)
 
@@ -45,30 +33,30 @@ async def _members(values: dict[str, object]) -> bytes:
     return b",".join(made)
 
 
-async def _history(asked: Asked) -> History:
-    return history_view(await asked.ask("GetHistory", pb.GetHistoryRequest()))
+async def _history(asked: Asked) -> Any:
+    return await asked.ask("GetHistory", pb.GetHistoryRequest())
 
 
 ROUTES: Final = (
     ApiRoute(
         "/overview",
-        read_overview,
+        _overview,
         "Return the totals of the cluster, and numbers of objects by state.",
-        Overview,
+        pb.GetOverviewResponse,
         shared_s=SHARED_S,
     ),
     ApiRoute(
         "/heatmap",
         _heatmap,
         "Return the state and the load of every agent, in columns.",
-        Heatmap,
+        pb.GetHeatmapResponse,
         shared_s=SHARED_S,
     ),
     ApiRoute(
         "/history",
         _history,
         "Return the use of resources and the shares of roles in the last hour.",
-        History,
+        pb.GetHistoryResponse,
         shared_s=SHARED_S,
     ),
 )

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from multidict import MultiMapping
 
-from croupier.api.schema import Schemas
-from croupier.api.times import Duration
+from croupier.api.times import DURATION, MAX_DURATION
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.suggestions import unknown_word
@@ -63,7 +62,6 @@ def flag(name: str, description: str) -> Parameter:
     return Parameter(name, description, {"enum": list(words)}, read, False)
 
 
-DURATION_SCHEMA: Final = Schemas().of(Duration)
 # About 300 years: longer ones are equal to it.
 _MAX_MS: Final = 10**13
 
@@ -74,14 +72,14 @@ def read_duration(text: str) -> int:
     Raises:
         InvalidRequest: if it is not one.
     """
-    if len(text) > DURATION_SCHEMA["maxLength"]:
+    if len(text) > MAX_DURATION:
         raise InvalidRequest(f"{text[:80]!r} is no duration: it is too long")
     return min(round(parse_duration(text) * 1000), _MAX_MS)
 
 
 def duration(name: str, description: str) -> Parameter:
     """Return a parameter that is a duration, such as `10m`; its value is milliseconds, or None."""
-    return Parameter(name, description, DURATION_SCHEMA, read_duration, None)
+    return Parameter(name, description, DURATION, read_duration, None)
 
 
 def words(name: str, description: str, known: Mapping[str, Any]) -> Parameter:

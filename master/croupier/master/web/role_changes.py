@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from croupier.api.actions import RolesRequest
-from croupier.api.objects import as_object
-from croupier.api.roles import RolesChange
+from croupier.api import http_pb2 as http
+from croupier.api.shapes import PARTS_OF_ROLE, PREEMPTION
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.errors import InvalidRequest
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.roles import settings_to_wire
-
-_PARTS: Final[Mapping[str, pb.RoleChange.Part.ValueType]] = {
-    "weight": pb.RoleChange.PART_WEIGHT,
-    "resource_weights": pb.RoleChange.PART_RESOURCE_WEIGHTS,
-    "guarantee": pb.RoleChange.PART_GUARANTEE,
-    "limit": pb.RoleChange.PART_LIMIT,
-    "preemption": pb.RoleChange.PART_PREEMPTION,
-}
-_PREEMPTION: Final = {"on": True, "off": False, "inherit": None}
 
 
 def change_of(change: Mapping[str, Any]) -> pb.RoleChange:
@@ -31,20 +21,22 @@ def change_of(change: Mapping[str, Any]) -> pb.RoleChange:
         InvalidRequest: if it changes nothing, or a setting is malformed.
     """
     role, reset = change["role"], change.get("reset")
-    parts = [number for name, number in _PARTS.items() if name in change]
+    parts = [number for name, number in PARTS_OF_ROLE.items() if name in change]
     if reset is not None:
         if parts or not reset:
             raise InvalidRequest(f"role {role[:80]!r}: reset names settings, and stands alone")
-        return pb.RoleChange(role=role, parts=sorted({_PARTS[name] for name in reset}))
+        return pb.RoleChange(role=role, parts=sorted({PARTS_OF_ROLE[name] for name in reset}))
     if not parts:
-        raise InvalidRequest(f"role {role[:80]!r}: name a setting: {', '.join(_PARTS)}, or reset")
+        raise InvalidRequest(
+            f"role {role[:80]!r}: name a setting: {', '.join(PARTS_OF_ROLE)}, or reset"
+        )
     weights = change.get("resource_weights", {})
     settings = RoleSettings(
         _weight(f"the weight of {role[:80]}", change.get("weight", 1)),
         {name: _weight(f"the weight of {name[:80]}", each) for name, each in weights.items()},
         parse_amounts(change.get("guarantee", "")),
         parse_amounts(change.get("limit", "")),
-        _PREEMPTION[change.get("preemption", "inherit")],
+        PREEMPTION[change.get("preemption", "inherit")],
     )
     settings.check()
     return pb.RoleChange(role=role, settings=settings_to_wire(settings), parts=parts)
@@ -54,14 +46,14 @@ def _weight(what: str, number: float) -> int:
     return parse_weight(what, f"{number}")
 
 
-async def _change(asked: Asked) -> RolesChange:
+async def _change(asked: Asked) -> Any:
     body = asked.body
     request = pb.UpdateRolesRequest(
         changes=[change_of(each) for each in body["changes"]],
         dry_run=body.get("dry_run", False),
         force=body.get("force", False),
     )
-    return as_object(RolesChange, await asked.ask("UpdateRoles", request))
+    return await asked.ask("UpdateRoles", request)
 
 
 ROUTES: Final = (
@@ -69,8 +61,8 @@ ROUTES: Final = (
         "/roles",
         _change,
         "Change settings of roles: all of them, or none.",
-        RolesChange,
+        pb.UpdateRolesResponse,
         method="POST",
-        body=RolesRequest,
+        body=http.RolesRequest,
     ),
 )

@@ -43,7 +43,7 @@ class Asked:
         return await self.calls.ask(method, request)
 
 
-# Returns a JSON value, encoded JSON, or an answer of another kind.
+# Returns a message or a JSON value, encoded JSON, or an answer of another kind.
 ApiHandler = Callable[[Asked], Awaitable[Any]]
 
 
@@ -55,10 +55,10 @@ class ApiRoute:
         path: below `/api/v1`; `{name}` is a part, and `{name:.+}` any number of them.
         handler: answers a request.
         summary: what it does, for OpenAPI.
-        answer: the type of the JSON that it returns; None if that is no JSON.
+        answer: the message whose JSON object it returns, or a schema; None if that is no JSON.
         query: its parameters.
         method: GET or POST.
-        body: the `TypedDict` of a POST's body.
+        body: the message whose JSON object a POST's body is.
         shared_s: for how long an answer serves equal requests of the same caller; 0: not.
         content_type: of the answer.
     """
