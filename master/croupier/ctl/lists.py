@@ -69,8 +69,12 @@ async def rows(master: Master, kind: Kind, **fields: Any) -> Pages:
 def with_age(view: View, now_ms: int) -> View:
     """Return an object with its age at the master's time `now_ms`; None: unknown."""
     since_ms = view.get("since_ms") or view.get("connected_since_ms")
-    age_s = max(0, now_ms - since_ms) / 1000 if since_ms and now_ms else None
-    return {**view, "age_s": age_s}
+    return {**view, "age_s": age_s(since_ms, now_ms)}
+
+
+def age_s(since_ms: int | None, now_ms: int) -> float | None:
+    """Return the seconds from one time to another; None if one is unknown."""
+    return max(0, now_ms - since_ms) / 1000 if since_ms and now_ms else None
 
 
 async def all_of(master: Master, kind: Kind, **fields: Any) -> list[View]:

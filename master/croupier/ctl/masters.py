@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Final
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Target
-from croupier.cli.table import Column, Table, age, print_table, text
+from croupier.cli.table import Column, Table, age, text
+from croupier.ctl.lists import age_s, with_age
+from croupier.ctl.operation import print_objects
 from croupier.v1 import operator_pb2 as pb
 
 MASTERS: Final = Table(
@@ -39,22 +39,13 @@ def print_masters(target: Target, *, as_json: bool, wide: bool) -> None:
         return await master.ask(master.service.ListMasters, pb.ListMastersRequest())
 
     answer = run(target, ask)
-    views = [as_object(each) for each in answer.masters]
-    if as_json:
-        print(json.dumps(views, indent=2))
-    else:
-        print_table(MASTERS, [_aged(view, answer.now_ms) for view in views], sys.stdout, wide=wide)
+    views: list[View] = [as_object(each) for each in answer.masters]
+    if not as_json:
+        views = [_aged(view, answer.now_ms) for view in views]
+    print_objects(MASTERS, views, as_json=as_json, wide=wide)
 
 
 def _aged(view: View, now_ms: int) -> View:
     """Return a master with its ages in seconds; the term only if that goes on."""
     term_ms = view["term_since_ms"] if view["leader"] else None
-    return {
-        **view,
-        "age_s": _age_s(view["since_ms"], now_ms),
-        "term_age_s": _age_s(term_ms, now_ms),
-    }
-
-
-def _age_s(since_ms: int | None, now_ms: int) -> float | None:
-    return max(0, now_ms - since_ms) / 1000 if since_ms else None
+    return {**with_age(view, now_ms), "term_age_s": age_s(term_ms, now_ms)}

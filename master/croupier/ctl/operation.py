@@ -9,15 +9,19 @@ import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import Message
 
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Change, Target
+from croupier.cli.table import Table, print_table
 from croupier.cli.terminal import print_lines
 from croupier.model.errors import Conflict, InvalidRequest
+
+# Before the lines of a dry run.
+UNCHANGED: Final = "nothing was changed; this is what would be:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,16 @@ def print_result(view: View, *lines: str, as_json: bool) -> None:
         print(json.dumps(view, indent=2))
     else:
         print_lines(*lines)
+
+
+def print_objects(
+    table: Table, views: Sequence[View], *, as_json: bool, wide: bool = False
+) -> None:
+    """Print a list as JSON, or as a table."""
+    if as_json:
+        print(json.dumps(views, indent=2))
+    else:
+        print_table(table, views, sys.stdout, wide=wide)
 
 
 def print_preview(target: Target, preview: MakePreview, *, as_json: bool) -> Preview:

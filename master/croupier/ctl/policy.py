@@ -11,8 +11,7 @@ from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Change, Target
 from croupier.cli.table import print_table
-from croupier.cli.terminal import print_lines
-from croupier.ctl.operation import print_result
+from croupier.ctl.operation import UNCHANGED, print_objects, print_result
 from croupier.ctl.views.policy import GROUPS, REVOKED, RULES, difference_lines
 from croupier.model.access import Object, Rule
 from croupier.model.access_checks import check_action, check_member, check_rule, parse_action
@@ -115,10 +114,7 @@ def revoke(rule: str, change: Change) -> None:
 def show_revoked(target: Target, *, as_json: bool) -> None:
     """Print the revoked keys; raises as `run`."""
     keys = as_object(run(target, _policy))["revoked_keys"]
-    if as_json:
-        print(json.dumps(keys, indent=2))
-    else:
-        print_table(REVOKED, keys, sys.stdout)
+    print_objects(REVOKED, keys, as_json=as_json)
 
 
 def revoke_key(key_id: str, description: str, change: Change) -> None:
@@ -177,9 +173,6 @@ def _change(
 
     before, after = run(change.master, changed)
     lines = list(difference_lines(before, after))
-    if change.as_json:
-        print(json.dumps({"dry_run": change.dry_run, "changes": lines, **after}, indent=2))
-        return
-    if change.dry_run:
-        print("nothing was changed; this is what would be:")
-    print_lines(*lines)
+    view = {"dry_run": change.dry_run, "changes": lines, **after}
+    head = [UNCHANGED] if change.dry_run else []
+    print_result(view, *head, *lines, as_json=change.as_json)

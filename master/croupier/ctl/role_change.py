@@ -16,9 +16,8 @@ from croupier.cli.amounts import View
 from croupier.cli.connection import run
 from croupier.cli.flags import Change, Target
 from croupier.cli.table import Table, print_table
-from croupier.cli.terminal import print_lines
 from croupier.ctl.lists import ROLES, all_of
-from croupier.ctl.operation import ask
+from croupier.ctl.operation import UNCHANGED, ask, print_result
 from croupier.ctl.views.role import preemption_text, resource_weights_text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
@@ -109,12 +108,9 @@ def change_role(wanted: pb.RoleChange, change: Change, *, force: bool = False) -
     request = pb.UpdateRolesRequest(changes=[wanted], dry_run=change.dry_run, force=force)
     answer = ask(change.master, "UpdateRoles", request)
     view = as_object(answer)
-    if change.as_json:
-        print(json.dumps(view, indent=2))
-        return
-    if answer.dry_run:
-        print("nothing was changed; this is what would be:")
-    print_lines(*moved_lines(view["roles"], wanted.role, view["others"]))
+    head = [UNCHANGED] if answer.dry_run else []
+    lines = moved_lines(view["roles"], wanted.role, view["others"])
+    print_result(view, *head, *lines, as_json=change.as_json)
 
 
 def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]:

@@ -16,9 +16,8 @@ from croupier.api.objects import as_object
 from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Change, Target
-from croupier.cli.table import print_table
 from croupier.cli.terminal import print_lines
-from croupier.ctl.operation import print_result
+from croupier.ctl.operation import print_objects, print_result
 from croupier.ctl.views.token import TOKENS, scope_text
 from croupier.model.durations import parse_duration
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
@@ -148,11 +147,7 @@ def list_tokens(target: Target, *, as_json: bool) -> None:
     async def listed(master: Master) -> list[View]:
         return [as_object(token) async for token in _tokens(master)]
 
-    views = run(target, listed)
-    if as_json:
-        print(json.dumps(views, indent=2))
-    else:
-        print_table(TOKENS, views, sys.stdout)
+    print_objects(TOKENS, run(target, listed), as_json=as_json)
 
 
 def revoke_tokens(named: str, change: Change) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from croupier.api.objects import as_object
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Target
-from croupier.cli.terminal import print_lines
 from croupier.ctl.lists import find_agent, find_framework
+from croupier.ctl.operation import print_result
 from croupier.ctl.views.why import why_lines
 from croupier.v1 import operator_pb2 as pb
 
@@ -31,7 +29,4 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
 
     answer = run(target, asked)
     found = as_object(answer)
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        print_lines(*why_lines(found, agent))
+    print_result(found, *why_lines(found, agent), as_json=as_json)

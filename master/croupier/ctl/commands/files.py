@@ -61,18 +61,13 @@ def files(
     as_json: JsonFlag = False,
 ) -> None:
     """List the files in the sandbox of a task. `croupier cp` copies them."""
-    import json
-
-    from croupier.cli.terminal import print_lines
+    from croupier.ctl.operation import print_result
     from croupier.ctl.task_files import list_files
     from croupier.ctl.task_reader import TaskName
     from croupier.ctl.views.file import file_lines
 
     found = list_files(master, TaskName(task_id, framework, agent), path)
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        print_lines(*file_lines(found))
+    print_result(found, *file_lines(found), as_json=as_json)
 
 
 @app.command

@@ -15,7 +15,7 @@ from croupier.cli.amounts import View
 from croupier.cli.connection import Master
 from croupier.cli.paging import first_answer
 from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
-from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, Kind, with_age
+from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, Kind, age_s, with_age
 from croupier.model.access import Object
 from croupier.v1 import operator_pb2 as pb
 
@@ -87,12 +87,8 @@ async def take_snapshot(master: Master) -> Snapshot:
 def failures_page(overview: pb.GetOverviewResponse, now_ms: int) -> Page:
     """Return the failed tasks of an overview, with the time since each ended."""
     views = map(as_object, overview.failures)
-    aged = [{**view, "age_s": _age_s(view["ended_ms"], now_ms)} for view in views]
+    aged = [{**view, "age_s": age_s(view["ended_ms"], now_ms)} for view in views]
     return Page(aged, overview.failed <= len(aged))
-
-
-def _age_s(since_ms: int | None, now_ms: int) -> float | None:
-    return max(0, now_ms - since_ms) / 1000 if since_ms and now_ms else None
 
 
 async def _page(master: Master, kind: Kind, **fields: Any) -> tuple[Page, int]:

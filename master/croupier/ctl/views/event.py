@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from datetime import UTC, datetime
 from typing import Final
 
+from croupier.api.times import time_text
 from croupier.cli.amounts import View
 from croupier.model.printable import printable
 
@@ -20,7 +20,8 @@ def event_lines(event: View, width: int | None) -> list[str]:
     Words, such as ids, are never split.
     """
     is_wide = width is None or width >= WIDE
-    head = f"{_time(event['time_ms'], is_wide=is_wide)} "
+    time = time_text(event["time_ms"])
+    head = f"{(time if is_wide else time[11:19]) or '?'} "
     if is_wide:
         head += f"{printable(event['kind']):{KIND_WIDTH}} "
     text = printable(event["text"])
@@ -34,11 +35,3 @@ def event_lines(event: View, width: int | None) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _time(time_ms: int, *, is_wide: bool) -> str:
-    try:
-        at = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return "?"
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}" if is_wide else f"{at:%H:%M:%S}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+from croupier.api.times import time_text
 from croupier.cli.amounts import View
 from croupier.model.printable import printable
 
@@ -20,14 +19,7 @@ def file_lines(found: View) -> list[str]:
     for each in entries:
         size = str(each["size"]) if each["kind"] == "file" else "-"
         name = printable(each["name"]) + _MARKS.get(each["kind"], "")
-        lines.append(f"{size:>{width}}  {_time(each['modified_ms']):20}  {name}")
+        lines.append(f"{size:>{width}}  {time_text(each['modified_ms']) or '?':20}  {name}")
     if found["cut"]:
         lines.append("... and more files, which are not listed")
     return lines
-
-
-def _time(time_ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    except (ValueError, OverflowError, OSError):
-        return "?"
