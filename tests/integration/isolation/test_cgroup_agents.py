@@ -34,7 +34,7 @@ for each in $(findmnt -rno TARGET -t cgroup,cgroup2); do mount -o remount,bind,r
 exec "$@"
 """
 READ_ONLY = ("unshare", "--mount", "sh", "-ec", _REMOUNT, "sh")
-NAME = "croupier-test-agents"
+NAME = f"croupier-test-agents-{os.getpid()}"
 
 
 @pytest.fixture(scope="module")

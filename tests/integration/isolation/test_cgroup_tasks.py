@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from tests.harness.limited_tasks import Limited
 @pytest.fixture(scope="module", autouse=True)
 def groups() -> None:
     try:
-        open_groups(place_for(own_groups(), "croupier-test-probe"), tasks.NO_BOUNDS).close()
+        open_groups(
+            place_for(own_groups(), f"croupier-test-probe-{os.getpid()}"), tasks.NO_BOUNDS
+        ).close()
     except (Unavailable, OSError) as reason:
         pytest.skip(f"this machine lets no control groups be made: {reason}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +29,7 @@ WORK = (
 @pytest.fixture
 def place() -> Place:
     try:
-        place = place_for(own_groups(), "croupier-test-spare")
+        place = place_for(own_groups(), f"croupier-test-spare-{os.getpid()}")
         open_groups(place, NO_BOUNDS).close()
     except (Unavailable, OSError) as reason:
         pytest.skip(f"this machine lets no control groups be made: {reason}")
