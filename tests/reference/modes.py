@@ -39,6 +39,7 @@ from croupier.sim.vectors.offers_mode import (
 )
 from croupier.sim.vectors.outcome import TaskOutcome, resource_index, user_of
 from croupier.sim.vectors.preemption_mode import (
+    PreemptionRun,
     check_preemption,
     preemption_facts,
     split_clients,
@@ -115,7 +116,7 @@ def run_preemption(vector: Vector, policy: str, others: Sequence[Vector]) -> Run
     yield REFERENCE, FactsOnly(preemption_facts(lambda tolerance: _preempted(vector, tolerance)))
 
 
-def _preempted(vector: Vector, tolerance: Fraction) -> Preemption:
+def _preempted(vector: Vector, tolerance: Fraction) -> PreemptionRun:
     """Start the holders' tasks, one each moment; then let all others come."""
     forest = forest_of(vector)
     run = Preemption(forest, Machines(vector.machines()), tolerance)
@@ -129,7 +130,7 @@ def _preempted(vector: Vector, tolerance: Fraction) -> Preemption:
     for client in asking:
         client.is_paused = False
     run.settle()
-    return run
+    return forest, [task.started for task in run.killed]
 
 
 def run_offers(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Protocol
 
 from croupier.model.ids import AgentId
-from croupier.sim.engine_cluster import EngineCluster
 from croupier.sim.solvers.filling import Machines, demand_of
 from croupier.sim.solvers.pools import Forest, Pool
 from croupier.sim.vectors.facts import Fact, Got
@@ -21,27 +19,8 @@ DEFAULT_TOLERANCE = Fraction(4, 5)
 _HOLDS = re.compile(r"(\S+) holds everything")
 
 
-class PreemptionRun(Protocol):
-    """The outcome of preemption: clients with their use, and the killed tasks."""
-
-    @property
-    def forest(self) -> Forest:
-        """The clients, with their use."""
-        ...
-
-    @property
-    def killed(self) -> Sequence[Killed]:
-        """The killed tasks, in order."""
-        ...
-
-
-class Killed(Protocol):
-    """A preempted task."""
-
-    @property
-    def started(self) -> int:
-        """Its number in the order in which tasks began."""
-        ...
+# The clients with their use, and when each killed task was started, by number, in order of kills.
+PreemptionRun = tuple[Forest, Sequence[int]]
 
 
 def run_preemption(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
@@ -83,19 +62,19 @@ def preemption_facts(preempt: Callable[[Fraction], PreemptionRun]) -> list[Fact]
     def starts(wanted: object, run: PreemptionRun) -> Got:
         # As many as are expected; if none are, there must have been none.
         length = len(wanted) if isinstance(wanted, list) and wanted else None
-        return [Fraction(task.started) for task in run.killed[:length]]
+        return [Fraction(started) for started in run[1][:length]]
 
     return [
         ("end", lambda wanted: _held(wanted, at(DEFAULT_TOLERANCE))),
         ("after_tolerance_(.+)", lambda wanted, text: _held(wanted, named(text))),
-        ("preemptions", lambda _: len(at(DEFAULT_TOLERANCE).killed)),
-        ("preemptions_(.+)", lambda _, text: len(named(text).killed)),
+        ("preemptions", lambda _: len(at(DEFAULT_TOLERANCE)[1])),
+        ("preemptions_(.+)", lambda _, text: len(named(text)[1])),
         ("first_victim_starts", lambda wanted: starts(wanted, at(DEFAULT_TOLERANCE))),
         ("first_victim_starts_(.+)", lambda wanted, text: starts(wanted, named(text))),
     ]
 
 
-def _on_engine(vector: Vector, tolerance: Fraction) -> EngineCluster:
+def _on_engine(vector: Vector, tolerance: Fraction) -> PreemptionRun:
     cluster = engine_cluster(vector, "min-sat-entitlement")
     forest = cluster.forest
     holders, asking = split_clients(vector, forest)
@@ -120,7 +99,7 @@ def _on_engine(vector: Vector, tolerance: Fraction) -> EngineCluster:
         cluster.declare_demand(client)
     cluster.preempt(tolerance)
     cluster.allocator.check()
-    return cluster
+    return forest, [task.started for task in cluster.killed]
 
 
 def split_clients(vector: Vector, forest: Forest) -> tuple[list[Pool], list[Pool]]:
@@ -161,6 +140,6 @@ def _holder(vector: Vector) -> str:
 
 def _held(wanted: object, run: PreemptionRun) -> Got:
     """Return what clients hold; of the first resource if a single number is expected."""
-    amounts = {client.path: list(client.used) for client in run.forest.root.clients()}
+    amounts = {client.path: list(client.used) for client in run[0].root.clients()}
     in_full = isinstance(wanted, dict) and any(isinstance(item, list) for item in wanted.values())
     return {path: used if in_full else used[0] for path, used in amounts.items()}
