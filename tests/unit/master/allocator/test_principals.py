@@ -50,15 +50,6 @@ def test_many_frameworks_of_one_principal_get_as_much_as_one_of_another(policy: 
     assert sorted(units.values()) == [2] * 9
 
 
-def test_a_framework_without_owner_has_a_share_of_its_own() -> None:
-    fixture = AllocatorFixture()
-    crowd(fixture, "p", 3)
-    fixture.framework("x", want("cpus:1"), roles=("*",))
-    fixture.framework("y", want("cpus:1"), roles=("*",))
-    fixture.agent("a", "cpus:9;mem:9GB")
-    assert units_of(fixture) == {"p0": 1, "p1": 1, "p2": 1, "x": 3, "y": 3}
-
-
 def test_the_lottery_draws_one_lot_for_a_principal() -> None:
     fixture = AllocatorFixture(policies.make("random", 7))
     crowd(fixture, "many", 20)
@@ -78,38 +69,6 @@ def test_a_late_framework_is_drawn_as_often_as_the_others_of_its_principal() -> 
     fixture.framework("late", want("cpus:1"), roles=("*",), owner="p")
     fixture.agent("b", "cpus:1200;mem:1000GB")
     assert 60 < units_of(fixture)["late"] < 140
-
-
-def test_first_come_first_served_ignores_principals() -> None:
-    fixture = AllocatorFixture(policies.make("fifo"))
-    crowd(fixture, "p", 2)
-    crowd(fixture, "q", 1)
-    fixture.agent("a", "cpus:4;mem:4GB")
-    assert units_of(fixture) == {"p0": 4}
-
-
-def test_guarantees_limits_and_weights_of_the_role_hold() -> None:
-    roles = {"ads": role_of(3, limit="cpus:6"), "web": role_of(guarantee="cpus:5")}
-    fixture = AllocatorFixture(roles=roles)
-    crowd(fixture, "p", 3, "ads")
-    crowd(fixture, "q", 1, "ads")
-    crowd(fixture, "r", 2, "web")
-    fixture.agent("a", "cpus:12;mem:12GB")
-    units = units_of(fixture)
-    assert units["p0"] + units["p1"] + units["p2"] == units["q0"] == 3
-    assert units["r0"] + units["r1"] == 6
-
-
-def test_a_framework_in_several_roles_shares_with_its_principal_in_each() -> None:
-    fixture = AllocatorFixture()
-    demands = (want("cpus:1", role="a"), want("cpus:1", role="b"))
-    fixture.framework("p0", *demands, roles=("a", "b"), owner="p")
-    fixture.framework("p1", want("cpus:1"), roles=("a",), owner="p")
-    crowd(fixture, "q", 1, "a")
-    crowd(fixture, "r", 1, "b")
-    fixture.agent("a", "cpus:16;mem:16GB")
-    # Each role has 8; in role a each of p's frameworks has half of p's 4.
-    assert units_of(fixture) == {"p0": 2 + 4, "p1": 2, "q0": 4, "r0": 4}
 
 
 def test_entitlements_are_divided_among_principals_first() -> None:

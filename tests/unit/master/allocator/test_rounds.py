@@ -6,11 +6,11 @@ import tracemalloc
 
 import pytest
 
-from croupier.master.allocator import Allocator, Cause, Rules
+from croupier.master.allocator import Allocator, Rules
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.model.ids import AgentId, FrameworkId, Role
-from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
+from tests.harness.allocator_fixture import AllocatorFixture, amount, want
 
 
 class TestBound:
@@ -56,72 +56,8 @@ class TestBound:
                 fixture.decline(grant, 0.0)
         pytest.fail("the needy framework is never offered the agent")
 
-    def test_each_framework_is_offered_once_in_a_round(self) -> None:
-        fixture = AllocatorFixture()
-        for name in "abc":
-            fixture.framework(name)
-        fixture.agent("m", "cpus:1")
-        order = []
-        for _ in range(9):
-            (grant,) = fixture.deal()
-            order.append(grant.framework_id)
-            fixture.decline(grant, 0.0)
-        assert "".join(order) == "abcabcabc"
-
-    def test_a_lone_framework_is_offered_it_again_at_once(self) -> None:
-        fixture = AllocatorFixture()
-        fixture.framework("f")
-        fixture.agent("m", "cpus:1")
-        fixture.decline(fixture.deal()[0], 0.0)
-        assert fixture.takers() == ["f"]
-
-
-class TestRemainder:
-    """A framework takes a part of the agent while another waits for the round to end."""
-
-    def make(self) -> AllocatorFixture:
-        fixture = AllocatorFixture()
-        fixture.framework("b")
-        fixture.agent("m", "cpus:4")
-        (grant,) = fixture.deal()
-        fixture.framework("a", want("cpus:1", 1))
-        fixture.decline(grant, 0.0)
-        self.part = fixture.deal()[0]
-        assert self.part.framework_id == "a"
-        return fixture
-
-    def test_the_round_lasts_until_the_offer_is_answered(self) -> None:
-        fixture = self.make()
-        fixture.allocator.revive(FrameworkId("a"))
-        assert fixture.deal() == []
-        assert fixture.causes("b", "m") == [Cause.FILTERED]
-
-    def test_after_a_launch_the_rest_is_offered(self) -> None:
-        fixture = self.make()
-        fixture.accept(self.part)
-        assert fixture.dealt() == ["b m cpus:3"]
-
-    def test_after_a_decline_all_of_it_is_offered(self) -> None:
-        fixture = self.make()
-        fixture.decline(self.part, 0.0)
-        assert fixture.dealt() == ["b m cpus:4"]
-
 
 class TestFilters:
-    def test_filters_of_several_sizes_are_independent(self) -> None:
-        fixture = AllocatorFixture()
-        fixture.framework("f")
-        fixture.agent("m", "cpus:4;mem:4GB")
-        place = (FrameworkId("f"), Role("f"), AgentId("m"))
-        for refused, until in (("cpus:4;mem:1GB", 50.0), ("cpus:1;mem:4GB", 100.0)):
-            fixture.refuse(*place, amount(refused), until)
-        taken = (FrameworkId("g"), Role("g"), AgentId("m"))
-        fixture.framework("g", want("cpus:100"))
-        fixture.allocator.charges.charge(*taken, amount("mem:3GB"))
-        assert fixture.dealt() == []
-        fixture.allocator.charges.release(*taken, amount("mem:1GB"))
-        assert fixture.dealt() == ["f m cpus:4;mem:2GB"]
-
     def test_a_smaller_filter_does_not_shorten_a_larger_one(self) -> None:
         filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         filters.add(leaf, amount("cpus:4"), 100.0)
@@ -167,20 +103,6 @@ class TestFilters:
         fixture.allocator.connect(FrameworkId("f"), False)
         assert fixture.allocator.queries.filter_count() == 0
         fixture.allocator.check()
-
-    def test_more_headroom_under_a_limit_breaks_a_filter(self) -> None:
-        fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:3")})
-        fixture.framework("g", want("cpus:1", 2), roles=["r"])
-        fixture.agent("m", "cpus:9")
-        (other,) = fixture.fill()
-        fixture.framework("f", roles=["r"])
-        fixture.decline(fixture.deal()[0], 1000.0)
-        fixture.agent("n", "cpus:9")
-        fixture.decline(fixture.deal()[0], 1000.0)
-        assert fixture.deal() == []
-        fixture.allocator.activate_agent(AgentId("m"), False)
-        fixture.finish(other, "cpus:1")
-        assert fixture.dealt() == ["f n cpus:2"]
 
 
 def test_a_filter_takes_less_than_200_bytes() -> None:
