@@ -34,6 +34,15 @@ def task_view(task_id: str, state: task_pb2.TaskState.ValueType) -> pb.TaskView:
     )
 
 
+def answering(kind: type[Any]) -> Any:
+    """Return a method that answers with a message of this kind."""
+
+    async def answer(operator: ScriptedOperator, request: Any, context: Context) -> Any:
+        return await operator._answer(request, context, kind)
+
+    return answer
+
+
 class ScriptedOperator(OperatorServiceServicer):
     """An operator service with fixed answers.
 
@@ -52,61 +61,24 @@ class ScriptedOperator(OperatorServiceServicer):
         self.hangs = False
         self.address = ""
 
-    async def GetMaster(self, request: Any, context: Context) -> pb.GetMasterResponse:
-        return await self._answer(request, context, pb.GetMasterResponse)
-
-    async def GetOverview(self, request: Any, context: Context) -> pb.GetOverviewResponse:
-        return await self._answer(request, context, pb.GetOverviewResponse)
-
-    async def ListMasters(self, request: Any, context: Context) -> pb.ListMastersResponse:
-        return await self._answer(request, context, pb.ListMastersResponse)
-
-    async def ListAgents(self, request: Any, context: Context) -> pb.ListAgentsResponse:
-        return await self._answer(request, context, pb.ListAgentsResponse)
-
-    async def ListFrameworks(self, request: Any, context: Context) -> pb.ListFrameworksResponse:
-        return await self._answer(request, context, pb.ListFrameworksResponse)
-
-    async def ListRoles(self, request: Any, context: Context) -> pb.ListRolesResponse:
-        return await self._answer(request, context, pb.ListRolesResponse)
-
-    async def ListOffers(self, request: Any, context: Context) -> pb.ListOffersResponse:
-        return await self._answer(request, context, pb.ListOffersResponse)
-
-    async def ListTasks(self, request: Any, context: Context) -> pb.ListTasksResponse:
-        return await self._answer(request, context, pb.ListTasksResponse)
-
-    async def KillTask(self, request: Any, context: Context) -> pb.KillTaskResponse:
-        return await self._answer(request, context, pb.KillTaskResponse)
-
-    async def UpdateRoles(self, request: Any, context: Context) -> pb.UpdateRolesResponse:
-        return await self._answer(request, context, pb.UpdateRolesResponse)
-
-    async def DrainAgent(self, request: Any, context: Context) -> pb.DrainAgentResponse:
-        return await self._answer(request, context, pb.DrainAgentResponse)
-
-    async def DeactivateAgent(self, request: Any, context: Context) -> pb.DeactivateAgentResponse:
-        return await self._answer(request, context, pb.DeactivateAgentResponse)
-
-    async def ReactivateAgent(self, request: Any, context: Context) -> pb.ReactivateAgentResponse:
-        return await self._answer(request, context, pb.ReactivateAgentResponse)
-
-    async def MarkAgentGone(self, request: Any, context: Context) -> pb.MarkAgentGoneResponse:
-        return await self._answer(request, context, pb.MarkAgentGoneResponse)
-
-    async def TeardownFramework(
-        self, request: Any, context: Context
-    ) -> pb.TeardownFrameworkResponse:
-        return await self._answer(request, context, pb.TeardownFrameworkResponse)
-
-    async def Explain(self, request: Any, context: Context) -> pb.ExplainResponse:
-        return await self._answer(request, context, pb.ExplainResponse)
-
-    async def GetOutputLinks(self, request: Any, context: Context) -> pb.GetOutputLinksResponse:
-        return await self._answer(request, context, pb.GetOutputLinksResponse)
-
-    async def ListTaskFiles(self, request: Any, context: Context) -> pb.ListTaskFilesResponse:
-        return await self._answer(request, context, pb.ListTaskFilesResponse)
+    GetMaster = answering(pb.GetMasterResponse)
+    GetOverview = answering(pb.GetOverviewResponse)
+    ListMasters = answering(pb.ListMastersResponse)
+    ListAgents = answering(pb.ListAgentsResponse)
+    ListFrameworks = answering(pb.ListFrameworksResponse)
+    ListRoles = answering(pb.ListRolesResponse)
+    ListOffers = answering(pb.ListOffersResponse)
+    ListTasks = answering(pb.ListTasksResponse)
+    KillTask = answering(pb.KillTaskResponse)
+    UpdateRoles = answering(pb.UpdateRolesResponse)
+    DrainAgent = answering(pb.DrainAgentResponse)
+    DeactivateAgent = answering(pb.DeactivateAgentResponse)
+    ReactivateAgent = answering(pb.ReactivateAgentResponse)
+    MarkAgentGone = answering(pb.MarkAgentGoneResponse)
+    TeardownFramework = answering(pb.TeardownFrameworkResponse)
+    Explain = answering(pb.ExplainResponse)
+    GetOutputLinks = answering(pb.GetOutputLinksResponse)
+    ListTaskFiles = answering(pb.ListTaskFilesResponse)
 
     async def ReadTaskFile(
         self, request: Any, context: Context
