@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PAGE = (Path(__file__).resolve().parents[3] / "docs/cli.md").read_text()
 SECTION = PAGE.partition("## Commands of your own")[2].partition("\n## ")[0]
 
@@ -39,24 +37,23 @@ def test_the_example_of_the_documentation_is_a_command(tmp_path: Path) -> None:
     assert done.stderr.startswith("croupier: cannot reach a master")
 
 
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ("import nosuch", "ModuleNotFoundError: No module named 'nosuch'"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
-        ("", "has no attribute 'broken'"),
-        ("broken = 7", "is neither a function nor an App"),
-    ],
-)
-def test_a_command_that_cannot_be_loaded_fails_alone(tmp_path: Path, code: str, why: str) -> None:
-    install(tmp_path, "plugin", "broken = plugin:broken", code)
-    done = croupier(tmp_path, "broken", "--flag", "word")
-    assert done.returncode == 1
-    assert "command broken" in done.stderr
-    assert why in done.stderr
+def test_commands_that_cannot_be_loaded_fail_alone(tmp_path: Path) -> None:
+    reasons = {
+        "import nosuch": "ModuleNotFoundError: No module named 'nosuch'",
+        "raise SystemExit(3)": "SystemExit: 3",
+        "": "has no attribute 'broken'",
+        "broken = 7": "is neither a function nor an App",
+    }
+    for number, code in enumerate(reasons):
+        install(tmp_path, f"plugin{number}", f"broken{number} = plugin{number}:broken", code)
     shown = croupier(tmp_path, "--help")
     assert shown.returncode == 0
-    assert why in shown.stdout
+    for number, why in enumerate(reasons.values()):
+        assert why in shown.stdout
+        done = croupier(tmp_path, f"broken{number}", "--flag", "word")
+        assert done.returncode == 1
+        assert f"command broken{number}" in done.stderr
+        assert why in done.stderr
     assert croupier(tmp_path, "run", "--help").returncode == 0
 
 
