@@ -251,13 +251,15 @@ class Engine(Framework):
                     self._judge(verdict)
 
     def _judge(self, verdict: TaskVerdict) -> None:
+        if not self.is_open(verdict.task_id):
+            return  # its end came first
         if verdict.error is None:
             self._accepted.add(verdict.task_id)
-        elif self.is_open(verdict.task_id):
-            self._errors[verdict.task_id] = verdict.error
-            self._unsure.add(verdict.task_id)
-            if _is_passing(verdict.error):
-                self._pause()
+            return
+        self._errors[verdict.task_id] = verdict.error
+        self._unsure.add(verdict.task_id)
+        if _is_passing(verdict.error):
+            self._pause()
 
     def _pause(self) -> None:
         self._again_at = asyncio.get_running_loop().time() + AGAIN_S
