@@ -51,12 +51,12 @@ def forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Iterat
         yield Forget(event.key)
 
 
-def launches_again(state: AgentState, order: LaunchTask, now: Now) -> Iterator[Any]:
+def launches_again(state: AgentState, order: LaunchTask, now: Now, **more: Any) -> Iterator[Any]:
     key = (order.framework_id, order.task.task_id)
     if state.is_live(key):
         state.runs += 1
         yield Spawn(key, f"{state.life}-{state.runs}")
-    yield from _ON_LAUNCH(state, order, now)
+    yield from _ON_LAUNCH(state, order, now, **more)
 
 
 def spawns_always(self: Reactor, spawn: Spawn) -> None:
