@@ -136,12 +136,11 @@ class Case:
 
     def _do_use(self) -> str:
         held = {
-            f"{leaf.name} in {leaf.role}"
-            if len(leaf.role) > 1 or leaf.role != leaf.name
-            else leaf.name: Resources(dict(leaf.held))
+            leaf.name if leaf.name == leaf.role else f"{leaf.name} in {leaf.role}": leaf.held
             for leaf in self._fixture.tree.leaves.values()
         }
-        return ", ".join(f"{name} {each or 'nothing'}" for name, each in sorted(held.items()))
+        amounts = {name: str(Resources(dict(each))) for name, each in sorted(held.items())}
+        return ", ".join(f"{name} {each or 'nothing'}" for name, each in amounts.items())
 
     def _do_free(self, agent: str) -> str:
         return f"{agent} has {self._fixture.free(agent) or 'nothing'}"
