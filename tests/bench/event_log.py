@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from croupier.lab.cluster import Node, SimulatedCluster
 from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Effect
 from croupier.master.core.settings import Settings
@@ -24,7 +25,6 @@ from croupier.master.core.step import Event, step
 from croupier.master.eventlog.recorder import FileRecorder, NoRecorder, Recorder
 from croupier.model.resources import Resources
 from croupier.sim import kernel as kernel_module
-from croupier.sim.cluster import Node, SimulatedCluster
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 from tests.harness.recorded import make_head, make_recorder, state_of

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
 
+from croupier.lab.solvers import continuous
+from croupier.lab.solvers.continuous import User
 from croupier.master.allocator import Allocator, Rules
 from croupier.master.allocator.policies import Policy
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from croupier.sim.solvers import continuous
-from croupier.sim.solvers.continuous import User
 from tests.harness.guards import Checked
 
 NAMES = ("cpus", "mem", "gpus")

@@ -6,11 +6,11 @@ import io
 from pathlib import Path
 from random import Random
 
+from croupier.lab.cluster import Node, SimulatedCluster
 from croupier.master.allocator import Allocator, policies
 from croupier.master.core.settings import Settings
 from croupier.master.eventlog.lines import Head
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Node, SimulatedCluster
 from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.replay.change import Change

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from croupier.lab.cluster import SimulatedCluster
 from croupier.master.core.effects import Effect
 from croupier.master.core.events import Received, SessionEnded
 from croupier.master.core.messages import Offered, Rescinded, ToAgent, ToFramework
@@ -17,7 +18,6 @@ from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, OfferId, Role
 from croupier.sim.agent import SimulatedAgent
 from croupier.sim.clock import Action
-from croupier.sim.cluster import SimulatedCluster
 from croupier.sim.framework import Ended, Habits, SimulatedFramework
 from croupier.sim.kernel import Kernel
 from croupier.sim.work import Work

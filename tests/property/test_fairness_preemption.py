@@ -9,12 +9,12 @@ import random
 from collections.abc import Iterator
 from fractions import Fraction
 
+from croupier.lab.engine_cluster import EngineCluster
+from croupier.lab.policies import Unrotated
+from croupier.lab.solvers.filling import Machines
+from croupier.lab.solvers.pools import Forest
 from croupier.master.allocator import Rules
 from croupier.model.ids import AgentId
-from croupier.sim.engine_cluster import EngineCluster
-from croupier.sim.policies import Unrotated
-from croupier.sim.solvers.filling import Machines
-from croupier.sim.solvers.pools import Forest
 from tests.harness.effort import portion
 from tests.harness.guards import Checked, assert_guarded
 from tests.reference.preemption import Preemption

@@ -9,18 +9,18 @@ import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
+from croupier.lab.churn import Plan, random_plan
+from croupier.lab.engine_rule import EngineRule
+from croupier.lab.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
+from croupier.lab.solvers.filling import demand_of
+from croupier.lab.solvers.hdrf import Rule
+from croupier.lab.solvers.pools import Forest, Pool
 from croupier.master.allocator import Allocator, Rules
 from croupier.master.allocator.policies import Policy
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from croupier.sim.churn import Plan, random_plan
-from croupier.sim.engine_rule import EngineRule
-from croupier.sim.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
-from croupier.sim.solvers.filling import demand_of
-from croupier.sim.solvers.hdrf import Rule
-from croupier.sim.solvers.pools import Forest, Pool
 from tests.harness.effort import portion
 from tests.harness.fairness import NAMES
 from tests.harness.guards import Checked, assert_guarded

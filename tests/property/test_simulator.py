@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
 from croupier.master.core.settings import Settings
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
 from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from croupier.sim.solvers.best_placement import check_bounded, place_best
-from croupier.sim.solvers.continuous import Amounts, User
-from croupier.sim.solvers.filling import Machines
+from croupier.lab.solvers.best_placement import check_bounded, place_best
+from croupier.lab.solvers.continuous import Amounts, User
+from croupier.lab.solvers.filling import Machines
 
 
 def serve_in_order(machines: Machines, users: Sequence[User], placement: str) -> list[int]:

@@ -1,6 +1,6 @@
 """Run golden vectors by definitions that share no code with the engine.
 
-`REFERENCES` stands beside `croupier.sim.vectors.check.RUNNERS`: every mode that the engine answers
+`REFERENCES` stands beside `croupier.lab.vectors.check.RUNNERS`: every mode that the engine answers
 has a definition here, so that both must give what the file expects.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
-from croupier.sim.solvers.filling import Filling, Machines
-from croupier.sim.solvers.hdrf import HDRF, Key, Rule
-from croupier.sim.solvers.pools import Forest, Pool
-from croupier.sim.vectors.check import RUNNERS, Runners
-from croupier.sim.vectors.facts import Fact, Got
-from croupier.sim.vectors.fifo_mode import fifo_outcome, in_order, placement_of
-from croupier.sim.vectors.forests import REFERENCE, check_policy, filling_of, forest_of
-from croupier.sim.vectors.modes import (
+from croupier.lab.solvers.filling import Filling, Machines
+from croupier.lab.solvers.hdrf import HDRF, Key, Rule
+from croupier.lab.solvers.pools import Forest, Pool
+from croupier.lab.vectors.check import RUNNERS, Runners
+from croupier.lab.vectors.facts import Fact, Got
+from croupier.lab.vectors.fifo_mode import fifo_outcome, in_order, placement_of
+from croupier.lab.vectors.forests import REFERENCE, check_policy, filling_of, forest_of
+from croupier.lab.vectors.modes import (
     FactsOnly,
     Runs,
     counts_of,
@@ -27,8 +27,8 @@ from croupier.sim.vectors.modes import (
     play,
     slots_of,
 )
-from croupier.sim.vectors.numbers import Unreadable, shortened
-from croupier.sim.vectors.offers_mode import (
+from croupier.lab.vectors.numbers import Unreadable, shortened
+from croupier.lab.vectors.offers_mode import (
     NAIVE,
     RECOMMENDED,
     check_offers,
@@ -37,15 +37,15 @@ from croupier.sim.vectors.offers_mode import (
     known_client,
     refusal_of,
 )
-from croupier.sim.vectors.outcome import TaskOutcome, resource_index, user_of
-from croupier.sim.vectors.preemption_mode import (
+from croupier.lab.vectors.outcome import TaskOutcome, resource_index, user_of
+from croupier.lab.vectors.preemption_mode import (
     PreemptionRun,
     check_preemption,
     preemption_facts,
     split_clients,
 )
-from croupier.sim.vectors.static_modes import loaded_forest
-from croupier.sim.vectors.vector import Vector
+from croupier.lab.vectors.static_modes import loaded_forest
+from croupier.lab.vectors.vector import Vector
 from tests.reference.fifo import serve_in_order
 from tests.reference.offers import OfferLoop
 from tests.reference.preemption import Preemption

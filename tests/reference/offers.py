@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.sim.solvers.filling import Machines
-from croupier.sim.solvers.pools import Forest, Pool
+from croupier.lab.solvers.filling import Machines
+from croupier.lab.solvers.pools import Forest, Pool
 from tests.reference.rules import MinSatisfactionByUse
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.sim.solvers.continuous import Undefined
-from croupier.sim.solvers.filling import Filling, Machines, demand_of
-from croupier.sim.solvers.pools import Forest, Pool
+from croupier.lab.solvers.continuous import Undefined
+from croupier.lab.solvers.filling import Filling, Machines, demand_of
+from croupier.lab.solvers.pools import Forest, Pool
 from tests.reference.rules import MinSatisfactionByUse
 
 _MAX_ROUNDS = 20_000

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from croupier.sim.solvers.hdrf import Eligible, Key, descend
-from croupier.sim.solvers.pools import Forest, Pool
+from croupier.lab.solvers.hdrf import Eligible, Key, descend
+from croupier.lab.solvers.pools import Forest, Pool
 
 Measure = Callable[[Forest, Pool], Fraction]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from croupier.sim.solvers.pools import Forest, Pool
+from croupier.lab.solvers.pools import Forest, Pool
 
 
 def fill_slots(forest: Forest, slots: int) -> list[Pool]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
+from croupier.lab.experiments.lined_up import ALONE_S, Contest
+from croupier.lab.series import Points, Series
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
-from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
-from croupier.sim.experiments.lined_up import ALONE_S, Contest
 from croupier.sim.framework import SimulatedFramework
 from croupier.sim.machine import Size
-from croupier.sim.series import Points, Series
 from croupier.sim.work import Shape, Work
 from docs.site.pictures.chart import Chart, Curve
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.__main__ import main
+from croupier.lab.experiments import hierarchy, properties
+from croupier.lab.registry import EXPERIMENTS, Entry
+from croupier.lab.solvers.properties import asset
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
-from croupier.sim.experiments import hierarchy, properties
-from croupier.sim.registry import EXPERIMENTS, Entry
-from croupier.sim.solvers.properties import asset
 
 
 class Pretend:

@@ -8,18 +8,18 @@ from functools import partial
 
 import pytest
 
+from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
+from croupier.lab.jobs import Job, LoopingUser, submit
+from croupier.lab.series import Series
 from croupier.master.core.events import AllocationDue
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
 from croupier.sim.framework import Habits
-from croupier.sim.jobs import Job, LoopingUser, submit
 from croupier.sim.kernel import Kernel
 from croupier.sim.machine import Size
-from croupier.sim.series import Series
 from croupier.sim.work import Shape, Work
 from tests.harness.sim_faults import beat, checked_steps, crash, disconnect, every, moody_framework
 

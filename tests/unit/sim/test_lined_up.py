@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
+from croupier.lab.cluster import PATIENT, Node, SimulatedCluster, make_allocator
+from croupier.lab.experiments import lined_up
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.model.agent_orders import RecallTask
 from croupier.model.task import Reason
 from croupier.sim.agent import Link, SimulatedAgent
-from croupier.sim.cluster import PATIENT, Node, SimulatedCluster, make_allocator
 from croupier.sim.experiment import Options, Result
-from croupier.sim.experiments import lined_up
 from croupier.sim.framework import Habits
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work

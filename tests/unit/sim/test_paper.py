@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.__main__ import main
+from croupier.lab.experiments import facebook, fig8, fig9_12, openb
+from croupier.lab.traces.openb import read_nodes, read_pods
+from croupier.lab.traces.swim import read_swim
 from croupier.model.errors import InvalidRequest
 from croupier.sim.experiment import Options, Result, Simulated
-from croupier.sim.experiments import facebook, fig8, fig9_12, openb
 from croupier.sim.machine import Even
 from croupier.sim.report import write_csv
-from croupier.sim.traces.openb import read_nodes, read_pods
-from croupier.sim.traces.swim import read_swim
 
 DATA = Path(__file__).parent / "data"
 

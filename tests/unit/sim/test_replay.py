@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from croupier.lab.cluster import SimulatedCluster
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.queue import ORDERS
 from croupier.master.allocator.starvation import PreemptionRules
@@ -29,7 +30,6 @@ from croupier.model.errors import CroupierError
 from croupier.model.ids import Role, TaskId
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
-from croupier.sim.cluster import SimulatedCluster
 from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog, Reader

@@ -9,11 +9,11 @@ from itertools import product
 
 import pytest
 
-from croupier.sim.solvers import continuous
-from croupier.sim.solvers.continuous import Amounts, Undefined, User
-from croupier.sim.solvers.filling import Machines
-from croupier.sim.solvers.linear import solve
-from croupier.sim.solvers.market import ceei
+from croupier.lab.solvers import continuous
+from croupier.lab.solvers.continuous import Amounts, Undefined, User
+from croupier.lab.solvers.filling import Machines
+from croupier.lab.solvers.linear import solve
+from croupier.lab.solvers.market import ceei
 from tests.harness.effort import portion
 from tests.reference.fifo import serve_in_order
 

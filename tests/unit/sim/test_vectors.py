@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from croupier.ctl.__main__ import main
+from croupier.lab.vectors.check import RUNNERS, Runners, check_text
 from croupier.master.allocator.policies import Fifo
-from croupier.sim.vectors.check import RUNNERS, Runners, check_text
 from tests.harness.effort import portion
 from tests.reference.modes import REFERENCES
 

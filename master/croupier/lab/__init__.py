@@ -1,0 +1,1 @@
+"""The laboratory: experiments in virtual time, reference solvers, golden vectors and traces."""

@@ -1,0 +1,1 @@
+"""Named experiments, one module each; `croupier.lab.registry` lists them."""

@@ -1,0 +1,219 @@
+"""Runners of vectors, one per mode. `check` compares the outcome with `expected`.
+
+Rule: the engine answers if it has the policy. It has no divisible tasks, CEEI or H-DRF: these are
+computed by their definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from croupier.lab.engine_rule import EngineRule
+from croupier.lab.policies import Unrotated
+from croupier.lab.solvers.filling import Filling
+from croupier.lab.solvers.hdrf import Rule
+from croupier.lab.solvers.market import ceei
+from croupier.lab.solvers.pools import Forest
+from croupier.lab.vectors.facts import Fact, Got, Outcome, look_up
+from croupier.lab.vectors.forests import (
+    ALLOCATOR,
+    ENGINE,
+    REFERENCE,
+    engine_rule,
+    filling_of,
+    forest_of,
+    one_machine,
+    rule_of,
+)
+from croupier.lab.vectors.numbers import Unreadable, not_negative, shortened
+from croupier.lab.vectors.outcome import TaskOutcome, continuous_tasks, users_of
+from croupier.lab.vectors.scripted_events import Fill, Finish, read_events
+from croupier.lab.vectors.vector import Vector
+
+Runs = Iterator[tuple[str, Outcome]]
+Run = Callable[[Vector, str, Sequence[Vector]], Runs]
+
+
+@dataclass(frozen=True, slots=True)
+class FactsOnly:
+    """An outcome without tasks."""
+
+    facts: Sequence[Fact]
+
+    def fact(self, key: str, wanted: object) -> Got:
+        """See `Outcome`."""
+        return look_up(self.facts, key, wanted)
+
+
+def run_continuous(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+    """Share the cluster among divisible tasks."""
+    if not vector.clients or not vector.capacity:
+        raise Unreadable("`demands` or `capacity` is missing")
+    tasks = _market_tasks(vector) if policy == "ceei" else continuous_tasks(vector, policy)
+    yield REFERENCE, TaskOutcome(vector, tasks, others)
+
+
+def _market_tasks(vector: Vector) -> dict[str, Fraction]:
+    if vector.pools():
+        raise Unreadable("a market has no pools")
+    return dict(zip(vector.clients, ceei(vector.capacity, users_of(vector)), strict=True))
+
+
+def run_discrete(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+    """Start whole tasks until none fits, or machine by machine without skipping."""
+    filling = filling_of(vector)
+    label, rule = rule_of(vector, policy, filling)
+    fill(filling, rule, policy)
+    yield label, outcome_of(vector, filling, others)
+    _check(rule)
+    cluster = one_machine(vector, policy)
+    if cluster is not None:
+        cluster.fill()
+        cluster.allocator.check()
+        schedule = [client.path for client in cluster.schedule]
+        yield ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), others, schedule)
+
+
+def run_events(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+    """Fill the machines, then apply the scripted events."""
+    filling = filling_of(vector)
+    label, rule = rule_of(vector, policy, filling)
+    yield label, outcome_of(vector, filling, others, play(vector, filling, rule, policy))
+    _check(rule)
+
+
+def play(vector: Vector, filling: Filling, rule: Rule, policy: str) -> list[Fact]:
+    """Apply a vector's events; return the facts that only these have."""
+    after: list[dict[str, Got]] = []
+    for event in read_events(vector.events, vector.clients):
+        if isinstance(event, Fill):
+            fill(filling, rule, policy)
+        else:
+            _finish(filling, rule, policy, event)
+        after.append(dict(counts_of(filling.forest)))
+    return [("after_fill", lambda _: after[0]), ("end", lambda _: after[-1])]
+
+
+def fill(filling: Filling, rule: Rule, policy: str) -> None:
+    """Start tasks as the policy picks them."""
+    if policy == "drf-neverskip":
+        filling.fill_without_skipping(rule)
+    else:
+        filling.fill(rule)
+
+
+def _finish(filling: Filling, rule: Rule, policy: str, event: Finish) -> None:
+    client = filling.forest.by_path[event.client]
+    for _ in range(event.times):
+        count = client.tasks if event.count is None else event.count
+        if client.tasks < max(count, 1):
+            if not event.may_skip:
+                raise Unreadable(f"an event ends tasks of {shortened(client.path)}; none runs")
+            continue
+        for _ in range(count):
+            filling.finish(client)
+        if event.refills:
+            fill(filling, rule, policy)
+
+
+def _check(rule: Rule) -> None:
+    if isinstance(rule, EngineRule):
+        rule.catch_up()
+        rule.tree.check()
+
+
+def counts_of(forest: Forest) -> dict[str, Fraction]:
+    """Return the number of running tasks of each client."""
+    return {client.path: Fraction(client.tasks) for client in forest.root.clients()}
+
+
+def outcome_of(
+    vector: Vector, filling: Filling, others: Sequence[Vector], more: Sequence[Fact] = ()
+) -> TaskOutcome:
+    """Return the outcome of the running tasks."""
+    schedule = [client.path for client in filling.schedule]
+    return TaskOutcome(vector, counts_of(filling.forest), others, schedule, more)
+
+
+def run_hints(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+    """Compare what false declarations gain if the policy trusts them, and if it looks at use."""
+    if policy != "min-sat-entitlement":
+        raise Unreadable(f"policy {shortened(policy)} does not look at what is declared")
+    trusting, by_use = filling_of(vector), filling_of(vector)
+    trusting.fill(EngineRule(trusting.forest, Unrotated(), trusts_declared=True))
+    label, rule = rule_of(vector, policy, by_use)
+    by_use.fill(rule)
+    yield label, outcome_of(vector, by_use, others, hint_facts(trusting, by_use))
+    _check(rule)
+
+
+def hint_facts(trusting: Filling, by_use: Filling) -> list[Fact]:
+    """Return the facts of mode hints, with and without trust in declarations."""
+    return [
+        ("trust_hints", lambda _: dict(counts_of(trusting.forest))),
+        ("usage_based", lambda _: dict(counts_of(by_use.forest))),
+    ]
+
+
+def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+    """Give each task one slot, regardless of its demand."""
+    slots = slots_of(vector, policy)
+    forest = forest_of(vector)
+    engine = engine_rule(vector, policy, forest)
+    chosen = []
+    for _ in range(slots):
+        client = engine.pick(forest, lambda _: True)
+        if client is None:
+            break
+        forest.start(client)
+        chosen.append(client.path)
+    yield ENGINE, TaskOutcome(vector, counts_of(forest), others, chosen)
+
+
+def slots_of(vector: Vector, policy: str) -> int:
+    """Return the number of slots of all machines.
+
+    Raises:
+        Unreadable: if the vector is not one of mode slots.
+    """
+    if policy != "slots" or vector.pools():
+        raise Unreadable("mode slots is for policy slots, without pools")
+    if not vector.nodes or any(group.slots is None for group in vector.nodes):
+        raise Unreadable("`nodes` does not say how many slots each has")
+    return sum(group.count * (group.slots or 0) for group in vector.nodes)
+
+
+def run_envy(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
+    """Find envy: another client's bundle has strictly more of every resource needed."""
+    if policy != "property":
+        raise Unreadable(f"policy {shortened(policy)} is not known in mode envy")
+    bundles = vector.expected.get("bundles")
+    if not isinstance(bundles, dict) or not bundles:
+        raise Unreadable("mode envy needs `expected.bundles`: what each client has")
+    held = {client: _bundle(amounts, vector) for client, amounts in bundles.items()}
+    found = [[one, other] for one in held for other in held if _envies(vector, one, other, held)]
+
+    def envies(wanted: Got) -> Got:
+        # The order of pairs has no meaning.
+        is_same = isinstance(wanted, list) and sorted(map(str, wanted)) == sorted(map(str, found))
+        return wanted if is_same else found
+
+    facts: list[Fact] = [("bundles", lambda _: held), ("envies", envies)]
+    yield REFERENCE, FactsOnly(facts)
+
+
+def _bundle(amounts: object, vector: Vector) -> list[Fraction]:
+    if not isinstance(amounts, list) or len(amounts) != len(vector.resources):
+        raise Unreadable("a bundle is not a list of numbers, one per resource")
+    return [not_negative(amount, "a bundle") for amount in amounts]
+
+
+def _envies(vector: Vector, one: str, other: str, held: Mapping[str, Sequence[Fraction]]) -> bool:
+    if one == other:
+        return False
+    demand = vector.demands.get(one)
+    mine, theirs = vector.weight(one), vector.weight(other)
+    wanted = [r for r in range(len(vector.resources)) if demand is None or demand[r] > 0]
+    return bool(wanted) and all(held[other][r] * mine[r] / theirs[r] > held[one][r] for r in wanted)

@@ -1,1 +1,0 @@
-"""Named experiments, one module each; `croupier.sim.registry` lists them."""
