@@ -20,7 +20,7 @@ from statistics import quantiles
 
 import aiohttp
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core import facts
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Register
@@ -100,7 +100,7 @@ async def measure(readers: int, agents: int, seconds: float) -> None:
         happening.cancel()
 
 
-async def _happen(master: Master, framework_id: FrameworkId) -> None:
+async def _happen(master: MasterDaemon, framework_id: FrameworkId) -> None:
     """Record tasks that start, as the driver does."""
     journal = master.leadership.term().journal
     for number in range(10**9):
@@ -113,7 +113,7 @@ async def _happen(master: Master, framework_id: FrameworkId) -> None:
         )
 
 
-async def _start_readers(master: Master, number: int) -> asyncio.subprocess.Process | None:
+async def _start_readers(master: MasterDaemon, number: int) -> asyncio.subprocess.Process | None:
     if not number:
         return None
     argv = (sys.executable, "-m", "tests.bench.live_readers", "read", str(master.http_address))

@@ -22,7 +22,7 @@ from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.eventlog import codec as event_lines
-from croupier.master.eventlog.lines import LOGGED, Entry
+from croupier.master.eventlog.lines import LOGGED, LogEntry
 from croupier.master.store import rows as store_rows
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
@@ -127,7 +127,7 @@ class StateLines:
             read = event_lines.read_line(text)
         except CroupierError:
             return 1
-        if isinstance(read, Entry):
+        if isinstance(read, LogEntry):
             event_lines.event_encoder()(read.event)
         return 1
 

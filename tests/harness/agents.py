@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
 from croupier.agent.isolation.flags import IsolationFlags
@@ -23,7 +23,9 @@ RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 
 
 @asynccontextmanager
-async def running_agent(work_dir: Path, *masters: Address, **options: Any) -> AsyncIterator[Agent]:
+async def running_agent(
+    work_dir: Path, *masters: Address, **options: Any
+) -> AsyncIterator[AgentDaemon]:
     """Run an agent on a free port; its tasks end with the context."""
     options = {
         "hostname": "host-1",
@@ -33,7 +35,7 @@ async def running_agent(work_dir: Path, *masters: Address, **options: Any) -> As
         "http": ANY_PORT,
         **options,
     }
-    agent = Agent(AgentConfig(master=masters, work_dir=work_dir, **options))
+    agent = AgentDaemon(AgentConfig(master=masters, work_dir=work_dir, **options))
     stop = asyncio.Event()
     try:
         await agent.start()

@@ -8,19 +8,19 @@ from random import Random
 
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.board import Board, Stored
-from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
-from croupier.apps.cron.core.job import Job
-from croupier.apps.cron.core.run import Run
+from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, LaunchRun
+from croupier.apps.cron.core.job import CronJob
+from croupier.apps.cron.core.run import ScheduledRun
 
 
 class CronWorld:
     """Runs a board as the command does: commit, then perform; and ends it anywhere in between."""
 
-    def __init__(self, jobs: list[Job], start: float, random: Random) -> None:
+    def __init__(self, jobs: list[CronJob], start: float, random: Random) -> None:
         self.jobs, self.now, self.random = jobs, start, random
         self.started = start
         self.cursors: dict[str, tuple[int, str]] = {}
-        self.runs: dict[tuple[str, int], Run] = {}
+        self.runs: dict[tuple[str, int], ScheduledRun] = {}
         # Tasks that the cluster has accepted, with their outcome once they have ended.
         self.tasks: dict[str, Outcome | None] = {}
         self.live: set[str] = set()
@@ -65,7 +65,7 @@ class CronWorld:
         for effect in ordered:
             if crashes and self.random.random() < 0.3:
                 return
-            if isinstance(effect, Launch):
+            if isinstance(effect, LaunchRun):
                 assert effect.run.task_id not in self.tasks, f"{effect.run.task_id} runs twice"
                 self.tasks[effect.run.task_id] = None
                 self.live.add(effect.run.task_id)
@@ -125,7 +125,7 @@ class CronWorld:
             state.next_at = nexts[name]
         return effects
 
-    def _keep(self, run: Run) -> None:
+    def _keep(self, run: ScheduledRun) -> None:
         old = self.runs.get((run.job, run.scheduled))
         assert old is None or not old.state.has_ended, f"{old} ended, and became {run}"
         self.runs[run.job, run.scheduled] = run

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import Record
 from croupier.master.leadership.ha_backend import HaBackend
@@ -79,7 +79,7 @@ class FakeStore(MemoryStore):
 @asynccontextmanager
 async def elected_master(
     election: FakeElection, store: FakeStore | None = None, **options: Any
-) -> AsyncIterator[Master]:
+) -> AsyncIterator[MasterDaemon]:
     """Run a master on free ports that leads when `election` says so."""
     kept = store or FakeStore()
 
@@ -89,7 +89,7 @@ async def elected_master(
 
     options = {"store": StoreChoice(None), **options}
     config = MasterConfig(listen=ANY_PORT, http=ANY_PORT, **options)
-    master = Master(config, open_ha_backend=open_ha_backend)
+    master = MasterDaemon(config, open_ha_backend=open_ha_backend)
     try:
         await master.start()
         yield master
@@ -98,16 +98,16 @@ async def elected_master(
     assert election.closed
 
 
-async def leads(master: Master, epoch: int) -> None:
+async def leads(master: MasterDaemon, epoch: int) -> None:
     """Wait until `master` leads in term `epoch`."""
     await eventually(lambda: _epoch(master) == epoch, what=f"term {epoch}")
 
 
-async def follows(master: Master) -> None:
+async def follows(master: MasterDaemon) -> None:
     """Wait until `master` follows."""
     await eventually(lambda: _epoch(master) == 0, what="following")
 
 
-def _epoch(master: Master) -> int:
+def _epoch(master: MasterDaemon) -> int:
     leadership = master.leadership
     return 0 if leadership.current is None else leadership.current.epoch

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, task_pb2
@@ -61,7 +61,7 @@ class Side:
 class Scene:
     """A task t1 of role ads on an agent that has no processes."""
 
-    def __init__(self, master: Master, agent: RawAgent, framework: RawFramework) -> None:
+    def __init__(self, master: MasterDaemon, agent: RawAgent, framework: RawFramework) -> None:
         self.master, self.agent, self.framework = master, agent, framework
         self.channels: list[grpc.aio.Channel] = []
 
@@ -122,7 +122,7 @@ async def launch(framework: RawFramework, task_id: str = "t1") -> None:
 
 @asynccontextmanager
 async def scene_of(
-    master: Master,
+    master: MasterDaemon,
     host: ClientSecurity | None = None,
     owner: ClientSecurity | None = None,
     **register: Any,

@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from croupier.ctl.local.command import Place, live
-from croupier.ctl.local.plan import Daemon, Plan
+from croupier.ctl.local.command import LocalPlace, live
+from croupier.ctl.local.plan import Daemon, LocalPlan
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
 from croupier.net.address import Address
@@ -44,7 +44,7 @@ def cluster(work_dir: Path, port: int, behaviours: list[str]) -> int:
     registering = [
         name for name, behaviour in zip(names, behaviours, strict=True) if behaviour != "failing"
     ]
-    plan = Plan(
+    plan = LocalPlan(
         Address("127.0.0.1", port),
         Address("127.0.0.1", 1),
         Daemon("master", (*me, "master", str(port), *registering)),
@@ -55,7 +55,7 @@ def cluster(work_dir: Path, port: int, behaviours: list[str]) -> int:
         (Resources.parse("cpus:1"),) * len(names),
     )
     try:
-        return asyncio.run(live(plan, Place(port, 1, work_dir, verbose=True), work_dir))
+        return asyncio.run(live(plan, LocalPlace(port, 1, work_dir, verbose=True), work_dir))
     except CroupierError as error:
         print(error, file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.session_limits import SessionLimits
 from croupier.net.address import Address
@@ -61,12 +61,12 @@ async def write_batch(stream: Any, batch: Any) -> None:
 
 
 @asynccontextmanager
-async def running_master(**options: Any) -> AsyncIterator[Master]:
+async def running_master(**options: Any) -> AsyncIterator[MasterDaemon]:
     """Run a master on free ports, by default in memory; `limits` are of its sessions."""
     limits: SessionLimits | None = options.pop("limits", None)
     options = {"store": StoreChoice(None), **options}
     config = MasterConfig(listen=ANY_PORT, http=ANY_PORT, **options)
-    master = Master(config, limits=limits)
+    master = MasterDaemon(config, limits=limits)
     try:
         await master.start()
         yield master

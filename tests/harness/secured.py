@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.model.access import Action, Rule
 from croupier.model.principal import PrincipalName
@@ -21,7 +21,7 @@ from tests.harness.masters import running_master
 class SecuredMaster:
     """A running master with authentication, whose state tests change directly."""
 
-    def __init__(self, master: Master, admin: BearerToken) -> None:
+    def __init__(self, master: MasterDaemon, admin: BearerToken) -> None:
         self.master, self.admin = master, admin
 
     @property

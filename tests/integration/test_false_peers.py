@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.agent import link
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.access_records import TokenKind
 from croupier.model.ids import AgentId
 from croupier.model.store_position import MAX_EPOCH
@@ -74,7 +74,7 @@ async def test_a_server_with_another_certificate_of_the_authority_is_no_master(
 class Cluster:
     """A master, and the credential of each agent; None without authentication."""
 
-    master: Master
+    master: MasterDaemon
     security: dict[str, ClientSecurity | None]
 
     def agent(self, agent_id: str) -> RawAgent:

@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
 from croupier.master.access.audit import Audit
 from croupier.master.access.metrics_readers import MetricsReaders
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig
 from croupier.master.core.access_records import TokenKind
 from croupier.master.services.authentication import Authenticator
@@ -82,7 +82,7 @@ AGENT_ROUTES = {
 }
 
 
-def url_of(daemon: Master | Agent, path: str, scheme: str = "http") -> str:
+def url_of(daemon: MasterDaemon | AgentDaemon, path: str, scheme: str = "http") -> str:
     return f"{scheme}://{daemon.http_address}{path}"
 
 

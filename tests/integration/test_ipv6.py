@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.net.address import Address
 from croupier.net.transport import make_channel
@@ -31,7 +31,7 @@ def _needs_ipv6() -> None:
 
 
 async def test_a_cluster_on_ipv6(tmp_path: Path) -> None:
-    master = Master(MasterConfig(listen=LOOPBACK, http=LOOPBACK, store=StoreChoice(None)))
+    master = MasterDaemon(MasterConfig(listen=LOOPBACK, http=LOOPBACK, store=StoreChoice(None)))
     try:
         await master.start()
         assert str(master.address).startswith("[::1]:")

@@ -18,7 +18,7 @@ from croupier.ctl.certificates import command
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
 from croupier.ctl.policy import restore_key
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.net.certificate import read_certificates
 from croupier.net.credentials import ClientSecurity
@@ -54,23 +54,25 @@ class Site:
         return ClientSecurity(self.authority.ca, self.made[name].cert, self.made[name].key)
 
     @asynccontextmanager
-    async def master(self) -> AsyncIterator[Master]:
+    async def master(self) -> AsyncIterator[MasterDaemon]:
         own = self.made["master/m1"]
         tls = TlsFlags(tls_ca=self.authority.ca, tls_cert=own.cert, tls_key=own.key)
         async with running_master(tls=tls, auth=True) as master:
             yield master
 
-    def target(self, master: Master, name: str = "client/admin") -> Target:
+    def target(self, master: MasterDaemon, name: str = "client/admin") -> Target:
         own = self.made[name]
         return Target(
             (master.address,), tls_ca=self.authority.ca, tls_cert=own.cert, tls_key=own.key
         )
 
-    async def revoke(self, master: Master, named: Path | str, by: str = "client/admin") -> None:
+    async def revoke(
+        self, master: MasterDaemon, named: Path | str, by: str = "client/admin"
+    ) -> None:
         target = self.target(master, by)
         await asyncio.to_thread(command.revoke, str(named), "stolen", Change(master=target))
 
-    async def caller(self, master: Master, name: str) -> str:
+    async def caller(self, master: MasterDaemon, name: str) -> str:
         """Return the principal that the master sees, or why it refuses."""
         async with make_channel(master.address, self.security(name)) as channel:
             try:
@@ -78,7 +80,7 @@ class Site:
             except grpc.aio.AioRpcError as error:
                 return f"{error.code().name}: {error.details()}"
 
-    async def scrape(self, master: Master, name: str) -> int:
+    async def scrape(self, master: MasterDaemon, name: str) -> int:
         context = ssl.create_default_context(cafile=self.authority.ca)
         context.load_cert_chain(self.made[name].cert, self.made[name].key)
         url = f"https://{master.http_address}/metrics"

@@ -14,11 +14,11 @@ import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
 from croupier.agent.probe import GivenResources
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
 from croupier.net.credential_search import credentials_file
@@ -47,7 +47,7 @@ def client(files: PemFiles) -> ClientSecurity:
 
 
 @asynccontextmanager
-async def secured(files: PemFiles, **options: Any) -> AsyncIterator[Master]:
+async def secured(files: PemFiles, **options: Any) -> AsyncIterator[MasterDaemon]:
     async with running_master(tls=flags(files), auth=False, **options) as master:
         assert master._tls is not None
         yield master
@@ -275,7 +275,7 @@ async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(
 ) -> None:
     files = authority().issue(tmp_path / "agent", "agent/a1")
     async with secured(own) as master, AsyncExitStack() as stack:
-        agent = Agent(
+        agent = AgentDaemon(
             AgentConfig(
                 master=(master.address,),
                 http=ANY_PORT,

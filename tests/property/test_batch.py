@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.apps.batch.job import BatchJob, Step
-from croupier.apps.batch.machine import Machine, NodeState, Task
-from croupier.apps.batch.plan import Plan
+from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
+from croupier.apps.batch.plan import JobPlan
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file import Backoff, TaskSpec
 
@@ -50,7 +50,7 @@ def waited_for(job: BatchJob, step: Step) -> list[tuple[str, bool]]:
 class Checked:
     """Drives a machine, and checks each start and each end."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: BatchTasks) -> None:
         self.machine, self.job = machine, machine.plan.job
         self.now = 0.0
         self.ids: set[str] = set()
@@ -58,7 +58,7 @@ class Checked:
     def states(self) -> dict[str, NodeState]:
         return {task.node.name: task.state for task in self.machine.tasks}
 
-    def on_started(self, task: Task) -> None:
+    def on_started(self, task: BatchTask) -> None:
         assert task.task_id not in self.ids, "a task id was used twice"
         self.ids.add(task.task_id)
         states = self.states()
@@ -66,7 +66,7 @@ class Checked:
             assert states[name].is_final
             assert states[name] is NodeState.DONE or not must
 
-    def on_skipped(self, skipped: list[Task]) -> None:
+    def on_skipped(self, skipped: list[BatchTask]) -> None:
         states = self.states()
         for task in skipped:
             needed = waited_for(self.job, task.node.step)
@@ -80,7 +80,7 @@ OUTCOMES = st.sampled_from([Outcome.SUCCEEDED] * 4 + list(Outcome))
 
 @given(jobs(), st.data())
 def test_each_task_ends_once_in_order(job: BatchJob, data: st.DataObject) -> None:
-    machine = Machine(Plan(job))
+    machine = BatchTasks(JobPlan(job))
     checked = Checked(machine)
     checked.on_skipped(machine.begin())
     steps = 0
@@ -111,13 +111,13 @@ def test_each_task_ends_once_in_order(job: BatchJob, data: st.DataObject) -> Non
 @given(jobs(), st.data())
 def test_a_restored_run_ends_like_the_one_that_was_cut(job: BatchJob, data: st.DataObject) -> None:
     """Tasks fail by their name only; whatever is cut and restored, the ends are the same."""
-    plan = Plan(job)
+    plan = JobPlan(job)
     failing = data.draw(st.sets(st.sampled_from([task.name for task in plan.tasks]), max_size=3))
 
-    def outcome(task: Task) -> Outcome:
+    def outcome(task: BatchTask) -> Outcome:
         return Outcome.FAILED if task.node.name in failing else Outcome.SUCCEEDED
 
-    def finished(machine: Machine, most: int) -> Machine:
+    def finished(machine: BatchTasks, most: int) -> BatchTasks:
         now = 0.0
         for _ in range(most):
             if machine.is_over:
@@ -132,13 +132,13 @@ def test_a_restored_run_ends_like_the_one_that_was_cut(job: BatchJob, data: st.D
             machine.on_time(now)
         return machine
 
-    whole = Machine(plan)
+    whole = BatchTasks(plan)
     whole.begin()
     finished(whole, 100_000)
-    cut = Machine(plan)
+    cut = BatchTasks(plan)
     cut.begin()
     finished(cut, data.draw(st.integers(0, 20)))
-    again = Machine(plan)
+    again = BatchTasks(plan)
     done = {task.node.index for task in cut.tasks if task.state is NodeState.DONE}
     again.restore(task.row for task in cut.tasks if task.launches)
     again.begin()
@@ -154,7 +154,7 @@ def test_a_restored_run_ends_like_the_one_that_was_cut(job: BatchJob, data: st.D
 
 @given(jobs(), st.data())
 def test_after_a_stop_nothing_starts(job: BatchJob, data: st.DataObject) -> None:
-    machine = Machine(Plan(job))
+    machine = BatchTasks(JobPlan(job))
     machine.begin()
     machine.take(data.draw(st.integers(0, 4)))
     machine.stop()

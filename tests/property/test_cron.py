@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.cron.core.job import Job, Missed, Overlap
+from croupier.apps.cron.core.job import CronJob, Missed, Overlap
 from croupier.apps.cron.core.run import RunState
 from croupier.apps.cron.core.schedule import Schedule
 from tests.harness.cron_world import CronWorld
@@ -24,9 +24,9 @@ STARTS = [
 TEXTS = ["*/10 * * * *", "30 2 * * *", "15,45 1-3 * * *", "@hourly", "@every 90s"]
 
 
-def jobs(random: Random) -> list[Job]:
+def jobs(random: Random) -> list[CronJob]:
     return [
-        Job(
+        CronJob(
             name,
             Schedule(random.choice(TEXTS), "Europe/Vienna"),
             overlap=random.choice(list(Overlap)),

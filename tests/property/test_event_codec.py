@@ -15,7 +15,7 @@ from croupier.master.core.events import Read
 from croupier.master.core.step import Event
 from croupier.master.eventlog import codec, lines
 from croupier.master.eventlog.codec import CODEC, as_json, read_line
-from croupier.master.eventlog.lines import LOGGED, Entry, Head, Known
+from croupier.master.eventlog.lines import LOGGED, Head, Known, LogEntry
 from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Undecodable
 from tests.harness.effort import portion
@@ -40,7 +40,7 @@ def test_every_event_round_trips(cls: type, data: st.DataObject) -> None:
     encode = codec.event_encoder()
     written = codec.write_event({"at": 1.5, "event": encode(event), "did": [["a", "b"]]})
     entry = read_line(written)
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, LogEntry)
     assert type(entry.event) is cls
     # Commands are left out in the same way again.
     assert encode(entry.event) == encode(event)
@@ -63,7 +63,7 @@ def test_heads_and_states_round_trip(cls: type, data: st.DataObject) -> None:
         line = replace(line, format=lines.FORMAT)
     text = codec.write_line(line)
     back = read_line(text)
-    assert not isinstance(back, Entry)
+    assert not isinstance(back, LogEntry)
     # Commands of tasks in a registry are left out in the same way again.
     assert codec.write_line(back) == text
     if not (isinstance(line, Head) and line.registry and line.registry.tasks):
@@ -91,4 +91,4 @@ def test_arbitrary_json_is_decoded_or_refused(value: Any) -> None:
         line = read_line(sealed(json.dumps(value).encode()))
     except Undecodable:
         return
-    assert isinstance(line, Entry)
+    assert isinstance(line, LogEntry)

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from croupier.lab.churn import Plan, random_plan
+from croupier.lab.churn import ChurnPlan, random_plan
 from croupier.lab.engine_rule import EngineRule
 from croupier.lab.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
 from croupier.lab.solvers.filling import demand_of
@@ -127,7 +127,7 @@ def test_the_engine_chooses_as_the_definition_does() -> None:
 class FilledTree:
     """A random tree of frameworks on one agent, under the allocator, with churn."""
 
-    def __init__(self, plan: Plan, chance: random.Random) -> None:
+    def __init__(self, plan: ChurnPlan, chance: random.Random) -> None:
         self.plan, self.chance = plan, chance
         settings = {Role(path): RoleSettings(1000 * w) for path, w in plan.weights.items()}
         self.allocator = Allocator(

@@ -15,7 +15,7 @@ import pytest
 
 from croupier.master.allocator import Allocator, Rules
 from croupier.master.allocator.node import Leaf, Node
-from croupier.master.allocator.preemption import Holding, Plan
+from croupier.master.allocator.preemption import Holding, PreemptionPlan
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.model.demand import Demand
@@ -116,7 +116,7 @@ def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, lis
     return cluster, came[first:]
 
 
-def check_plan(cluster: Cluster, plan: Plan) -> None:
+def check_plan(cluster: Cluster, plan: PreemptionPlan) -> None:
     """Check that every victim is needed, and that it and its roles keep their entitlements."""
     tree = cluster.allocator._tree
     entitled = tree.entitlements()

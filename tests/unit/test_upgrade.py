@@ -15,7 +15,7 @@ from croupier.master.backup.copy_file import read_copy
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.records import MasterRecord
-from croupier.master.eventlog.lines import Entry
+from croupier.master.eventlog.lines import LogEntry
 from croupier.master.store.sqlite import SqliteStore
 from croupier.sim.replay.reader import Reader
 from tests.harness.replayed import look
@@ -89,7 +89,7 @@ def test_an_old_event_log_is_read_completely() -> None:
     accepted = [
         line.event.call
         for line in lines
-        if isinstance(line, Entry)
+        if isinstance(line, LogEntry)
         and isinstance(line.event, FrameworkCalled)
         and isinstance(line.event.call, calls.Accept)
     ]

@@ -49,7 +49,7 @@ from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_environment import TaskEnvironment
 from croupier.agent.task_usage import TaskUsage
-from croupier.agent.wire import Identity
+from croupier.agent.wire import AgentIdentity
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
 from croupier.model.clock import Clock
@@ -83,7 +83,7 @@ END_MARGIN_S = 2.0
 FLUSH_S = 3.0
 
 
-class Agent:
+class AgentDaemon:
     """An agent in this process, from `start` to `stop`.
 
     Attributes:
@@ -357,12 +357,12 @@ class Agent:
         if not link.done():
             _log.warning("goodbye_unanswered")
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> AgentIdentity:
         config = self._config
         host = self.http_address.host
         named = config.hostname if host in ("0.0.0.0", "::") else host  # noqa: S104 - asked for
         scheme = "https://" if config.tls.has_certificate else ""
-        return Identity(
+        return AgentIdentity(
             config.hostname,
             config.attributes,
             f"{scheme}{Address(named, self.http_address.port)}",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.cleanup import check_used, clean_up
 from croupier.agent.oom_score import lower_own_score
 from croupier.agent.own_memory import hide_own_memory
@@ -30,7 +30,7 @@ async def run_agent(
         return
     lower_own_score()
     hide_own_memory()
-    agent = Agent(config)
+    agent = AgentDaemon(config)
     reloader = agent.reloader(read)
     try:
         await agent.start()

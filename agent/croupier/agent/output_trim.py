@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from croupier.agent.core.tasks import Key, Task
+from croupier.agent.core.tasks import Key, LocalTask
 from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
 from croupier.model.errors import CroupierError
 from croupier.model.output_bound import BLOCK, OutputBound
@@ -83,7 +83,7 @@ class OutputTrim:
             self._tasks[key] = _Bounded(self._sandboxes.path_of(key), bound)
             self._added.set()
 
-    def adopt(self, tasks: Iterable[Task]) -> None:
+    def adopt(self, tasks: Iterable[LocalTask]) -> None:
         """Bound the output of the live tasks of an earlier life of the agent."""
         for task in tasks:
             if task.is_live:

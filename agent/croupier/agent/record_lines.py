@@ -46,7 +46,7 @@ class OtherFormat(CroupierError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRecord:
     """A record and the place of its line, in bytes."""
 
     record: r.Record
@@ -66,7 +66,7 @@ class Reading:
         format: of its lines.
     """
 
-    found: list[Found] = field(default_factory=list)
+    found: list[FoundRecord] = field(default_factory=list)
     size: int = 0
     is_ended: bool = True
     damaged: list[Damaged] = field(default_factory=list)
@@ -140,7 +140,7 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
                 ) from None
             damage(number, f"is of no known form: {str(error)[:200]}")
         else:
-            reading.found.append(Found(record, begin, begin + len(text)))
+            reading.found.append(FoundRecord(record, begin, begin + len(text)))
     if not has_heading:
         damage(1, "is not that of a checkpoint")
     return reading

@@ -33,7 +33,7 @@ _KINDS: Final = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_IS
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """An entry of a directory.
 
     Attributes:
@@ -93,7 +93,7 @@ def open_file(sandboxes: Sandboxes, key: Key, path: str) -> int:
             os.close(found)
 
 
-def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[Entry], bool]:
+def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[FileEntry], bool]:
     """Return the entries of a directory by name, and whether there are more than `MAX_ENTRIES`.
 
     Raises:
@@ -120,8 +120,8 @@ def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[Entr
         return listed
 
 
-def _listed(opened: int) -> tuple[list[Entry], bool]:
-    entries: list[Entry] = []
+def _listed(opened: int) -> tuple[list[FileEntry], bool]:
+    entries: list[FileEntry] = []
     left = MAX_NAMES
     with os.scandir(opened) as found:
         for each in found:
@@ -137,11 +137,11 @@ def _listed(opened: int) -> tuple[list[Entry], bool]:
             if left < 0:
                 return sorted(entries, key=_name), True
             size, mode = seen.st_size if kind == "file" else 0, stat.S_IMODE(seen.st_mode)
-            entries.append(Entry(name, kind, size, seen.st_mtime_ns // 1_000_000, mode))
+            entries.append(FileEntry(name, kind, size, seen.st_mtime_ns // 1_000_000, mode))
     return sorted(entries, key=_name), False
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: FileEntry) -> str:
     return entry.name
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key, Task
+from croupier.agent.core.tasks import Key, LocalTask
 from croupier.agent.isolation.disk_watch import MIB
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.limits import limits_of
@@ -121,7 +121,7 @@ class UsageRoute:
             return web.Response(text=text, status=404)
         return web.json_response(self._view(task), headers=headers)
 
-    def _view(self, task: Task) -> dict[str, Any]:
+    def _view(self, task: LocalTask) -> dict[str, Any]:
         usage = self._usage.of(task.key)
         return {
             "framework_id": task.framework_id,

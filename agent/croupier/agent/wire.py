@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from croupier.agent.core.events import Event, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key, Task
+from croupier.agent.core.tasks import Key, LocalTask
 from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
@@ -43,7 +43,7 @@ _REASONS = {int(reason): reason for reason in Reason}
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class AgentIdentity:
     """The part of REGISTER that does not depend on the state."""
 
     hostname: str
@@ -55,7 +55,7 @@ class Identity:
     takes_exec: bool = False
 
 
-def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
+def register_to_wire(identity: AgentIdentity, state: AgentState) -> list[pb.Report]:
     """Return REGISTER with everything that the agent knows, after pages of many tasks.
 
     O(tasks).
@@ -172,7 +172,7 @@ def _problems(problems: Iterable[Problem]) -> list[pb.HealthProblem]:
     return [pb.HealthProblem(part=each.part, message=each.message) for each in problems]
 
 
-def _task_to_wire(task: Task) -> pb.AgentTask:
+def _task_to_wire(task: LocalTask) -> pb.AgentTask:
     return pb.AgentTask(
         framework_id=task.framework_id,
         task=task_to_wire(task.info),

@@ -22,7 +22,7 @@ from distributed.scheduler import Scheduler
 from distributed.security import Security
 
 from croupier.dask.failures import StartFailures, WorkersFailed
-from croupier.dask.launch import Launch, memory_bytes, security_of
+from croupier.dask.launch import DaskLaunch, memory_bytes, security_of
 from croupier.dask.workers import LOGGER, WorkerFramework, WorkerTask
 from croupier.futures.reach import Reach, reach_of
 from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
@@ -121,7 +121,7 @@ class DaskCluster(SpecCluster):
         )
         own_security = security_of(security)
         host = "127.0.0.1" if reach.host.startswith("127.") else ""
-        self._launch = Launch(
+        self._launch = DaskLaunch(
             shape,
             _threads(shape.resources, threads),
             name,

@@ -26,7 +26,7 @@ _KIB: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class DaskLaunch:
     """What all workers of a cluster have in common.
 
     Attributes:

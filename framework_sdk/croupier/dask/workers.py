@@ -12,7 +12,7 @@ from distributed.core import Status
 from distributed.deploy.spec import ProcessInterface
 from distributed.security import Security
 
-from croupier.dask.launch import Launch
+from croupier.dask.launch import DaskLaunch
 from croupier.sdk import (
     Conflict,
     CroupierError,
@@ -42,7 +42,7 @@ class WorkerFramework(Framework):
 
     def __init__(
         self,
-        launch: Launch,
+        launch: DaskLaunch,
         on_ended: Callable[[TaskStatus], None],
         on_preempted: Callable[[tuple[str, ...]], Awaitable[None]],
         **settings: Any,

@@ -20,7 +20,7 @@ _EARLIER: Final = timedelta(days=365)
 _LATER: Final = timedelta(days=3650)
 
 
-class Identity:
+class ExecutorIdentity:
     """The TLS identity of an executor, and the tokens of its workers.
 
     Attributes:

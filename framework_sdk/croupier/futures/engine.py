@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.futures.call import Call
-from croupier.futures.certificate import Identity
+from croupier.futures.certificate import ExecutorIdentity
 from croupier.futures.errors import ClusterBroken
 from croupier.futures.exchange import Exchange
 from croupier.futures.fleet import Fleet, FleetSettings
@@ -26,7 +26,7 @@ from croupier.futures.progress import Progress
 from croupier.futures.reach import Reach
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
-from croupier.futures.start import Launch
+from croupier.futures.start import WorkerLaunch
 from croupier.sdk import CroupierError, Task
 
 _LOGGER: Final = logging.getLogger("croupier.futures")
@@ -41,7 +41,7 @@ class EngineSettings:
     """The settings of an executor."""
 
     fleet: FleetSettings
-    launch: Launch
+    launch: WorkerLaunch
     reach: Reach
     max_workers: int
     idle_s: float
@@ -174,7 +174,7 @@ class Engine:
 
     async def _main(self, first: Shape) -> None:
         reach = self._settings.reach
-        self._identity = Identity()
+        self._identity = ExecutorIdentity()
         self._gate = Gate(self._identity, self._exchange, self._settings.max_bytes)
         try:
             self._port = await self._gate.listen(reach.listen, reach.port)
@@ -281,7 +281,7 @@ class Engine:
             "certificate": self._identity.certificate,
             "task": task_id,
             "token": self._identity.token(task_id),
-            "unreachable": Launch.UNREACHABLE,
+            "unreachable": WorkerLaunch.UNREACHABLE,
         }
         return self._settings.launch.task(task_id, shape, json.dumps(given))
 

@@ -20,7 +20,7 @@ from croupier.futures.packing import Packer, pickled_setup
 from croupier.futures.progress import Progress
 from croupier.futures.reach import reach_of
 from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
-from croupier.futures.start import Launch
+from croupier.futures.start import WorkerLaunch
 from croupier.sdk import Constraint, Credentials, InvalidRequest, Resources
 
 P = ParamSpec("P")
@@ -235,7 +235,7 @@ class ClusterExecutor(CallExecutor):
             image,
         )
         shape = shape if python is None else replace(shape, python=python)
-        launch = Launch(name, dict(env or {}), user)
+        launch = WorkerLaunch(name, dict(env or {}), user)
         launch.task("check", shape, "{}")
         settings = EngineSettings(
             fleet=FleetSettings(name, role, master, credentials, insecure),

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from croupier.futures.certificate import Identity
+from croupier.futures.certificate import ExecutorIdentity
 from croupier.futures.remote.program import program
 from croupier.futures.remote.protocol import HEADER
 
@@ -58,7 +58,7 @@ class Workers(Protocol):
 class Gate:
     """Admits workers that have the token of their task."""
 
-    def __init__(self, identity: Identity, workers: Workers, max_bytes: int) -> None:
+    def __init__(self, identity: ExecutorIdentity, workers: Workers, max_bytes: int) -> None:
         self.identity, self.workers = identity, workers
         self.max_frame = max_bytes + SLACK
         self.links: set[WorkerLink] = set()

@@ -21,7 +21,7 @@ PAUSE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class WorkerLaunch:
     """What all workers of an executor have in common.
 
     Attributes:
@@ -83,7 +83,7 @@ class StartFailures:
 
 
 def _hint(status: TaskStatus, reach: Reach) -> str:
-    if status.exit_code == Launch.UNREACHABLE:
+    if status.exit_code == WorkerLaunch.UNREACHABLE:
         return (
             f". It could not connect to {reach.host}: give an address of this machine that agents"
             " can reach (address=HOST or HOST:PORT)"

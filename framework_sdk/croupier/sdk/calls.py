@@ -18,7 +18,7 @@ from croupier.model.task import TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
-from croupier.sdk.core.subscription import Launch, Subscription
+from croupier.sdk.core.subscription import AcceptedTasks, Subscription
 from croupier.sdk.settings import Settings
 from croupier.sdk.wire import acknowledge_call, demand_call, verdict_from_wire
 from croupier.v1 import framework_pb2 as pb
@@ -49,7 +49,7 @@ class _Pending:
     due: float = float("inf")
     waiter: asyncio.Future[Verdict] | None = None
     opened: Opened | None = None
-    launch: Launch | None = None
+    launch: AcceptedTasks | None = None
 
 
 class Calls:
@@ -116,7 +116,7 @@ class Calls:
             )
 
     async def make(
-        self, call: pb.Call, opened: Opened | None = None, launch: Launch | None = None
+        self, call: pb.Call, opened: Opened | None = None, launch: AcceptedTasks | None = None
     ) -> Verdict:
         """Make `call`, which `check` accepted, and wait for its verdict.
 

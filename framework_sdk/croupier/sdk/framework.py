@@ -22,7 +22,7 @@ from croupier.model.verdict import TaskVerdict
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
 from croupier.sdk.agent import Agent
-from croupier.sdk.core.subscription import Launch, Subscription
+from croupier.sdk.core.subscription import AcceptedTasks, Subscription
 from croupier.sdk.credentials import Credentials, CredentialSource
 from croupier.sdk.demand_args import demands_of, one_demand, roles_of
 from croupier.sdk.duration import to_milliseconds
@@ -36,7 +36,7 @@ from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.sdk.task import Task
 from croupier.sdk.wire import (
-    Identity,
+    FrameworkIdentity,
     accept_call,
     decline_calls,
     demand_call,
@@ -115,7 +115,7 @@ class Framework:
         address = (
             os.environ.get("CROUPIER_MASTER", str(DEFAULT_MASTER)) if master is None else master
         )
-        identity = Identity(
+        identity = FrameworkIdentity(
             name=self._name,
             client_id=uuid.uuid4().hex,
             hostname=socket.gethostname(),
@@ -224,7 +224,7 @@ class Framework:
         verdict = await self._session.call(
             accept_call(offer_ids, launched, refuse_s),
             answers=offer_ids,
-            launch=Launch(
+            launch=AcceptedTasks(
                 Role(first.role),
                 tuple(task.resources for task in launched),
                 facts_of(first.hostname, first.attributes, known_features(first.isolation)),

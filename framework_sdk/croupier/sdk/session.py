@@ -36,7 +36,7 @@ from croupier.net.masters import Masters
 from croupier.net.task_scope import end
 from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
-from croupier.sdk.core.subscription import Launch, Subscription
+from croupier.sdk.core.subscription import AcceptedTasks, Subscription
 from croupier.sdk.credentials import CredentialSource
 from croupier.sdk.dispatch import Dispatcher
 from croupier.sdk.duration import from_milliseconds
@@ -45,7 +45,7 @@ from croupier.sdk.inbox import HandlerCall, Inbox, OffersArrived, UpdateArrived
 from croupier.sdk.log import log_event
 from croupier.sdk.output import Reader
 from croupier.sdk.settings import Settings
-from croupier.sdk.wire import AgentDirectory, Identity, preempt_from_wire, subscribe_call
+from croupier.sdk.wire import AgentDirectory, FrameworkIdentity, preempt_from_wire, subscribe_call
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
 from croupier.wire.task import status_from_wire
@@ -74,7 +74,7 @@ class Session:
     def __init__(
         self,
         framework: Framework,
-        identity: Identity,
+        identity: FrameworkIdentity,
         subscription: Subscription,
         masters: Sequence[Address],
         settings: Settings,
@@ -147,7 +147,7 @@ class Session:
         *,
         answers: Sequence[str] = (),
         opened: Opened | None = None,
-        launch: Launch | None = None,
+        launch: AcceptedTasks | None = None,
     ) -> Verdict:
         """Make `call`, which answers the offers `answers`, and wait for its verdict.
 

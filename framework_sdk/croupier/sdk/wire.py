@@ -25,7 +25,7 @@ from croupier.wire.task import demand_to_wire, task_to_wire
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class FrameworkIdentity:
     """Fields of SUBSCRIBE that do not change while the framework runs.
 
     Attributes:
@@ -40,7 +40,7 @@ class Identity:
     offer_lease_ms: int
 
 
-def subscribe_call(identity: Identity, subscription: Subscription) -> pb.Call:
+def subscribe_call(identity: FrameworkIdentity, subscription: Subscription) -> pb.Call:
     """Return a SUBSCRIBE with the current subscription."""
     everywhere = subscription.suppressed == subscription.roles
     return pb.Call(

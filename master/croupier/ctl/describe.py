@@ -20,7 +20,7 @@ from croupier.ctl.lists import (
     FRAMEWORKS,
     ROLES,
     TASKS,
-    Kind,
+    ListKind,
     all_of,
     find_agent,
     find_framework,
@@ -121,7 +121,7 @@ async def recent_events(master: Master, is_about: Callable[[pb.ClusterEvent], bo
     return found
 
 
-async def _row(master: Master, kind: Kind, key: str, named: str) -> View:
+async def _row(master: Master, kind: ListKind, key: str, named: str) -> View:
     """Return an object of a list with its age.
 
     Raises:

@@ -34,28 +34,28 @@ MAX_CANDIDATES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ListKind:
     """A kind of object that the master lists, such as `agents`."""
 
     name: str
     table: Table
 
 
-AGENTS = Kind("agents", agent.AGENTS)
-FRAMEWORKS = Kind("frameworks", framework.FRAMEWORKS)
-OFFERS = Kind("offers", task.OFFERS)
-ROLES = Kind("roles", role.ROLES)
-TASKS = Kind("tasks", task.TASKS)
+AGENTS = ListKind("agents", agent.AGENTS)
+FRAMEWORKS = ListKind("frameworks", framework.FRAMEWORKS)
+OFFERS = ListKind("offers", task.OFFERS)
+ROLES = ListKind("roles", role.ROLES)
+TASKS = ListKind("tasks", task.TASKS)
 KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
 
 
-async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
+async def pages(master: Master, kind: ListKind, **fields: Any) -> Pages:
     """Yield every page of a list; raises as `paging.messages`."""
     async for page in messages(master, kind.name, **fields):
         yield [as_object(each) for each in page]
 
 
-async def rows(master: Master, kind: Kind, **fields: Any) -> Pages:
+async def rows(master: Master, kind: ListKind, **fields: Any) -> Pages:
     """Yield every page of a list with the ages of its objects (`age_s`), for a table.
 
     Raises:
@@ -77,7 +77,7 @@ def age_s(since_ms: int | None, now_ms: int) -> float | None:
     return max(0, now_ms - since_ms) / 1000 if since_ms and now_ms else None
 
 
-async def all_of(master: Master, kind: Kind, **fields: Any) -> list[View]:
+async def all_of(master: Master, kind: ListKind, **fields: Any) -> list[View]:
     """Return a whole list.
 
     Raises:
@@ -86,7 +86,7 @@ async def all_of(master: Master, kind: Kind, **fields: Any) -> list[View]:
     return [view async for page in pages(master, kind, **fields) for view in page]
 
 
-async def first_page(master: Master, kind: Kind, size: int, **fields: Any) -> list[View]:
+async def first_page(master: Master, kind: ListKind, size: int, **fields: Any) -> list[View]:
     """Return the first `size` objects of a list with their ages; 0: a whole page of them.
 
     Raises:
@@ -185,7 +185,7 @@ class Form:
 
 def print_list(
     target: Target,
-    kind: Kind,
+    kind: ListKind,
     table: Table | None = None,
     *,
     form: Form,
@@ -237,7 +237,7 @@ async def _print_pages(
     return not is_empty
 
 
-async def _print_nothing(master: Master, kind: Kind, table: Table, form: Form) -> None:
+async def _print_nothing(master: Master, kind: ListKind, table: Table, form: Form) -> None:
     if form.as_json:
         print("[]")
         return

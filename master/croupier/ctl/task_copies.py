@@ -22,7 +22,7 @@ from croupier.cli.connection import KeptConnection
 from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.task_files import list_files, listed
-from croupier.ctl.task_reader import PATIENCE_S, RETRY_S, Part, Reader, TaskName, resolve
+from croupier.ctl.task_reader import PATIENCE_S, RETRY_S, OutputPart, Reader, TaskName, resolve
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
@@ -147,7 +147,7 @@ class TaskSource:
 
     def reader(self, path: str) -> Reader:
         """Return a reader of a file."""
-        return Reader(self._connection.connected, self._task, Part(path))
+        return Reader(self._connection.connected, self._task, OutputPart(path))
 
 
 @asynccontextmanager

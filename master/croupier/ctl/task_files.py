@@ -17,14 +17,14 @@ from croupier.api.objects import Json, as_object
 from croupier.cli.connection import Master, connected, run
 from croupier.cli.flags import Target
 from croupier.cli.printer import OutputClosed, Printer
-from croupier.ctl.task_reader import Part, Reader, TaskName, advising, resolve
+from croupier.ctl.task_reader import OutputPart, Reader, TaskName, advising, resolve
 from croupier.model.errors import InvalidRequest
 from croupier.v1 import operator_pb2 as pb
 
 _TAB_OR_LINE: Final = re.compile(r"[^\n\t]+")
 
 
-def print_output(target: Target, task: TaskName, part: Part, *, raw: bool) -> None:
+def print_output(target: Target, task: TaskName, part: OutputPart, *, raw: bool) -> None:
     """Write a part of a task's output to stdout.
 
     With `raw`, a terminal gets it as it is.

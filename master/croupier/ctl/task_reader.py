@@ -66,7 +66,7 @@ def resolve(target: Target, task: TaskName) -> TaskName:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OutputPart:
     """The part of a file to read; `tail` is a number of lines, None: from the beginning."""
 
     path: str
@@ -82,7 +82,7 @@ class Reader:
         size: of the file when it was opened first.
     """
 
-    def __init__(self, connect: Connect, task: TaskName, part: Part) -> None:
+    def __init__(self, connect: Connect, task: TaskName, part: OutputPart) -> None:
         """Read over connections that `connect` opens."""
         self._connect, self._task, self._part = connect, task, part
         self.offset: int | None = None

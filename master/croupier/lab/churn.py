@@ -30,7 +30,7 @@ RULES: dict[str, MakeRule] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChurnPlan:
     """A tree to grow: nodes by path, pools before their clients."""
 
     name: str
@@ -65,7 +65,7 @@ class Tally:
     worst_e: float = 1.0
     names: list[str] = field(default_factory=list)
 
-    def add(self, plan: Plan, forest: Forest) -> None:
+    def add(self, plan: ChurnPlan, forest: Forest) -> None:
         """Count the nodes of a plan's forest, in which all clients still want more."""
         by_demand = EngineRule(plan.grow().forest, Unrotated()).entitlements()
         by_weight = forest.parts_by_weight(lambda _: True)
@@ -87,7 +87,7 @@ class Tally:
 class Churn:
     """A filled tree whose tasks end one by one."""
 
-    def __init__(self, plan: Plan, make_rule: MakeRule, chance: random.Random) -> None:
+    def __init__(self, plan: ChurnPlan, make_rule: MakeRule, chance: random.Random) -> None:
         self.filling = plan.grow()
         self._rule = make_rule(self.filling)
         self._chance = chance
@@ -120,7 +120,7 @@ class Churn:
         self.filling.fill(self._rule, self._running.append)
 
 
-def random_plan(chance: random.Random, name: str) -> Plan:
+def random_plan(chance: random.Random, name: str) -> ChurnPlan:
     """Return a random tree of pools whose siblings often need different resources."""
     width = chance.randint(2, 3)
     weights: dict[str, int] = {}
@@ -144,11 +144,11 @@ def random_plan(chance: random.Random, name: str) -> Plan:
     for index in range(chance.randint(2, 3)):
         node(f"p{index}", 2, 0.7)
     capacity = tuple(chance.randint(100, 200) for _ in range(width))
-    return Plan(name, capacity, weights, demands)
+    return ChurnPlan(name, capacity, weights, demands)
 
 
 def churned(
-    plans: Sequence[Plan],
+    plans: Sequence[ChurnPlan],
     make_rule: MakeRule,
     seed: int,
     *,

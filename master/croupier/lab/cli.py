@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from croupier.lab.registry import EXPERIMENTS, Entry
+from croupier.lab.registry import EXPERIMENTS, ExperimentEntry
 from croupier.model.errors import InvalidRequest
 from croupier.process.cli import make_app
 from croupier.sim.experiment import Options, Result
@@ -48,7 +48,7 @@ def run_vectors(file: Path, /) -> int:
     return check_file(file)
 
 
-def _register(name: str, entry: Entry) -> None:
+def _register(name: str, entry: ExperimentEntry) -> None:
     def run(*, seed: int = 0, out: Path | None = None) -> int:
         return run_experiment(name, Options(seed), out)
 

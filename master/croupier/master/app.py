@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are use
 _log = get_logger("croupier.master")
 
 
-class Master:
+class MasterDaemon:
     """A master in this process, from `start` to `stop`.
 
     Attributes:
@@ -356,7 +356,7 @@ async def run_master(
     Raises:
         CroupierError: if it cannot start, or its store fails.
     """
-    master = Master(config)
+    master = MasterDaemon(config)
     reloader = master.reloader(read)
     try:
         await master.start()

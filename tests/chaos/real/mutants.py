@@ -19,7 +19,7 @@ from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.records import Record as AgentRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.agent.core.records import UpdateRecord
-from croupier.agent.isolation.hidden_files import NOTHING, Found, HiddenFiles
+from croupier.agent.isolation.hidden_files import NOTHING, FileTotals, HiddenFiles
 from croupier.agent.run_ends import RunEnds
 from croupier.master import __main__ as master
 from croupier.master.core.records import Record, TaskRecord
@@ -79,7 +79,7 @@ def _release_nothing(state: State, task: Any) -> None:
     task.is_charged = False
 
 
-def _find_nothing(_hidden: HiddenFiles, _run: str, _sandbox: int) -> Found:
+def _find_nothing(_hidden: HiddenFiles, _run: str, _sandbox: int) -> FileTotals:
     return NOTHING
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig, OnStop, Recovery
 from croupier.agent.isolation.flags import IsolationFlags
@@ -29,7 +29,7 @@ RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 class Serving:
     """An agent in this process, and the task that runs it."""
 
-    agent: Agent
+    agent: AgentDaemon
     stop: asyncio.Event
     task: asyncio.Task[None]
 
@@ -76,7 +76,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
             users=SAME_USER,
         )
         place_shim(config.work_dir)
-        agent = Agent(config, boot_id=boot_id)
+        agent = AgentDaemon(config, boot_id=boot_id)
         try:
             await agent.start()
         except BaseException:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.core.tasks import Key
 from croupier.agent.exec.command import ExecCommand
 from croupier.model.errors import NotFound
@@ -25,7 +25,7 @@ VALUES = SecretValues({"PASSWORD": "hunter2"})
 T1: Key = (F, key("t1")[1])
 
 
-async def variables(agent: Agent) -> set[str]:
+async def variables(agent: AgentDaemon) -> set[str]:
     one = await agent.execs.start(T1, ExecCommand(("env",)))
     output, _ = await collect(one)
     assert (await one.wait()).exit_code == 0

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
 from croupier.agent.core.tasks import Key
 from croupier.agent.exec import calls
@@ -289,7 +289,7 @@ async def test_too_many_streams_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
 async def test_an_agent_that_refuses_commands_opens_no_stream(tmp_path: Any) -> None:
     opened: list[str] = []
     for permission in ("refuse", "allow"):
-        agent = Agent(AgentConfig(work_dir=tmp_path, exec=permission))
+        agent = AgentDaemon(AgentConfig(work_dir=tmp_path, exec=permission))
         agent._exec_calls = cast("ExecCalls", _Opened(opened))
         agent._on_exec(permission, Address("127.0.0.1", 1))
     assert opened == ["allow"]

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.agent import link
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
 from croupier.agent.own_token import OwnTokenFile
 from croupier.agent.probe import GivenResources
@@ -70,7 +70,7 @@ def join_file(secured: SecuredMaster, directory: Path, uses: int | None = None) 
     return path
 
 
-def tokens_of(secured: SecuredMaster, agent: Agent) -> BearerToken:
+def tokens_of(secured: SecuredMaster, agent: AgentDaemon) -> BearerToken:
     record = secured.state.tokens.of_agent(agent.state.agent_id)
     own = OwnTokenFile(agent._config.work_dir).current
     assert own is not None
@@ -79,7 +79,7 @@ def tokens_of(secured: SecuredMaster, agent: Agent) -> BearerToken:
     return own.token
 
 
-async def readiness(agent: Agent) -> str:
+async def readiness(agent: AgentDaemon) -> str:
     url = f"http://{agent.http_address}/readyz"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         return await answer.text()
@@ -90,7 +90,7 @@ async def test_an_agent_joins_once_and_keeps_its_token(tmp_path: Path) -> None:
         join, work_dir = join_file(secured, tmp_path, uses=1), tmp_path / "work"
         address = secured.master.address
         with capture_logs() as said:
-            agent = Agent(config(work_dir, address, join_token_file=join))
+            agent = AgentDaemon(config(work_dir, address, join_token_file=join))
             await agent.start()
             await eventually(lambda: agent.link.is_registered)
             first, agent_id = tokens_of(secured, agent), agent.state.agent_id
@@ -195,7 +195,7 @@ async def test_a_certificate_gives_the_agent_its_id(tmp_path: Path) -> None:
     master_files = authority().issue(tmp_path / "m", "master/m1")
     work_dir = tmp_path / "work"
     async with running_master(tls=tls_of(master_files)) as master:
-        agent = Agent(config(work_dir, master.address, tls=tls_of(own)))
+        agent = AgentDaemon(config(work_dir, master.address, tls=tls_of(own)))
         await agent.start()
         await eventually(lambda: agent.link.is_registered)
         assert agent.state.agent_id == "a1"
@@ -203,7 +203,7 @@ async def test_a_certificate_gives_the_agent_its_id(tmp_path: Path) -> None:
         await agent.stop()
         for files, reason in ((other, "certificate is of agent a2.*--recover=cleanup"),
                               (client, "certificate of client/c, not of an agent")):  # fmt: skip
-            refused = Agent(config(work_dir, master.address, tls=tls_of(files)))
+            refused = AgentDaemon(config(work_dir, master.address, tls=tls_of(files)))
             with pytest.raises(InvalidRequest, match=reason):
                 await refused.start()
             await refused.stop()

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.model.task import Reason, TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.processes import is_running
@@ -73,7 +73,7 @@ async def test_limits_hold_after_kill_9_of_the_agent(
         assert Reason(end.reason) is reason, end.message
 
 
-async def fetched(agent: Agent, path: str) -> tuple[int, Any]:
+async def fetched(agent: AgentDaemon, path: str) -> tuple[int, Any]:
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{agent.http_address}{path}") as answer,

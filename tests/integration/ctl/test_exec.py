@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.cli.flags import LOCAL
 from croupier.ctl.exec.command import exec_in_task
 from croupier.ctl.exec.standard_input import parts_of
 from croupier.ctl.task_reader import TaskName
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.model.errors import FailedOver, InvalidRequest
 from tests.harness.agents import running_agent
 from tests.harness.command import Ended, ended, environment, line, started
@@ -31,7 +31,7 @@ DEADLINE_S = 30.0
 
 
 @asynccontextmanager
-async def cluster(work: Path) -> AsyncIterator[tuple[Master, Agent, str]]:
+async def cluster(work: Path) -> AsyncIterator[tuple[MasterDaemon, AgentDaemon, str]]:
     """Run a master, and an agent whose task t1 runs; and the flag that names the master."""
     async with (
         running_master() as master,
@@ -108,7 +108,7 @@ async def an_interrupt_ends_the_command(at: str) -> None:
         assert await ended(process) == Ended(130, "", "")
 
 
-async def the_command_ends_with_the_term(master: Master, at: str) -> None:
+async def the_command_ends_with_the_term(master: MasterDaemon, at: str) -> None:
     async with started("exec", at, "t1", "--", "sh", "-c", "echo up; exec sleep 600") as process:
         assert await line(process) == "up\n"
         term = master.leadership.current

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from croupier.etcd.v3 import etcd_pb2 as pb
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import AgentRecord, Record, TaskRecord
 from croupier.master.etcd.keys import Keys
@@ -39,9 +39,9 @@ async def restore(masters: Masters, kept: list[pb.KeyValue]) -> None:
         assert (await client.call(TXN, pb.TxnRequest(success=operations), 5.0)).succeeded
 
 
-def master(masters: Masters) -> Master:
+def master(masters: Masters) -> MasterDaemon:
     target = masters.etcd.target(masters.prefix)
-    return Master(
+    return MasterDaemon(
         MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(None, target), lease=2)
     )
 

@@ -15,7 +15,7 @@ from croupier.cli.flags import Target
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory
 from croupier.ctl.doctor.cluster import cluster_findings
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.etcd.flags import EtcdFlags
 from croupier.model.errors import InvalidRequest
@@ -70,7 +70,7 @@ class Machines:
         return Certificates(member.ca, member.cert, member.key, client.cert, client.key)
 
     @asynccontextmanager
-    async def master(self, etcd: Etcd) -> AsyncIterator[Master]:
+    async def master(self, etcd: Etcd) -> AsyncIterator[MasterDaemon]:
         own, client = self.pair("master-m1"), self.pair("etcd-m1")
         config = MasterConfig(
             listen=ANY_PORT,
@@ -82,7 +82,7 @@ class Machines:
             etcd=EtcdFlags(etcd_ca=client.ca, etcd_cert=client.cert, etcd_key=client.key),
             metrics_auth="off",
         )
-        master = Master(config)
+        master = MasterDaemon(config)
         try:
             await master.start()
             serving = asyncio.create_task(master.run(asyncio.Event()))
@@ -97,13 +97,13 @@ class Machines:
         finally:
             await master.stop()
 
-    async def doctor(self, master: Master) -> list[str]:
+    async def doctor(self, master: MasterDaemon) -> list[str]:
         admin = self.pair("client-admin")
         target = Target((master.address,), tls_ca=admin.ca, tls_cert=admin.cert, tls_key=admin.key)
         return [each.line async for each in cluster_findings(target)]
 
 
-async def metrics(master: Master) -> dict[str, float]:
+async def metrics(master: MasterDaemon) -> dict[str, float]:
     url = f"https://{master.http_address}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
         lines = (await answer.text()).splitlines()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.errors import NotLeader
 from croupier.net.transport import make_channel
@@ -31,11 +31,11 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 
 @asynccontextmanager
-async def running(etcd: Etcd) -> AsyncIterator[Master]:
+async def running(etcd: Etcd) -> AsyncIterator[MasterDaemon]:
     config = MasterConfig(
         listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(None, etcd.target("several")), lease=2
     )
-    master = Master(config)
+    master = MasterDaemon(config)
     try:
         await master.start()
         yield master
@@ -43,7 +43,7 @@ async def running(etcd: Etcd) -> AsyncIterator[Master]:
         await master.stop()
 
 
-async def leader_of(masters: list[Master]) -> Master:
+async def leader_of(masters: list[MasterDaemon]) -> MasterDaemon:
     """Wait until one of them leads."""
     await eventually(
         lambda: any(master.leadership.is_leader for master in masters), what="a leader"
@@ -52,7 +52,7 @@ async def leader_of(masters: list[Master]) -> Master:
     return leader
 
 
-async def knows_both(asked: Master, leader: Master, follower: Master) -> bool:
+async def knows_both(asked: MasterDaemon, leader: MasterDaemon, follower: MasterDaemon) -> bool:
     """Return whether a master lists both, with what each has told of itself."""
     async with make_channel(asked.address) as channel:
         answer = await OperatorServiceStub(channel).ListMasters(pb.ListMastersRequest())

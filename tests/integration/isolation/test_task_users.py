@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.isolation import uid_claims
 from croupier.agent.isolation.uid_range import DEFAULT_UIDS, UidRange
 from croupier.agent.isolation.user_flags import TaskUserFlags
@@ -109,7 +109,7 @@ async def master() -> AsyncIterator[ScriptedMaster]:
 @asynccontextmanager
 async def serving(
     master: ScriptedMaster, work_dir: Path, users: TaskUserFlags = OWN, **more: Any
-) -> AsyncIterator[Agent]:
+) -> AsyncIterator[AgentDaemon]:
     async with running_agent(work_dir, master.address, users=users, **more) as agent:
         await master.agent()
         yield agent

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.net.transport import make_channel
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.masters import RawAgent, RawFramework, running_master
@@ -16,13 +16,13 @@ from tests.harness.secured import SecuredMaster, secured_master
 
 
 @pytest.fixture
-async def master() -> AsyncIterator[Master]:
+async def master() -> AsyncIterator[MasterDaemon]:
     async with running_master() as master:
         yield master
 
 
 @pytest.fixture
-async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
+async def channel(master: MasterDaemon) -> AsyncIterator[grpc.aio.Channel]:
     async with make_channel(master.address) as channel:
         yield channel
 
@@ -33,13 +33,13 @@ def operator(channel: grpc.aio.Channel) -> OperatorServiceStub:
 
 
 @pytest.fixture
-async def agent(master: Master) -> AsyncIterator[RawAgent]:
+async def agent(master: MasterDaemon) -> AsyncIterator[RawAgent]:
     async with RawAgent(master.address) as agent:
         yield agent
 
 
 @pytest.fixture
-async def framework(master: Master) -> AsyncIterator[RawFramework]:
+async def framework(master: MasterDaemon) -> AsyncIterator[RawFramework]:
     async with RawFramework(master.address) as framework:
         yield framework
 

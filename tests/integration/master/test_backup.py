@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.backup.commands import back_up, restore
 from croupier.master.backup.flags import StoreFlags
 from croupier.master.config import MasterConfig, StoreChoice
@@ -44,7 +44,7 @@ async def launched(framework: RawFramework, agent: RawAgent, task_id: str) -> pb
 
 async def refusal(store: StoreChoice, claim: dict[str, Any]) -> str:
     """Let the agent register with a master, and return the error that ends the master."""
-    master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
+    master = MasterDaemon(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
     try:
         await master.start()
         async with RawAgent(master.address) as agent:

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.access_records import TokenId
 from croupier.master.journal import watch
 from croupier.master.services import gate
@@ -32,7 +32,7 @@ _STATUS = grpc.StatusCode
 
 @asynccontextmanager
 async def watching(
-    master: Master, security: ClientSecurity | None = None, **request: Any
+    master: MasterDaemon, security: ClientSecurity | None = None, **request: Any
 ) -> AsyncIterator[Any]:
     async with make_channel(master.address, security) as channel:
         stream = OperatorServiceStub(channel).WatchEvents(pb.WatchEventsRequest(**request))
@@ -66,7 +66,7 @@ async def ended(stream: Any) -> tuple[Any, str]:
 
 
 async def test_events_of_the_past_and_as_they_happen(
-    master: Master, channel: grpc.aio.Channel, agent: RawAgent, framework: RawFramework
+    master: MasterDaemon, channel: grpc.aio.Channel, agent: RawAgent, framework: RawFramework
 ) -> None:
     agent_id = await agent.register(agent_id="a1")
     await framework.subscribe()
@@ -86,7 +86,7 @@ async def test_events_of_the_past_and_as_they_happen(
 
 
 @pytest.mark.parametrize("request_", [{"since": "x"}, {"kinds": ["nothing"]}])
-async def test_a_wrong_request_is_refused(request_: dict[str, Any], master: Master) -> None:
+async def test_a_wrong_request_is_refused(request_: dict[str, Any], master: MasterDaemon) -> None:
     async with watching(master, **request_) as stream:
         assert (await ended(stream))[0] is _STATUS.INVALID_ARGUMENT
 

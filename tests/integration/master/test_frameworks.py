@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.state import State
 from croupier.model.ids import FrameworkId
 from croupier.v1 import framework_pb2 as pb
@@ -147,7 +147,7 @@ async def test_call_without_a_sequence_number_ends_the_stream(framework: RawFram
 
 
 async def test_resent_call_gets_the_same_verdict_and_is_not_repeated(
-    master: Master, agent: RawAgent, framework: RawFramework
+    master: MasterDaemon, agent: RawAgent, framework: RawFramework
 ) -> None:
     await agent.register()
     await framework.subscribe()
@@ -163,7 +163,7 @@ async def test_resent_call_gets_the_same_verdict_and_is_not_repeated(
 
 
 async def test_offers_and_tasks_of_another_framework_are_refused(
-    master: Master, agent: RawAgent
+    master: MasterDaemon, agent: RawAgent
 ) -> None:
     async with RawFramework(master.address) as owner, RawFramework(master.address) as other:
         await agent.register()
@@ -184,7 +184,7 @@ async def test_offers_and_tasks_of_another_framework_are_refused(
 
 
 async def test_invalid_offer_list_fails_the_accept_and_returns_its_resources(
-    master: Master,
+    master: MasterDaemon,
 ) -> None:
     async with (
         RawAgent(master.address) as one,
@@ -211,7 +211,7 @@ async def test_invalid_offer_list_fails_the_accept_and_returns_its_resources(
 
 
 async def test_framework_that_does_not_read_is_disconnected(
-    master: Master, framework: RawFramework
+    master: MasterDaemon, framework: RawFramework
 ) -> None:
     await framework.subscribe()
     ids = [f"unknown-task-{number}" for number in range(10_000)]
@@ -227,14 +227,14 @@ async def test_framework_that_does_not_read_is_disconnected(
     assert master.leadership.term().sessions.queued() <= 1
 
 
-async def test_the_newest_session_wins(master: Master) -> None:
+async def test_the_newest_session_wins(master: MasterDaemon) -> None:
     async with RawFramework(master.address) as older, RawFramework(master.address) as newer:
         framework_id = (await older.subscribe()).framework_id
         assert (await newer.subscribe(framework_id=framework_id)).framework_id == framework_id
         assert (await older.next("error")).error.code == pb.ERROR_CODE_FAILED_OVER
 
 
-async def test_torn_down_framework_cannot_resubscribe(master: Master) -> None:
+async def test_torn_down_framework_cannot_resubscribe(master: MasterDaemon) -> None:
     async with RawFramework(master.address) as framework:
         framework_id = (await framework.subscribe()).framework_id
         assert not (await framework.call(teardown=pb.Teardown())).HasField("error")

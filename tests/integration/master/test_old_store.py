@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.eventlog.flags import EventLogFlags
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
@@ -78,7 +78,9 @@ class Scene:
 
     async def ends(self, **options: Any) -> str:
         """Start a master, let the agent re-register, and return the error that ends the master."""
-        master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=self.store, **options))
+        master = MasterDaemon(
+            MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=self.store, **options)
+        )
         try:
             await master.start()
             async with RawAgent(master.address) as agent:
@@ -168,7 +170,7 @@ async def test_removed_database_ends_the_master_at_the_next_write(
     tmp_path: Path, name: str
 ) -> None:
     store = StoreChoice(tmp_path / "master.db")
-    master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
+    master = MasterDaemon(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
     try:
         await master.start()
         (tmp_path / name).rename(tmp_path / "away")
@@ -186,7 +188,7 @@ async def test_removed_database_ends_the_master_without_a_write(
 ) -> None:
     monkeypatch.setattr("croupier.master.leadership.term.CHECK_STORE_S", 0.05)
     store = StoreChoice(tmp_path / "master.db")
-    master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
+    master = MasterDaemon(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
     try:
         await master.start()
         (tmp_path / "master.db").unlink()

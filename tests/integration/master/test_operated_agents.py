@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import grpc
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import StoreChoice
 from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, task_pb2
@@ -100,7 +100,7 @@ async def test_deactivated_agent_is_offered_again_after_reactivation(
 
 
 async def test_invalid_agent_operations_are_refused(
-    master: Master, channel: grpc.aio.Channel
+    master: MasterDaemon, channel: grpc.aio.Channel
 ) -> None:
     async with RawAgent(master.address) as one, RawAgent(master.address) as two:
         operator = OperatorServiceStub(channel)

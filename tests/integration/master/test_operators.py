@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -45,7 +45,7 @@ async def test_unknown_ids_are_not_found(operator: OperatorServiceStub) -> None:
 
 
 async def test_task_is_listed_and_killed(
-    master: Master, channel: grpc.aio.Channel, agent: RawAgent
+    master: MasterDaemon, channel: grpc.aio.Channel, agent: RawAgent
 ) -> None:
     async with RawFramework(master.address) as one, RawFramework(master.address) as two:
         operator = OperatorServiceStub(channel)

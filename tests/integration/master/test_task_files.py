@@ -13,12 +13,12 @@ import aiohttp
 import grpc
 import grpc.aio
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
 from croupier.agent.probe import GivenResources
 from croupier.ctl.task_files import terminal_text
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import make_channel
 from croupier.v1 import framework_pb2, task_pb2
@@ -34,7 +34,7 @@ _STATUS = grpc.StatusCode
 
 @asynccontextmanager
 async def launched(
-    master: Master, line: str, security: ClientSecurity | None = None, task_id: str = "t1"
+    master: MasterDaemon, line: str, security: ClientSecurity | None = None, task_id: str = "t1"
 ) -> AsyncIterator[RawFramework]:
     """Launch a task of a new framework on the next offer."""
     async with RawFramework(master.address, security) as framework:
@@ -53,7 +53,7 @@ async def launched(
 
 @asynccontextmanager
 async def operator(
-    master: Master, security: ClientSecurity | None = None
+    master: MasterDaemon, security: ClientSecurity | None = None
 ) -> AsyncIterator[OperatorServiceStub]:
     async with make_channel(master.address, security) as channel:
         yield OperatorServiceStub(channel)
@@ -125,7 +125,7 @@ async def test_output_and_files_of_a_task(tmp_path: Path) -> None:
         assert await text_of(read(stub, path="stdout")) == b"1\n2\n3\n4\n5\n"
 
 
-async def check_http(master: Master, path: str) -> None:
+async def check_http(master: MasterDaemon, path: str) -> None:
     """Read output and files by the HTTP API."""
     root = f"http://{master.http_address}{path}"
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
@@ -156,7 +156,7 @@ async def check_http(master: Master, path: str) -> None:
             assert (status, "message" in json.loads(body)["error"]) == (expected, True), tail
 
 
-async def check_commands(master: Master, tmp_path: Path) -> None:
+async def check_commands(master: MasterDaemon, tmp_path: Path) -> None:
     """Read output and files by the command line."""
     at = f"--master={master.address}"
     assert await croupier("logs", "t1", "-n", "2", at) == Ended(0, "4\n5\n", "")
@@ -207,7 +207,7 @@ async def test_a_follower_survives_an_agent_that_returns_at_another_port(tmp_pat
 
 
 @asynccontextmanager
-async def leaving_agent(work: Path, master: Master) -> AsyncIterator[Agent]:
+async def leaving_agent(work: Path, master: MasterDaemon) -> AsyncIterator[AgentDaemon]:
     """Run an agent that leaves its tasks to the next one."""
     config = AgentConfig(
         master=(master.address,),
@@ -217,7 +217,7 @@ async def leaving_agent(work: Path, master: Master) -> AsyncIterator[Agent]:
         isolate=UNISOLATED,
         users=SAME_USER,
     )
-    agent, stop = Agent(config), asyncio.Event()
+    agent, stop = AgentDaemon(config), asyncio.Event()
     try:
         await agent.start()
         serving = asyncio.create_task(agent.run(stop))

@@ -14,7 +14,7 @@ import aiohttp
 import grpc
 import pytest
 
-from croupier.master.app import Master, run_master
+from croupier.master.app import MasterDaemon, run_master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import MasterRecord
 from croupier.master.eventlog.flags import EventLogFlags
@@ -44,7 +44,7 @@ def store() -> FakeStore:
 
 
 @pytest.fixture
-async def leading(election: FakeElection, store: FakeStore) -> AsyncIterator[Master]:
+async def leading(election: FakeElection, store: FakeStore) -> AsyncIterator[MasterDaemon]:
     """Return a master that leads in its first term."""
     async with elected_master(election, store) as master:
         await election.elect()
@@ -53,12 +53,12 @@ async def leading(election: FakeElection, store: FakeStore) -> AsyncIterator[Mas
 
 
 @asynccontextmanager
-async def operator(master: Master) -> AsyncIterator[OperatorServiceStub]:
+async def operator(master: MasterDaemon) -> AsyncIterator[OperatorServiceStub]:
     async with make_channel(master.address) as channel:
         yield OperatorServiceStub(channel)
 
 
-async def get(master: Master, path: str) -> tuple[int, str]:
+async def get(master: MasterDaemon, path: str) -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{master.http_address}{path}") as response,
@@ -193,7 +193,7 @@ async def test_heartbeats_do_not_wait_for_a_commit() -> None:
 
 
 async def test_batch_committed_after_the_term_ended_is_not_performed(
-    election: FakeElection, store: FakeStore, leading: Master
+    election: FakeElection, store: FakeStore, leading: MasterDaemon
 ) -> None:
     store.gate.clear()
     async with RawFramework(leading.address) as framework:
@@ -208,7 +208,7 @@ async def test_batch_committed_after_the_term_ended_is_not_performed(
 
 @pytest.mark.parametrize("failure", [FailedOver("the fence"), Unavailable("no quorum")])
 async def test_failed_commit_ends_the_term_and_a_new_one_begins(
-    failure: Exception, election: FakeElection, store: FakeStore, leading: Master
+    failure: Exception, election: FakeElection, store: FakeStore, leading: MasterDaemon
 ) -> None:
     async with RawFramework(leading.address) as framework:
         store.failures.append(failure)
@@ -248,7 +248,7 @@ async def known_to(store: FakeStore) -> MasterRecord:
 
 
 async def test_agent_that_proves_a_newer_epoch_ends_the_term(
-    store: FakeStore, leading: Master
+    store: FakeStore, leading: MasterDaemon
 ) -> None:
     newer, claim = await claim_of_another_master(store, await known_to(store))
     # Another leading leads meanwhile.
@@ -260,7 +260,7 @@ async def test_agent_that_proves_a_newer_epoch_ends_the_term(
 
 
 async def test_proven_commit_missing_from_the_store_ends_the_process(
-    store: FakeStore, leading: Master
+    store: FakeStore, leading: MasterDaemon
 ) -> None:
     """The store is an older copy, such as a restored snapshot of etcd."""
     _, claim = await claim_of_another_master(store, await known_to(store))
@@ -273,7 +273,7 @@ async def test_proven_commit_missing_from_the_store_ends_the_process(
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**32 + 1, 2**64 - 1])
 async def test_unproven_epoch_does_not_end_the_term(
-    epoch: int, store: FakeStore, leading: Master
+    epoch: int, store: FakeStore, leading: MasterDaemon
 ) -> None:
     _, claim = await claim_of_another_master(store, await known_to(store))
     claim["master_epoch"] = epoch
@@ -288,7 +288,7 @@ async def test_unproven_epoch_does_not_end_the_term(
         await agent.register(cluster=claim["cluster"], master_epoch=1)
 
 
-async def test_agent_of_another_cluster_is_refused(leading: Master) -> None:
+async def test_agent_of_another_cluster_is_refused(leading: MasterDaemon) -> None:
     async with RawAgent(leading.address) as agent:
         with pytest.raises(StreamEnded, match="belongs to cluster 'other'"):
             await agent.register(master_epoch=3, cluster="other")
@@ -296,7 +296,7 @@ async def test_agent_of_another_cluster_is_refused(leading: Master) -> None:
 
 
 async def test_no_effect_is_performed_after_the_lease_expired(
-    election: FakeElection, leading: Master
+    election: FakeElection, leading: MasterDaemon
 ) -> None:
     """After a SIGSTOP the driver may run before the task that watches the lease."""
     async with RawFramework(leading.address) as framework:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.agent_commands import Deactivate, Drain, OperateAgent
 from croupier.master.core.calls import Submit
 from croupier.master.core.effects import SessionId
@@ -45,7 +45,7 @@ START_S: Final = 120.0
 QUIET: Final = {"heartbeat": 300.0, "agent_timeout": 3600.0}
 
 
-async def fill(master: Master, agents: int) -> None:
+async def fill(master: MasterDaemon, agents: int) -> None:
     """Make the state: agents, then frameworks with tasks and offers, then a drain."""
     put = master.driver.inbox.put
     for number in range(agents):

@@ -10,7 +10,7 @@ from typing import Any
 
 from croupier.agent.cleanup import clean_up
 from croupier.agent.probe import GivenResources
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses
 from croupier.sdk import Resources, Task, TaskStatus
@@ -51,7 +51,7 @@ class AgentFaults:
     def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
         self.stack, self.folder = stack, folder / CLUSTER
         self.folder.mkdir()
-        self.master: Master
+        self.master: MasterDaemon
         self.prometheus: Prometheus
         self.disk: AgentProcess
         self.link: Proxy

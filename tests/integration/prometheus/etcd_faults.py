@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc.aio
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.etcd.flags import EtcdFlags
 from croupier.master.etcd.target import EtcdTarget
@@ -37,7 +37,7 @@ DELAY_S = 0.15
 class Site:
     """A master, and the network between it and each member of etcd."""
 
-    master: Master
+    master: MasterDaemon
     links: tuple[Proxy, ...]
 
 
@@ -150,7 +150,7 @@ class EtcdFaults:
         for link in links:
             await link.start()
             self.stack.push_async_callback(link.stop)
-        master = Master(self._config(fronts))
+        master = MasterDaemon(self._config(fronts))
         self.stack.push_async_callback(master.stop)
         await master.start()
         return Site(master, links)

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc.aio
 
-from croupier.agent.app import Agent
+from croupier.agent.app import AgentDaemon
 from croupier.net.credentials import ClientSecurity
 from croupier.net.token_file import create_token_file, make_token, read_token_file
 from croupier.net.transport import free_addresses, make_channel
@@ -173,7 +173,7 @@ class SecurityFaults:
             self.folder / role.rpartition("/")[2], role, valid=valid, **more
         )
 
-    async def _start_agent(self, name: str) -> Agent:
+    async def _start_agent(self, name: str) -> AgentDaemon:
         files = self._issue(f"agent/{name}")
         return await self.stack.enter_async_context(
             running_agent(

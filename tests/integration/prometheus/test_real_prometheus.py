@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
@@ -95,7 +95,7 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
         metrics_token_file=tmp_path / "token",
     )
     async with AsyncExitStack() as stack:
-        master = Master(config)
+        master = MasterDaemon(config)
         stack.push_async_callback(master.stop)
         await master.start()
         lost = AsyncExitStack()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from croupier.futures.certificate import Identity
+from croupier.futures.certificate import ExecutorIdentity
 from croupier.futures.gate import MAX_HELLO, Gate, Hello, WorkerLink
 from croupier.futures.remote.protocol import HEADER, READY
 from tests.harness.eventually import eventually
@@ -75,7 +75,7 @@ def hello(gate: Gate, **changes: Any) -> bytes:
 
 @asynccontextmanager
 async def gate_of(workers: Recorder) -> AsyncIterator[tuple[Gate, int]]:
-    gate = Gate(Identity(), workers, MAX_BYTES)
+    gate = Gate(ExecutorIdentity(), workers, MAX_BYTES)
     port = await gate.listen("127.0.0.1", 0)
     try:
         yield gate, port
@@ -163,7 +163,7 @@ async def test_a_long_hello_ends_the_connection_before_it_is_read() -> None:
 
 
 async def test_a_worker_accepts_its_own_executor_only() -> None:
-    other = Identity()
+    other = ExecutorIdentity()
     async with gate_of(Recorder()) as (gate, port):
         with pytest.raises(ssl.SSLCertVerificationError):
             async with peer_of(gate, port, other.certificate):
@@ -188,7 +188,7 @@ async def test_plain_text_is_not_answered() -> None:
 
 
 def test_tokens_are_of_one_task_and_one_executor() -> None:
-    one, two = Identity(), Identity()
+    one, two = ExecutorIdentity(), ExecutorIdentity()
     assert one.proves("t1", one.token("t1"))
     assert not one.proves("t2", one.token("t1"))
     assert not two.proves("t1", one.token("t1"))

@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.access_records import TokenKind
 from croupier.master.web.errors import error_answer
-from croupier.master.web.lists import Kind
+from croupier.master.web.lists import ListedKind
 from croupier.model.errors import NotLeader
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.harness.secured import bearing, secured_master
@@ -24,7 +24,11 @@ class Api:
     """A client of the API, a master with two agents, and a framework."""
 
     def __init__(
-        self, master: Master, session: aiohttp.ClientSession, agents: list[str], framework: str
+        self,
+        master: MasterDaemon,
+        session: aiohttp.ClientSession,
+        agents: list[str],
+        framework: str,
     ) -> None:
         self.master, self._session = master, session
         self.agents, self.framework = agents, framework
@@ -119,7 +123,7 @@ async def test_a_failure_of_the_master_is_told_without_internals(
     async def fail(*_: object, **__: object) -> bytes:
         raise RuntimeError("internals")
 
-    monkeypatch.setattr(Kind, "listed", fail)
+    monkeypatch.setattr(ListedKind, "listed", fail)
     for path in ("/api/v1/agents", "/api/v1/agents?text=x"):
         with capture_logs() as logs:
             status, answer, headers = await api.get(path, headers={"Accept": "text/html"})

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from croupier.master.app import Master
+from croupier.master.app import MasterDaemon
 from croupier.master.core.access_records import TokenId
 from croupier.master.journal import watch
 from croupier.master.web import events
@@ -56,7 +56,7 @@ class Stream:
 
 @asynccontextmanager
 async def watching(
-    master: Master, query: str = "", headers: dict[str, str] | None = None
+    master: MasterDaemon, query: str = "", headers: dict[str, str] | None = None
 ) -> AsyncIterator[Stream]:
     url = f"http://{master.http_address}/api/v1/watch{query}"
     async with (
@@ -66,7 +66,7 @@ async def watching(
         yield Stream(answer)
 
 
-async def get(master: Master, path: str) -> tuple[int, Any]:
+async def get(master: MasterDaemon, path: str) -> tuple[int, Any]:
     url = f"http://{master.http_address}/api/v1/{path}"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         return answer.status, await answer.json()

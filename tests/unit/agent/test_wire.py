@@ -9,7 +9,13 @@ from croupier.agent.core.records import AcknowledgedRecord, AgentRecord
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
-from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, Identity, order_from_wire, register_to_wire
+from croupier.agent.wire import (
+    PAGE_BYTES,
+    SLIM_BYTES,
+    AgentIdentity,
+    order_from_wire,
+    register_to_wire,
+)
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
@@ -21,7 +27,7 @@ from croupier.v1 import task_pb2
 from croupier.wire.task import task_to_wire
 
 F, T = FrameworkId("F1"), TaskId("t1")
-WHO = Identity("host", {"rack": "r1"}, "host:1", "1.0", "boot")
+WHO = AgentIdentity("host", {"rack": "r1"}, "host:1", "1.0", "boot")
 
 
 def test_register_carries_everything_that_the_agent_knows() -> None:

@@ -13,12 +13,12 @@ import pytest
 from croupier.ctl.local import questions
 from croupier.ctl.local.children import Child
 from croupier.ctl.local.cluster import AT_ONCE, Cluster
-from croupier.ctl.local.plan import Daemon, Plan
+from croupier.ctl.local.plan import Daemon, LocalPlan
 from croupier.model.errors import Unavailable
 from croupier.net.address import Address
 
 MASTER = Daemon("master", ("true",))
-PLAN = Plan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, (), ())
+PLAN = LocalPlan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, (), ())
 
 
 class FakeChildren:
@@ -40,7 +40,7 @@ class FakeChildren:
 
 
 AGENTS = tuple(Daemon(f"agent-{number}", ("true",)) for number in range(1, 31))
-MANY = Plan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, AGENTS, ())
+MANY = LocalPlan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, AGENTS, ())
 
 
 class StartingCluster(Cluster):

@@ -10,9 +10,9 @@ import pytest
 from croupier.ctl.local.command import welcome
 from croupier.ctl.local.plan import (
     MAX_AGENTS,
+    LocalPlan,
     LocalSpec,
-    Machine,
-    Plan,
+    MachineSize,
     SecurityFiles,
     make_plan,
     parse_spec,
@@ -20,10 +20,10 @@ from croupier.ctl.local.plan import (
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 
-MACHINE = Machine(cpus=8, mem_mib=16_000, disk_mib=90_000)
+MACHINE = MachineSize(cpus=8, mem_mib=16_000, disk_mib=90_000)
 
 
-def plan(spec: LocalSpec, machine: Machine = MACHINE) -> Plan:
+def plan(spec: LocalSpec, machine: MachineSize = MACHINE) -> LocalPlan:
     return make_plan(spec, machine, Path("/w"), 5050, 5080)
 
 
@@ -33,7 +33,7 @@ def test_a_machine_is_divided_evenly() -> None:
 
 
 def test_each_agent_has_at_least_one_cpu() -> None:
-    each = plan(LocalSpec(agents=5), Machine(cpus=2, mem_mib=3, disk_mib=0)).each
+    each = plan(LocalSpec(agents=5), MachineSize(cpus=2, mem_mib=3, disk_mib=0)).each
     assert [Resources(amount.scalars) for amount in each] == [Resources.parse("cpus:1;mem:1")] * 5
 
 

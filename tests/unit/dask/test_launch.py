@@ -12,7 +12,7 @@ from distributed.security import Security
 from croupier.dask import DaskCluster
 from croupier.dask.boot import NO_DASK, OTHER_PYTHON
 from croupier.dask.failures import MAX_FAILURES, StartFailures, explain
-from croupier.dask.launch import Launch, boot_source, security_of, security_variables
+from croupier.dask.launch import DaskLaunch, boot_source, security_of, security_variables
 from croupier.futures.shape import Shape
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import InvalidRequest, Reason, Resources, TaskState, TaskStatus
@@ -25,7 +25,7 @@ def ended(state: TaskState = TaskState.FAILED, **more: object) -> TaskStatus:
 
 
 def test_a_worker_has_the_resources_of_its_task() -> None:
-    launch = Launch(SHAPE, 2, "d", death_timeout_s=7, arguments=("--preload", "x"))
+    launch = DaskLaunch(SHAPE, 2, "d", death_timeout_s=7, arguments=("--preload", "x"))
     task = launch.task("d-1", "tls://host:1", security_of(None))
     assert task.command.argv[:3] == ("/opt/python", "-u", "-c")
     words = " ".join(task.command.argv[4:])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.master.access.audit import VERSION, Audit, AuditLine, MasterLogSink, Outcome
+from croupier.master.access.audit import VERSION, Audit, AuditLine, AuditOutcome, MasterLogSink
 from croupier.master.access.audit_file import AuditFile
 from croupier.model.errors import Unavailable
 from croupier.process.durable_files import write_all
@@ -29,7 +29,7 @@ def line(method: str = "S/M", **more: object) -> AuditLine:
         "peer": "ipv4:10.0.0.1",
         "method": method,
         "object": "agent:a1",
-        "outcome": Outcome.ALLOW,
+        "outcome": AuditOutcome.ALLOW,
         "rule": "admin",
         "result": "OK",
         "size": 7,
@@ -136,12 +136,12 @@ class Kept:
 def test_one_address_without_credentials_cannot_fill_the_log() -> None:
     clock, kept = Clock(), Kept()
     audit = Audit(kept, clock)
-    refused: dict[str, Any] = {"credential": "", "principal": "", "outcome": Outcome.DENY}
+    refused: dict[str, Any] = {"credential": "", "principal": "", "outcome": AuditOutcome.DENY}
     for _ in range(60):
         audit.write(lambda at: line(time_ms=at, peer="ipv4:1.1.1.1", **refused))
     assert (len(kept.lines), audit.suppressed) == (51, 9)
     audit.write(lambda at: line(time_ms=at, peer="ipv4:2.2.2.2", **refused))
-    audit.write(lambda at: line(time_ms=at, outcome=Outcome.DENY))
+    audit.write(lambda at: line(time_ms=at, outcome=AuditOutcome.DENY))
     assert len(kept.lines) == 53
     clock.at = 1.0
     audit.write(lambda at: line(time_ms=at, peer="ipv4:1.1.1.1", **refused))

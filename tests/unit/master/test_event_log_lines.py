@@ -19,7 +19,7 @@ from croupier.master.eventlog.codec import (
     write_line,
 )
 from croupier.master.eventlog.digest import Digest
-from croupier.master.eventlog.lines import Entry
+from croupier.master.eventlog.lines import LogEntry
 from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
@@ -43,7 +43,7 @@ def written(event: FrameworkCalled) -> bytes:
 
 def read(event: FrameworkCalled) -> Command:
     entry = read_line(written(event))
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, LogEntry)
     assert isinstance(entry.event, FrameworkCalled)
     assert isinstance(entry.event.call, calls.Accept)
     return entry.event.call.tasks[0].command
@@ -205,7 +205,7 @@ def test_lone_surrogates_round_trip() -> None:
     event = accept(SECRET)
     odd = FrameworkCalled(event.session, 1, calls.Decline((OfferId("\ud800"),), None, "\0"))
     entry = read_line(written(odd))
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, LogEntry)
     assert entry.event == odd
     assert json.loads(written(odd))["at"] == 0
 

@@ -9,9 +9,9 @@ import pytest
 from croupier.master.core.roles import (
     MAX_CHANGES,
     MAX_ROLES_SET,
-    Cluster,
-    Part,
+    ClusterTotals,
     RoleChange,
+    RoleSetting,
     changed_settings,
     check_against,
     check_settings,
@@ -31,10 +31,10 @@ def settings(guarantee: str = "", limit: str = "", weight: int = 1000) -> RoleSe
     return RoleSettings(weight, guarantee=parse_amounts(guarantee), limit=parse_amounts(limit))
 
 
-def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> Cluster:
+def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> ClusterTotals:
     """Return a cluster with the resources `total`, with ports, and with this usage of roles."""
     amounts = parse_amounts(total)
-    return Cluster(
+    return ClusterTotals(
         amounts,
         frozenset(amounts),
         frozenset({"ports"}),
@@ -46,7 +46,7 @@ def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> Clus
 def test_change_of_a_part_leaves_the_rest() -> None:
     now = {ADS: RoleSettings(2000, {"cpus": 3}, {"cpus": 1}, {"mem": 5}, False)}
     given = settings(limit="cpus:8")
-    change = RoleChange(ADS, given, (Part.LIMIT,))
+    change = RoleChange(ADS, given, (RoleSetting.LIMIT,))
     assert changed_settings([change], now, {}) == {
         ADS: RoleSettings(2000, {"cpus": 3}, {"cpus": 1}, {"cpus": 8000}, False)
     }
@@ -56,7 +56,7 @@ def test_change_of_a_part_leaves_the_rest() -> None:
 def test_change_without_settings_restores_the_flags() -> None:
     now = {ADS: settings("cpus:1", weight=5000), WEB: settings(weight=9)}
     initial = {ADS: settings(weight=2000)}
-    changes = [RoleChange(ADS, None, (Part.WEIGHT,)), RoleChange(WEB, None)]
+    changes = [RoleChange(ADS, None, (RoleSetting.WEIGHT,)), RoleChange(WEB, None)]
     wanted = changed_settings(changes, now, initial)
     assert wanted == {ADS: settings("cpus:1", weight=2000), WEB: RoleSettings()}
     assert is_set(ADS, wanted[ADS], initial)
@@ -85,7 +85,7 @@ def test_invalid_changes_are_refused(changes: list[RoleChange]) -> None:
 def test_part_that_contradicts_an_unchanged_part_is_refused() -> None:
     now = {ADS: settings("cpus:4")}
     with pytest.raises(InvalidRequest, match="role ads: the guarantee cpus:4 is above the limit"):
-        changed_settings([RoleChange(ADS, settings(limit="cpus:2"), (Part.LIMIT,))], now, {})
+        changed_settings([RoleChange(ADS, settings(limit="cpus:2"), (RoleSetting.LIMIT,))], now, {})
 
 
 def test_guarantees_below_a_role_are_bounded_by_its_own() -> None:
@@ -121,14 +121,14 @@ def test_number_of_roles_is_bounded() -> None:
 
 
 def against(
-    wanted: dict[Role, RoleSettings], now: dict[Role, RoleSettings], facing: Cluster
+    wanted: dict[Role, RoleSettings], now: dict[Role, RoleSettings], facing: ClusterTotals
 ) -> None:
     check_against(wanted, now, facing, check_settings({**now, **wanted}))
 
 
 def refusal(
     wanted: dict[Role, RoleSettings],
-    facing: Cluster,
+    facing: ClusterTotals,
     now: dict[Role, RoleSettings] | None = None,
 ) -> CroupierError:
     with pytest.raises(CroupierError) as refused:

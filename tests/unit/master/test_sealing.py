@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from croupier.master.config import MasterConfig, StoreChoice
-from croupier.master.sealing.box import KeyBox, Place, Unopenable, open_task, seal_task
+from croupier.master.sealing.box import KeyBox, SecretPlace, Unopenable, open_task, seal_task
 from croupier.master.sealing.flags import SealingFlags
 from croupier.master.sealing.keys import KeyFile, Keys, create_key_file, keys_of_command, parse_keys
 from croupier.master.services.privacy import is_local, is_private
@@ -22,7 +22,7 @@ from croupier.model.secrets import WITHHELD, SealedValue, SecretValues
 from croupier.sdk import Resources, Task
 
 CANARY = "hunter2"
-HERE = Place(FrameworkId("f1"), TaskId("t1"), "PASSWORD")
+HERE = SecretPlace(FrameworkId("f1"), TaskId("t1"), "PASSWORD")
 
 
 def key(number: int) -> str:
@@ -54,10 +54,10 @@ def test_the_same_value_is_sealed_differently_each_time() -> None:
         replace(HERE, task_id=TaskId("t2")),
         replace(HERE, name="OTHER"),
         # The parts must not run together.
-        Place(FrameworkId("f"), TaskId("1t1"), "PASSWORD"),
+        SecretPlace(FrameworkId("f"), TaskId("1t1"), "PASSWORD"),
     ],
 )
-def test_a_value_that_was_moved_to_another_place_does_not_open(other: Place) -> None:
+def test_a_value_that_was_moved_to_another_place_does_not_open(other: SecretPlace) -> None:
     with pytest.raises(Unopenable, match="of another task"):
         box(1).open(other, box(1).seal(HERE, CANARY))
 

@@ -9,7 +9,7 @@ from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE, Role
 from croupier.model.resources import Resources
-from croupier.sdk.core.subscription import Demands, Launch, Subscription, counted_down
+from croupier.sdk.core.subscription import AcceptedTasks, Demands, Subscription, counted_down
 from tests.harness.world import World, make_task
 
 UNIT = Resources.parse("cpus:1")
@@ -22,12 +22,12 @@ def wanted(count: int | None) -> Demands:
 
 
 def launched(subscription: Subscription, seq: int, tasks: int, *, is_resent: bool) -> bool:
-    return subscription.on_launched(seq, Launch(DEFAULT_ROLE, (UNIT,) * tasks), is_resent)
+    return subscription.on_launched(seq, AcceptedTasks(DEFAULT_ROLE, (UNIT,) * tasks), is_resent)
 
 
 def left(demands: Demands, role: Role, *tasks: Resources, **facts: str) -> list[int | None]:
     """Return the counts after `tasks` were launched on an agent with these attributes."""
-    return [each.count for each in counted_down(demands, ADS, Launch(role, tasks, facts))]
+    return [each.count for each in counted_down(demands, ADS, AcceptedTasks(role, tasks, facts))]
 
 
 class TestDemands:
@@ -124,7 +124,7 @@ class TestSeveralShapes:
             seq += 1
             task = make_task(f"t{seq}", "cpus:1")
             assert world.accept(session, task).error is None
-            launch = Launch(offers[0].role, (UNIT,), {"zone": zone, "hostname": "host"})
+            launch = AcceptedTasks(offers[0].role, (UNIT,), {"zone": zone, "hostname": "host"})
             subscription.on_launched(seq, launch, is_resent=False)
             demands = world.state.allocator.queries.demands(world.framework_id(session))
             assert demands == subscription.demands

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.ctl.__main__ import main
 from croupier.lab.experiments import hierarchy, properties
-from croupier.lab.registry import EXPERIMENTS, Entry
+from croupier.lab.registry import EXPERIMENTS, ExperimentEntry
 from croupier.lab.solvers.properties import asset
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
 
@@ -35,7 +35,7 @@ class Pretend:
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Entry, "load", lambda _: Pretend(passed=True))
+    monkeypatch.setattr(ExperimentEntry, "load", lambda _: Pretend(passed=True))
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +75,7 @@ def test_the_command_prints_tables_notes_and_checks(capsys: pytest.CaptureFixtur
 def test_a_failed_check_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Entry, "load", lambda _: Pretend(passed=False))
+    monkeypatch.setattr(ExperimentEntry, "load", lambda _: Pretend(passed=False))
     assert main(["simulate", "properties"]) == 1
     assert "FAIL it works" in capsys.readouterr().out
 

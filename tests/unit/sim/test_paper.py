@@ -76,7 +76,7 @@ class TestFigures9To12:
 
     def test_figure_9_is_compared_with_the_paper(self) -> None:
         outcomes = [
-            fig9_12.Outcome(scheme.name, 1.0, float(large), 1.0, 1.0, 0.7, 0.7, Simulated(1, 1))
+            fig9_12.Fig9Outcome(scheme.name, 1.0, float(large), 1.0, 1.0, 0.7, 0.7, Simulated(1, 1))
             for scheme, large in zip(fig9_12.schemes(), (30, 24, 15, 9, 5, 13), strict=True)
         ]
         result = fig9_12.report({"this model": outcomes})

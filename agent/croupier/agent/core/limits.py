@@ -11,7 +11,7 @@ from signal import Signals
 from croupier.agent.core.events import Exited, Now
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import Cause
-from croupier.agent.core.tasks import CompletionDeadline, Task
+from croupier.agent.core.tasks import CompletionDeadline, LocalTask
 from croupier.model.task import Reason, Source, TaskInfo, TaskState
 
 _EXCEEDED = {
@@ -20,7 +20,7 @@ _EXCEEDED = {
 }
 
 
-def limit_completion(state: AgentState, task: Task, now: Now, age_s: float = 0.0) -> None:
+def limit_completion(state: AgentState, task: LocalTask, now: Now, age_s: float = 0.0) -> None:
     """Set the deadline of a task that has run for `age_s`.
 
     That age may come from a wall clock that was set meanwhile: the task gets no more time than it
@@ -39,7 +39,7 @@ def limit_text(info: TaskInfo, reason: Reason) -> str:
     return _EXCEEDED.get(reason, "")
 
 
-def cause_of_end(task: Task, event: Exited) -> tuple[TaskState, Cause]:
+def cause_of_end(task: LocalTask, event: Exited) -> tuple[TaskState, Cause]:
     """Return the state and the cause with which a task has ended."""
     ending, kill = event.ending, task.kill
     notes = list(ending.notes)

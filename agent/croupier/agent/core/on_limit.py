@@ -8,11 +8,11 @@ from croupier.agent.core.effects import Effect
 from croupier.agent.core.events import LimitExceeded, Now
 from croupier.agent.core.on_task import kill_task
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Killing, KillOrder, Running, Task
+from croupier.agent.core.tasks import Killing, KillOrder, LocalTask, Running
 from croupier.model.task import Reason
 
 
-def on_timed_out(state: AgentState, task: Task, now: Now) -> Iterator[Effect]:
+def on_timed_out(state: AgentState, task: LocalTask, now: Now) -> Iterator[Effect]:
     """Ask a task to end that has run for as long as it may."""
     yield from kill_task(state, task, KillOrder(Reason.TIMED_OUT, task.info.grace_ms), now)
 

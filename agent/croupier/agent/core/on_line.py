@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Effect
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key, Task, place_of
+from croupier.agent.core.tasks import Key, LocalTask, place_of
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
 
@@ -39,7 +39,7 @@ def on_recall(state: AgentState, key: Key) -> Iterator[Effect]:
         yield fx.ReturnTasks(state.session, (key,))
 
 
-def take_successor(state: AgentState, task: Task) -> LaunchTask | None:
+def take_successor(state: AgentState, task: LocalTask) -> LaunchTask | None:
     """Take the task out of the line that takes the place of one that ends; None if none may."""
     if not (state.line and task.may_be_succeeded and _may_start(state)):
         return None

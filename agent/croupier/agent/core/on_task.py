@@ -28,9 +28,9 @@ from croupier.agent.core.tasks import (
     KillDeadline,
     Killing,
     KillOrder,
+    LocalTask,
     Running,
     Starting,
-    Task,
 )
 from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest
@@ -187,7 +187,7 @@ def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
 
 def begin_killing(
     state: AgentState,
-    task: Task,
+    task: LocalTask,
     running: Running,
     order: KillOrder,
     now: Now,
@@ -216,7 +216,7 @@ def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
 
 
 def kill_task(
-    state: AgentState, task: Task, order: KillOrder, now: Now, message: str = ""
+    state: AgentState, task: LocalTask, order: KillOrder, now: Now, message: str = ""
 ) -> Iterator[Effect]:
     """Ask a task to end; a second request may shorten the grace, and has no other effect."""
     phase, before = task.phase, task.kill
@@ -239,7 +239,7 @@ def kill_task(
             yield fx.CancelLaunch(task.key)
 
 
-def _kill_within(state: AgentState, task: Task, order: KillOrder, now: Now) -> None:
+def _kill_within(state: AgentState, task: LocalTask, order: KillOrder, now: Now) -> None:
     state.deadlines.set_at_most(KillDeadline(task.key), now.at + order.grace_ms / 1000)
 
 

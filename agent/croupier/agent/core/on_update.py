@@ -15,8 +15,8 @@ from croupier.agent.core.tasks import (
     CompletionDeadline,
     Key,
     KillDeadline,
+    LocalTask,
     ResendDeadline,
-    Task,
 )
 from croupier.model.ids import FrameworkId
 
@@ -70,7 +70,7 @@ def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
                 assert_never(deadline)
 
 
-def _restart_resending(state: AgentState, task: Task, now: Now) -> None:
+def _restart_resending(state: AgentState, task: LocalTask, now: Now) -> None:
     """Wait the shortest time again for an acknowledgement."""
     if state.session is not None:
         at = now.at + task.updates.restart_resending()

@@ -8,7 +8,7 @@ from typing import Final
 
 from croupier.agent.core import records as r
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, Task
+from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, LocalTask
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -129,7 +129,7 @@ def _apply(state: AgentState, record: r.TaskFact) -> bool:
         # The agent's own record of its id may be lost.
         state.agent_id = record.first.agent_id
         phase = Adopting(record.run)
-        task = state.tasks[key] = Task(
+        task = state.tasks[key] = LocalTask(
             key[0], record.info, record.role, phase, record.first, proof=record.proof
         )
         _restore(task, record.first)
@@ -153,7 +153,7 @@ def _apply(state: AgentState, record: r.TaskFact) -> bool:
     return True
 
 
-def _restore(task: Task, status: TaskStatus) -> None:
+def _restore(task: LocalTask, status: TaskStatus) -> None:
     task.updates.restore(status)
     task.status = status
     if status.state.is_terminal:

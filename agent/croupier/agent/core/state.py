@@ -14,11 +14,11 @@ from croupier.agent.core.tasks import (
     Key,
     KillDeadline,
     Live,
+    LocalTask,
     Phase,
     ResendDeadline,
     Running,
     Starting,
-    Task,
 )
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.deadlines import Deadlines
@@ -95,7 +95,7 @@ class AgentState:
     to_void: list[Key] = field(default_factory=list)
     epochs: dict[FrameworkId, int] = field(default_factory=dict)
     connection: Joining | Joined | None = None
-    tasks: dict[Key, Task] = field(default_factory=dict)
+    tasks: dict[Key, LocalTask] = field(default_factory=dict)
     live: int = 0
     runs: int = 0
     names: int = 0
@@ -173,7 +173,7 @@ class AgentState:
         """Return when `DeadlinePassed` is due, on the agent's monotonic clock; None: never."""
         return self.deadlines.next()
 
-    def set_phase(self, task: Task, phase: Phase) -> None:
+    def set_phase(self, task: LocalTask, phase: Phase) -> None:
         """Move a task to another phase."""
         self.adopting += isinstance(phase, Adopting) - isinstance(task.phase, Adopting)
         task.phase = phase

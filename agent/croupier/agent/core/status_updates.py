@@ -17,11 +17,11 @@ from croupier.agent.core.tasks import (
     Ended,
     KillDeadline,
     Killing,
+    LocalTask,
     Phase,
     ResendDeadline,
     Running,
     Starting,
-    Task,
 )
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import TaskId
@@ -62,7 +62,7 @@ def add_task(
     """Add a task with its first update. A task that has ended already never held resources."""
     framework_id, info = order.framework_id, order.task
     staged = TaskStatus(framework_id, info.task_id, state.agent_id, TaskState.STAGING, Source.AGENT)
-    task = Task(framework_id, info, order.role, phase, staged, proof=order.proof)
+    task = LocalTask(framework_id, info, order.role, phase, staged, proof=order.proof)
     state.tasks[task.key] = task
     if task.is_live:
         state.free -= info.resources
@@ -71,7 +71,12 @@ def add_task(
 
 
 def change_state(
-    state: AgentState, task: Task, phase: Phase, new: TaskState, now: Now, cause: Cause = NO_CAUSE
+    state: AgentState,
+    task: LocalTask,
+    phase: Phase,
+    new: TaskState,
+    now: Now,
+    cause: Cause = NO_CAUSE,
 ) -> Iterator[Effect]:
     """Move a task to another phase and state, and record and send an update."""
     status = TaskStatus(
@@ -111,7 +116,7 @@ def change_state(
 
 
 def end_task(
-    state: AgentState, task: Task, new: TaskState, now: Now, cause: Cause
+    state: AgentState, task: LocalTask, new: TaskState, now: Now, cause: Cause
 ) -> Iterator[Effect]:
     """Bring a live task to a terminal state; another takes its place, or its resources are free."""
     run, successor = task.run, take_successor(state, task)

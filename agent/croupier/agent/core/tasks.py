@@ -80,7 +80,7 @@ Phase = Live | Ended
 
 
 @dataclass(slots=True)
-class Task:
+class LocalTask:
     """A task, from its launch until its last update is acknowledged.
 
     Attributes:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
 from croupier.agent.core.events import LimitExceeded
-from croupier.agent.core.tasks import Key, Task
+from croupier.agent.core.tasks import Key, LocalTask
 from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room, Watched, mib, most_files
 from croupier.agent.isolation.hidden_files import HiddenFiles
 from croupier.agent.isolation.launch import Launch
@@ -68,7 +68,7 @@ class DiskIsolator:
         """The watch, whose `run` measures."""
         return self._watch
 
-    def adopt(self, tasks: Iterable[Task]) -> None:
+    def adopt(self, tasks: Iterable[LocalTask]) -> None:
         """Watch the live tasks of an earlier life of the agent."""
         for task in tasks:
             if task.is_live:

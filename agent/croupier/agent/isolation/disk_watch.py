@@ -21,7 +21,7 @@ from croupier.agent.core.ending import Exceeded
 from croupier.agent.core.events import LimitExceeded
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.disk_size import DiskWalk
-from croupier.agent.isolation.hidden_files import NOTHING, Found, HiddenFiles
+from croupier.agent.isolation.hidden_files import NOTHING, FileTotals, HiddenFiles
 from croupier.model.task import Reason
 from croupier.process.logging import get_logger
 
@@ -99,7 +99,7 @@ class Watched:
     is_over: bool = False
     cause: str = ""
     walk: DiskWalk | None = None
-    hidden: Found = NOTHING
+    hidden: FileTotals = NOTHING
 
     @property
     def excess(self) -> int:
@@ -107,11 +107,11 @@ class Watched:
         return max(self.size, self.measured.size) - self.request
 
     @property
-    def measured(self) -> Found:
+    def measured(self) -> FileTotals:
         """What the measurement that has begun has found so far."""
         if self.walk is None:
             return NOTHING
-        return Found(self.walk.size, self.walk.files) + self.hidden
+        return FileTotals(self.walk.size, self.walk.files) + self.hidden
 
     @property
     def exceeded(self) -> Exceeded | None:

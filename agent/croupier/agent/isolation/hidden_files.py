@@ -29,19 +29,19 @@ LOOK_S: Final = 0.25
 _STEP_FILES: Final = 1_000
 
 
-class Found(NamedTuple):
+class FileTotals(NamedTuple):
     """The bytes of some files, and their number."""
 
     size: int = 0
     files: int = 0
 
-    def __add__(self, other: object) -> Found:
+    def __add__(self, other: object) -> FileTotals:
         """Return the sums."""
-        assert isinstance(other, Found)
-        return Found(self.size + other.size, self.files + other.files)
+        assert isinstance(other, FileTotals)
+        return FileTotals(self.size + other.size, self.files + other.files)
 
 
-NOTHING: Final = Found()
+NOTHING: Final = FileTotals()
 
 
 class HiddenFiles:
@@ -51,7 +51,7 @@ class HiddenFiles:
         """Look for files of `uids`, which each belong to one task, in `shared` directories."""
         self._uids = uids
         self._shared = [] if uids is None else [each for each in shared if not is_in_memory(each)]
-        self._by_uid: dict[int, Found] = {}
+        self._by_uid: dict[int, FileTotals] = {}
         self._pids: dict[str, list[int]] = {}
 
     def look(self, shims: Mapping[int, str]) -> None:
@@ -63,7 +63,7 @@ class HiddenFiles:
             with suppress(OSError):
                 self._add_shared(path, until)
 
-    def of(self, run: str, sandbox: int) -> Found:
+    def of(self, run: str, sandbox: int) -> FileTotals:
         """Return the hidden files of a run, whose sandbox is open as a descriptor.
 
         Raises:
@@ -109,7 +109,7 @@ def processes_below(shims: Mapping[int, str]) -> dict[str, list[int]]:
     return found
 
 
-def removed_files(pids: Iterable[int], device: int) -> Found:
+def removed_files(pids: Iterable[int], device: int) -> FileTotals:
     """Return the removed files of a file system that processes have open, each once."""
     blocks: dict[int, int] = {}
     until = monotonic() + LOOK_S
@@ -124,16 +124,16 @@ def removed_files(pids: Iterable[int], device: int) -> Found:
                     is_removed = found.st_nlink == 0 and stat.S_ISREG(found.st_mode)
                     if is_removed and found.st_dev == device:
                         blocks[found.st_ino] = found.st_blocks
-    return Found(BLOCK * sum(blocks.values()), len(blocks))
+    return FileTotals(BLOCK * sum(blocks.values()), len(blocks))
 
 
-def _size_of(name: str, shared: int, found: os.stat_result, until: float) -> Found:
+def _size_of(name: str, shared: int, found: os.stat_result, until: float) -> FileTotals:
     if not stat.S_ISDIR(found.st_mode):
-        return Found(found.st_blocks * BLOCK, 1)
+        return FileTotals(found.st_blocks * BLOCK, 1)
     with suppress(OSError):
         walk = DiskWalk(open_directory(name, shared, to_list=True))
         while monotonic() < until and not walk.step(_STEP_FILES):
             pass
         walk.close()
-        return Found(walk.size, walk.files + 1)
+        return FileTotals(walk.size, walk.files + 1)
     return NOTHING

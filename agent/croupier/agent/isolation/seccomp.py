@@ -31,7 +31,7 @@ _MOST_JUMP = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Architecture:
     """A kind of machine that a filter can be built for.
 
     Attributes:
@@ -48,8 +48,8 @@ class Machine:
 
 
 MACHINES: Final = {
-    "x86_64": Machine(0xC000003E, 0, True, "SCMP_ARCH_X86_64"),
-    "aarch64": Machine(0xC00000B7, 1, False, "SCMP_ARCH_AARCH64"),
+    "x86_64": Architecture(0xC000003E, 0, True, "SCMP_ARCH_X86_64"),
+    "aarch64": Architecture(0xC00000B7, 1, False, "SCMP_ARCH_AARCH64"),
 }
 
 

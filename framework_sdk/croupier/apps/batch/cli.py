@@ -58,7 +58,7 @@ def batch(
     """
     from croupier.apps.batch.command import Wishes, run_batch
     from croupier.apps.batch.job import read_batch
-    from croupier.apps.batch.plan import Plan
+    from croupier.apps.batch.plan import JobPlan
     from croupier.apps.batch.state import default_path
     from croupier.apps.batch.summary import plan_lines
     from croupier.cli.terminal import print_lines
@@ -70,7 +70,7 @@ def batch(
         raise InvalidRequest("give --resume or --restart, not both")
     job = read_batch(file)
     try:
-        plan = Plan(job)
+        plan = JobPlan(job)
     except InvalidRequest as error:
         raise InvalidRequest(f"{file}: {error}") from None
     if check:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from croupier.apps.batch.display import Display
-from croupier.apps.batch.machine import Machine, NodeState, Row
-from croupier.apps.batch.plan import Plan
-from croupier.apps.batch.runner import Ended, Runner
+from croupier.apps.batch.machine import BatchTasks, NodeState, Row
+from croupier.apps.batch.plan import JobPlan
+from croupier.apps.batch.runner import FailedAttempt, Runner
 from croupier.apps.batch.state import BatchState, opened
 from croupier.apps.batch.summary import progress_text, summary_lines
 from croupier.apps.batch.tails import Tails
@@ -55,7 +55,7 @@ class Wishes:
     keep_s: float = 3600.0
 
 
-def run_batch(plan: Plan, state_path: Path, target: Target, wishes: Wishes) -> int:
+def run_batch(plan: JobPlan, state_path: Path, target: Target, wishes: Wishes) -> int:
     """Run a job, or continue it; return the exit code.
 
     Raises:
@@ -71,7 +71,7 @@ def run_batch(plan: Plan, state_path: Path, target: Target, wishes: Wishes) -> i
 class _Batch:
     """One process that runs, or continues, a job."""
 
-    def __init__(self, plan: Plan, state: BatchState, target: Target, wishes: Wishes) -> None:
+    def __init__(self, plan: JobPlan, state: BatchState, target: Target, wishes: Wishes) -> None:
         self._plan, self._state, self._target, self._wishes = plan, state, target, wishes
         self._began = time.monotonic()
         self._crew = Crew()
@@ -130,7 +130,7 @@ class _Batch:
         """End the tasks of the run that is stored."""
         if not framework_id:
             return
-        runner = self._runner(machine := Machine(self._plan))
+        runner = self._runner(machine := BatchTasks(self._plan))
         machine.stop()
         serving = asyncio.create_task(runner.run())
         try:
@@ -144,13 +144,13 @@ class _Batch:
         finally:
             runner.over.cancel()
 
-    def _machine(self, rows: Iterable[Row]) -> Machine:
-        machine = Machine(self._plan)
+    def _machine(self, rows: Iterable[Row]) -> BatchTasks:
+        machine = BatchTasks(self._plan)
         machine.restore(rows)
         machine.begin()
         return machine
 
-    def _runner(self, machine: Machine) -> Runner:
+    def _runner(self, machine: BatchTasks) -> Runner:
         return Runner(
             machine,
             self._state,
@@ -159,7 +159,7 @@ class _Batch:
             keep_s=self._wishes.keep_s,
         )
 
-    def _lose(self, machine: Machine) -> None:
+    def _lose(self, machine: BatchTasks) -> None:
         """Fail the tasks whose results went with the framework."""
         lost = machine.active
         for task in lost:
@@ -216,12 +216,12 @@ class _Batch:
                 await runner.stop(teardown=True)
                 self._state.keep(framework_id="")
 
-    def _finish(self, machine: Machine) -> int:
+    def _finish(self, machine: BatchTasks) -> int:
         print_lines(*summary_lines(machine, time.monotonic() - self._began))
         return 0 if machine.counts[NodeState.DONE] == self._plan.count else FAILED
 
 
-def _stopped_text(machine: Machine) -> str:
+def _stopped_text(machine: BatchTasks) -> str:
     left = machine.counts[NodeState.ACTIVE]
     if not left:
         return f"stopped, {progress_text(machine, 0)}; --resume continues this run"
@@ -243,7 +243,7 @@ async def _show(display: Display, runner: Runner) -> None:
         await asyncio.sleep(SHOW_S)
 
 
-def _on_failed(display: Display, tails: Tails, ended: Ended) -> None:
+def _on_failed(display: Display, tails: Tails, ended: FailedAttempt) -> None:
     task = ended.task
     if task.state is NodeState.FAILED:
         display.note(f"{task.node.name} failed: {ended.reason}")

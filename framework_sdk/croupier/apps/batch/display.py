@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, Self
 
-from croupier.apps.batch.machine import FINAL, Machine
+from croupier.apps.batch.machine import FINAL, BatchTasks
 from croupier.apps.batch.summary import progress_text
 from croupier.cli.terminal import print_lines
 from croupier.model.printable import printable
@@ -20,7 +20,7 @@ PLAIN_S: Final = 5.0
 class Display:
     """The progress of one run; a context manager that removes the bar."""
 
-    def __init__(self, machine: Machine, *, is_terminal: bool | None = None) -> None:
+    def __init__(self, machine: BatchTasks, *, is_terminal: bool | None = None) -> None:
         self._machine = machine
         self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
         self._bar: Progress | None = None

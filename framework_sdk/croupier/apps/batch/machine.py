@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from croupier.apps.batch.plan import Node, Plan
+from croupier.apps.batch.plan import JobPlan, Node
 from croupier.apps.controller.outcomes import Outcome
 
 # An agent may drop a task that has not begun; it is launched again, this often.
@@ -72,7 +72,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Task:
+class BatchTask:
     """The state of one task.
 
     Attributes:
@@ -110,7 +110,7 @@ class Task:
         return self.node.task_id(self.launches)
 
 
-class Machine:
+class BatchTasks:
     """All tasks of one run.
 
     Attributes:
@@ -119,9 +119,9 @@ class Machine:
         is_stopped: whether no further task starts.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: JobPlan) -> None:
         self.plan = plan
-        self.tasks = [Task(node) for node in plan.tasks]
+        self.tasks = [BatchTask(node) for node in plan.tasks]
         self.counts = dict.fromkeys(NodeState, 0)
         self.counts[NodeState.WAITING] = plan.count
         self.is_stopped = False
@@ -148,10 +148,10 @@ class Machine:
             if row.state in _KEPT:
                 self._move(task, row.state)
 
-    def begin(self) -> list[Task]:
+    def begin(self) -> list[BatchTask]:
         """Make the tasks ready that wait for nothing; return those that are skipped."""
         self._has_begun = True
-        skipped: list[Task] = []
+        skipped: list[BatchTask] = []
         ended = [task for task in self.tasks if task.state.is_final]
         for node in self.plan.nodes:
             if not node.needs:
@@ -161,11 +161,11 @@ class Machine:
             skipped += self._settle(task.node, cause)
         return skipped
 
-    def take(self, most: int) -> list[Task]:
+    def take(self, most: int) -> list[BatchTask]:
         """Start up to `most` ready tasks, in the order of the plan."""
         if self.is_stopped:
             return []
-        taken: list[Task] = []
+        taken: list[BatchTask] = []
         while self._ready and len(taken) < most:
             task = self.tasks[heapq.heappop(self._ready)]
             task.launches += 1
@@ -174,8 +174,8 @@ class Machine:
         return taken
 
     def on_end(
-        self, task: Task, outcome: Outcome, now: float = 0.0, chance: float = 0.5
-    ) -> list[Task]:
+        self, task: BatchTask, outcome: Outcome, now: float = 0.0, chance: float = 0.5
+    ) -> list[BatchTask]:
         """Apply the end of an attempt; return the tasks that are skipped for it.
 
         `chance`, from 0 to 1, picks the pause before a retry within its jitter.
@@ -216,7 +216,7 @@ class Machine:
         return self._paused[0][0] if self._paused else None
 
     @property
-    def active(self) -> list[Task]:
+    def active(self) -> list[BatchTask]:
         """The tasks that the cluster has."""
         return [task for task in self.tasks if task.state is NodeState.ACTIVE]
 
@@ -245,9 +245,9 @@ class Machine:
                 assert not needs
             assert task.failures <= task.launches
 
-    def _settle(self, node: Node, cause: str) -> list[Task]:
+    def _settle(self, node: Node, cause: str) -> list[BatchTask]:
         """Tell the dependents of a node that it has ended: badly if there is a cause."""
-        skipped: list[Task] = []
+        skipped: list[BatchTask] = []
         ended = [(node, cause)]
         while ended:
             node, cause = ended.pop()
@@ -259,7 +259,7 @@ class Machine:
                     ended.append((self.plan.nodes[target], self._causes[target]))
         return skipped
 
-    def _unblock(self, index: int, skipped: list[Task]) -> bool:
+    def _unblock(self, index: int, skipped: list[BatchTask]) -> bool:
         """Handle that a node waits no longer; return whether it has ended thereby."""
         if self.plan.nodes[index].is_barrier:
             return True
@@ -274,15 +274,15 @@ class Machine:
         skipped.append(task)
         return True
 
-    def _make_ready(self, task: Task) -> None:
+    def _make_ready(self, task: BatchTask) -> None:
         self._move(task, NodeState.READY)
         heapq.heappush(self._ready, task.node.index)
 
-    def _pause(self, task: Task, due: float) -> None:
+    def _pause(self, task: BatchTask, due: float) -> None:
         self._move(task, NodeState.PAUSED)
         heapq.heappush(self._paused, (due, task.node.index))
 
-    def _move(self, task: Task, state: NodeState) -> None:
+    def _move(self, task: BatchTask, state: NodeState) -> None:
         assert state in TRANSITIONS[task.state], f"{task.node.name}: {task.state} to {state}"
         self.counts[task.state] -= 1
         self.counts[state] += 1

@@ -53,7 +53,7 @@ class Node:
         return f"{self.step.name}.{self.position}.{launch}"
 
 
-class Plan:
+class JobPlan:
     """The graph of a job.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.apps.batch.machine import Machine, NodeState, Task
+from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
 from croupier.apps.batch.state import BatchState
 from croupier.apps.controller.engine import End, Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, own_end
@@ -33,10 +33,10 @@ _LAUNCHED: Final = frozenset({TaskState.RUNNING, TaskState.KILLING})
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FailedAttempt:
     """A failed attempt; it is the last one if the task has ended."""
 
-    task: Task
+    task: BatchTask
     status: TaskStatus | None
     reason: str
 
@@ -53,7 +53,7 @@ class Runner(Engine):
 
     def __init__(
         self,
-        machine: Machine,
+        machine: BatchTasks,
         state: BatchState,
         target: Target,
         *,
@@ -63,7 +63,7 @@ class Runner(Engine):
         job = machine.plan.job
         super().__init__(target, job.name, job.role, framework_id=framework_id, keep_s=keep_s)
         self._job, self.machine, self._state = job, machine, state
-        self.on_failed: Callable[[Ended], None] = lambda _: None
+        self.on_failed: Callable[[FailedAttempt], None] = lambda _: None
         self.running: set[int] = set()
         self.queued: set[int] = set()
         self.updated_at = asyncio.get_running_loop().time()
@@ -90,7 +90,7 @@ class Runner(Engine):
                 self.end_task(task_id)
             await asyncio.wait({self.over}, timeout=_AGAIN_S)
 
-    def keep_output(self, task: Task, output: str) -> None:
+    def keep_output(self, task: BatchTask, output: str) -> None:
         """Store the last output of a failed task."""
         task.output = output
         self._save([task])
@@ -145,7 +145,9 @@ class Runner(Engine):
             task, outcome, status, reason_text(status) if end.error is None else f"{end.error}"
         )
 
-    def _end(self, task: Task, outcome: Outcome, status: TaskStatus | None, reason: str) -> None:
+    def _end(
+        self, task: BatchTask, outcome: Outcome, status: TaskStatus | None, reason: str
+    ) -> None:
         self.running.discard(task.node.index)
         self.queued.discard(task.node.index)
         has_failed = outcome in (Outcome.FAILED, Outcome.LOST, Outcome.REFUSED)
@@ -157,11 +159,11 @@ class Runner(Engine):
             task.report()
         self._save([task])
         if has_failed or task.state is NodeState.FAILED:
-            self.on_failed(Ended(task, status, reason))
+            self.on_failed(FailedAttempt(task, status, reason))
         self.wake()
         self._settle()
 
-    def _find(self, task_id: str) -> Task | None:
+    def _find(self, task_id: str) -> BatchTask | None:
         found = self.machine.plan.node_of(task_id)
         if found is None:
             return None
@@ -169,7 +171,7 @@ class Runner(Engine):
         is_latest = task.state is NodeState.ACTIVE and found[1] == task.launches
         return task if is_latest else None
 
-    def _save(self, tasks: Iterable[Task]) -> None:
+    def _save(self, tasks: Iterable[BatchTask]) -> None:
         self._state.save(task.row for task in tasks)
 
     def _most(self) -> int:
@@ -178,7 +180,7 @@ class Runner(Engine):
             most = min(most, self._job.most_active - self.machine.counts[NodeState.ACTIVE])
         return max(most, 0)
 
-    def _made(self, task: Task) -> Handover | None:
+    def _made(self, task: BatchTask) -> Handover | None:
         """Return what is submitted; None if no agent can ever run it."""
         step, position = task.node.step, task.node.position
         title = step.filled(step.title, position) or task.node.name

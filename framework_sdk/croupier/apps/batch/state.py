@@ -30,7 +30,7 @@ FORMAT: Final = Format("croupier batch", 0x43727042, _TABLES, "run")  # "CrpB"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BatchRun:
     """What is stored of a run.
 
     Attributes:
@@ -66,10 +66,10 @@ def opened(path: Path) -> Iterator[BatchState]:
 class BatchState(Store):
     """The state of one job file."""
 
-    def run(self) -> Run:
+    def run(self) -> BatchRun:
         """Return what is stored of the run."""
         is_complete = bool(self.fact("is_complete"))
-        return Run(self.fact("digest"), self.fact("framework_id"), is_complete)
+        return BatchRun(self.fact("digest"), self.fact("framework_id"), is_complete)
 
     def tasks(self) -> list[Row]:
         """Return all stored tasks."""

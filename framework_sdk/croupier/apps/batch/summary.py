@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from croupier.apps.batch.machine import Machine, NodeState, Task
-from croupier.apps.batch.plan import Plan
+from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
+from croupier.apps.batch.plan import JobPlan
 from croupier.model.durations import duration_text
 
 SHOWN: Final = 20
 _WIDTH: Final = 72
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
+def plan_lines(plan: JobPlan) -> Iterator[str]:
     """Return the plan: a line for each task of the file, in an order in which they can run."""
     job = plan.job
     steps = dict.fromkeys(node.step.name for node in plan.order())
@@ -37,7 +37,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield f"  {name:<{width}}  {'; '.join(parts)}"
 
 
-def progress_text(machine: Machine, running: int) -> str:
+def progress_text(machine: BatchTasks, running: int) -> str:
     """Return the progress, such as `12 of 200 done, 1 failed, 4 running`."""
     counts = machine.counts
     queued = max(counts[NodeState.ACTIVE] - running, 0)
@@ -53,7 +53,7 @@ def progress_text(machine: Machine, running: int) -> str:
     return ", ".join([done, *(f"{count} {what}" for what, count in told.items() if count)])
 
 
-def summary_lines(machine: Machine, seconds: float) -> Iterator[str]:
+def summary_lines(machine: BatchTasks, seconds: float) -> Iterator[str]:
     """Return the end of a run: failures first, with their last lines, then the counts."""
     failed = [task for task in machine.tasks if task.state is NodeState.FAILED]
     for task in failed[:SHOWN]:
@@ -68,7 +68,7 @@ def summary_lines(machine: Machine, seconds: float) -> Iterator[str]:
     yield f"{progress_text(machine, 0)}, in {duration_text(seconds)}"
 
 
-def _failure(task: Task) -> Iterator[str]:
+def _failure(task: BatchTask) -> Iterator[str]:
     reason = task.reason or "for an unknown reason"
     agent = f", on {task.agent_id}" if task.agent_id else ""
     times = f", {task.failures} attempts" if task.failures > 1 else ""

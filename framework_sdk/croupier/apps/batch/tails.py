@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from croupier.apps.batch.runner import Ended, Runner
+from croupier.apps.batch.runner import FailedAttempt, Runner
 from croupier.model.printable import printable
 from croupier.sdk import CroupierError
 
@@ -27,7 +27,7 @@ class Tails:
         self._reading: set[asyncio.Task[None]] = set()
         self._begun = 0
 
-    def read(self, ended: Ended) -> None:
+    def read(self, ended: FailedAttempt) -> None:
         """Begin to read a failed task's output; not after too many."""
         if ended.status is None or not ended.status.agent_id or self._begun >= MOST_TASKS:
             return
@@ -44,7 +44,7 @@ class Tails:
             reading.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)
 
-    async def _read(self, ended: Ended, task_id: str) -> None:
+    async def _read(self, ended: FailedAttempt, task_id: str) -> None:
         with suppress(CroupierError):
             stdout, stderr = [
                 await self._runner.read_output(task_id, stderr=is_stderr, tail=LINES)

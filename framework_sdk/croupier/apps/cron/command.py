@@ -11,7 +11,7 @@ from typing import Any
 from croupier.apps.controller.process import Crew, close, first, run_application
 from croupier.apps.controller.state_lock import locked, state_directory
 from croupier.apps.controller.waiting import WaitReasons
-from croupier.apps.cron.core.run import Run
+from croupier.apps.cron.core.run import ScheduledRun
 from croupier.apps.cron.cron_file import CronFile
 from croupier.apps.cron.framework import CronFramework
 from croupier.apps.cron.lines import first_line, line_of
@@ -64,7 +64,7 @@ async def _run(file: CronFile, target: Target, state: StateFile) -> int:
     signals = EndSignals()
     zones = {job.name: job.schedule for job in file.jobs}
 
-    def tell(run: Run) -> None:
+    def tell(run: ScheduledRun) -> None:
         schedule = zones.get(run.job)
         line = line_of(
             run, str(run.scheduled) if schedule is None else schedule.shown(run.scheduled)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.apps.cron.core.job import MAX_QUEUE, Job, Missed, Overlap, check_name
-from croupier.apps.cron.core.run import Run, stamp
+from croupier.apps.cron.core.job import MAX_QUEUE, CronJob, Missed, Overlap, check_name
+from croupier.apps.cron.core.run import ScheduledRun, stamp
 from croupier.apps.cron.core.schedule import Schedule, read_zone
 from croupier.apps.job_file import TASK_KEYS, Section, TaskSpec, read_job_file, read_task
 from croupier.model.ids import check_role
@@ -40,10 +40,10 @@ class CronFile:
     path: Path
     name: str
     role: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[CronJob, ...]
     tasks: Mapping[str, TaskSpec]
 
-    def task(self, run: Run) -> Task:
+    def task(self, run: ScheduledRun) -> Task:
         """Return the task of an attempt of a run."""
         return self.tasks[run.job].task(
             run.task_id,
@@ -87,7 +87,7 @@ def read_cron_file(path: Path) -> CronFile:
     return CronFile(path, name, role, tuple(jobs), tasks)
 
 
-def _read_job(section: Section, defaults: Section | None, spec: TaskSpec, zone: str) -> Job:
+def _read_job(section: Section, defaults: Section | None, spec: TaskSpec, zone: str) -> CronJob:
     """Read the policies of a job; those that it does not name are those of `defaults`."""
 
     def of(key: str) -> Section:
@@ -101,7 +101,7 @@ def _read_job(section: Section, defaults: Section | None, spec: TaskSpec, zone: 
     of("timezone").checked(lambda: read_zone(zone_name), "timezone")
     overlap = of("overlap").text("overlap", "skip", choices=[str(each) for each in Overlap])
     missed = of("missed").text("missed", "skip", choices=[str(each) for each in Missed])
-    return Job(
+    return CronJob(
         name=name,
         schedule=section.checked(lambda: Schedule(text, zone_name), "schedule"),
         overlap=Overlap(overlap),

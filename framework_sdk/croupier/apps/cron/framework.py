@@ -15,8 +15,8 @@ from typing import Final
 from croupier.apps.controller.engine import End, Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, own_end
 from croupier.apps.cron.core.board import Board
-from croupier.apps.cron.core.effects import Effect, KeepRun, Kill, Launch
-from croupier.apps.cron.core.run import Run, RunState
+from croupier.apps.cron.core.effects import Effect, KeepRun, Kill, LaunchRun
+from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.apps.cron.cron_file import CronFile
 from croupier.apps.cron.state_file import StateFile
 from croupier.cli.flags import Target
@@ -37,7 +37,7 @@ class CronFramework(Engine):
         file: CronFile,
         target: Target,
         state: StateFile,
-        tell: Callable[[Run], None],
+        tell: Callable[[ScheduledRun], None],
         warn: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -48,7 +48,7 @@ class CronFramework(Engine):
         self._kept = {job.name: job.history for job in file.jobs}
         self._board = Board()
         self._changed = asyncio.Event()
-        self._launches: deque[Run] = deque()
+        self._launches: deque[ScheduledRun] = deque()
 
     @property
     def placing(self) -> frozenset[str]:
@@ -134,7 +134,7 @@ class CronFramework(Engine):
         for effect in ordered:
             if isinstance(effect, KeepRun):
                 self._tell(effect.run)
-            elif isinstance(effect, Launch):
+            elif isinstance(effect, LaunchRun):
                 self._launches.append(effect.run)
                 self.wake()
             elif isinstance(effect, Kill):

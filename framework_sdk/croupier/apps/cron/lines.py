@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from croupier.apps.cron.core.job import Job
-from croupier.apps.cron.core.run import Run, RunState
+from croupier.apps.cron.core.job import CronJob
+from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.model.durations import duration_text
 
 
-def first_line(jobs: Sequence[Job], now: int) -> str:
+def first_line(jobs: Sequence[CronJob], now: int) -> str:
     """Return the line that says which job runs next."""
     count = f"running {len(jobs)} job{'' if len(jobs) == 1 else 's'}"
     times = [(at, job) for job in jobs if (at := job.schedule.next_after(now)) is not None]
@@ -19,7 +19,7 @@ def first_line(jobs: Sequence[Job], now: int) -> str:
     return f"{count}; the next is {job.name} at {job.schedule.shown(at)}"
 
 
-def line_of(run: Run, shown: str) -> str | None:
+def line_of(run: ScheduledRun, shown: str) -> str | None:
     """Return a line about a run's new state; None if there is nothing to say.
 
     `shown` is its time as people see it.
@@ -28,14 +28,14 @@ def line_of(run: Run, shown: str) -> str | None:
     return text and f"{run.job} of {shown}: {text}"
 
 
-def result_of(run: Run) -> str:
+def result_of(run: ScheduledRun) -> str:
     """Return the detail of a run, and its exit code where that says more."""
     if run.state is RunState.FINISHED or not run.detail:
         return "" if run.exit_code in (0, None) else f"exit code {run.exit_code}"
     return run.detail
 
 
-def _text(run: Run) -> str | None:
+def _text(run: ScheduledRun) -> str | None:
     match run.state:
         case RunState.WAITING if run.attempt > 1:
             return f"{run.detail or 'failed'}; it is tried again"

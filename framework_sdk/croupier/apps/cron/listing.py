@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from croupier.apps.cron.command import state_path
-from croupier.apps.cron.core.job import Job, check_name
-from croupier.apps.cron.core.run import Run
+from croupier.apps.cron.core.job import CronJob, check_name
+from croupier.apps.cron.core.run import ScheduledRun
 from croupier.apps.cron.cron_file import CronFile, read_cron_file
 from croupier.apps.cron.lines import result_of
 from croupier.apps.cron.state_file import opened
@@ -112,14 +112,14 @@ def print_history(
     _print(HISTORY, views, as_json=as_json)
 
 
-def _times(job: Job, now: int) -> Iterator[tuple[int, str, Job]]:
+def _times(job: CronJob, now: int) -> Iterator[tuple[int, str, CronJob]]:
     at = job.schedule.next_after(now)
     while at is not None:
         yield at, job.name, job
         at = job.schedule.next_after(at)
 
 
-def _view(run: Run, shown: str) -> dict[str, Any]:
+def _view(run: ScheduledRun, shown: str) -> dict[str, Any]:
     has_times = run.started is not None and run.ended is not None
     took_s = run.ended - run.started if run.started and run.ended else None
     return {

@@ -13,7 +13,7 @@ from typing import Any, Final
 from croupier.apps.controller.store import Format, Store
 from croupier.apps.cron.core.board import Stored
 from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun
-from croupier.apps.cron.core.run import Run, RunState
+from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.model.errors import NotFound
 
 _TABLES: Final = """
@@ -60,7 +60,7 @@ class StateFile(Store):
     def load(self) -> dict[str, Stored]:
         """Return what is known about each job, with the runs that have not ended."""
         where = "state IN ('waiting', 'placing', 'running') ORDER BY job, scheduled"
-        found: dict[str, list[Run]] = {}
+        found: dict[str, list[ScheduledRun]] = {}
         for run in self.runs(where):
             found.setdefault(run.job, []).append(run)
         jobs = self.rows("SELECT name, cursor, schedule FROM job ORDER BY name")
@@ -69,7 +69,7 @@ class StateFile(Store):
             for name, cursor, schedule in jobs
         }
 
-    def history(self, job: str | None, most: int) -> list[Run]:
+    def history(self, job: str | None, most: int) -> list[ScheduledRun]:
         """Return the last runs, of one job or of all, oldest first."""
         if job is None:
             runs = self.runs("TRUE ORDER BY scheduled DESC, job DESC LIMIT ?", (most,))
@@ -77,7 +77,7 @@ class StateFile(Store):
             runs = self.runs("job = ? ORDER BY scheduled DESC LIMIT ?", (job, most))
         return runs[::-1]
 
-    def runs(self, where: str, values: tuple[object, ...] = ()) -> list[Run]:
+    def runs(self, where: str, values: tuple[object, ...] = ()) -> list[ScheduledRun]:
         """Return the runs that an SQL condition selects."""
         query = f"SELECT {_COLUMNS} FROM run WHERE {where}"  # noqa: S608 - from this module
         with self.reading():
@@ -96,7 +96,7 @@ def opened(path: Path, *, may_create: bool) -> StateFile:
     return StateFile(path, FORMAT, may_create=may_create)
 
 
-def _keep_run(connection: sqlite3.Connection, run: Run, kept: int) -> None:
+def _keep_run(connection: sqlite3.Connection, run: ScheduledRun, kept: int) -> None:
     row = (
         run.job, run.scheduled, str(run.state), run.attempt, run.failures, run.not_before,
         run.is_replaced, run.started, run.ended, run.exit_code, run.detail,
@@ -112,8 +112,8 @@ def _keep_run(connection: sqlite3.Connection, run: Run, kept: int) -> None:
         )
 
 
-def _run_of(row: tuple[Any, ...]) -> Run:
+def _run_of(row: tuple[Any, ...]) -> ScheduledRun:
     job, scheduled, state, attempt, failures, not_before, is_replaced, *rest = row
-    return Run(
+    return ScheduledRun(
         job, scheduled, RunState(state), attempt, failures, not_before, bool(is_replaced), *rest
     )

@@ -35,7 +35,7 @@ from croupier.net.task_scope import end
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ServiceFramework:
     """A framework of the service."""
 
     framework_id: str
@@ -51,7 +51,7 @@ class Found:
         return f"{self.tasks} instances without a controller (framework {self.framework_id})"
 
 
-async def other_copies(target: Target, service: str) -> list[Found]:
+async def other_copies(target: Target, service: str) -> list[ServiceFramework]:
     """Return the frameworks of `service` that have a controller or tasks.
 
     Raises:
@@ -60,7 +60,7 @@ async def other_copies(target: Target, service: str) -> list[Found]:
     async with connected(target) as master:
         listed = [each async for page in messages(master, "frameworks") for each in page]
     return [
-        Found(
+        ServiceFramework(
             each.framework.framework_id,
             each.state != "disconnected",
             each.framework.hostname,
@@ -163,7 +163,7 @@ class _Run:
         token = secrets.token_hex(3)
         return Saved(Service.create(file.name, token, file.rules, version, 0.0), file.role)
 
-    async def _find(self, saved: Saved | None) -> Found | None:
+    async def _find(self, saved: Saved | None) -> ServiceFramework | None:
         """Return the framework of another state to take over.
 
         Raises:
@@ -199,7 +199,7 @@ class _Run:
                 )
             await asyncio.sleep(ASK_AGAIN_S)
 
-    async def _copies(self, name: str, *, waits: bool) -> list[Found]:
+    async def _copies(self, name: str, *, waits: bool) -> list[ServiceFramework]:
         """Ask the master, and wait for one if there is no state to continue."""
         has_told, missing = False, missing_credential(self._target)
         while True:

@@ -19,7 +19,7 @@ Demands = tuple[Demand, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class AcceptedTasks:
     """The tasks of an ACCEPT: the role of its offers, and the resources of each task.
 
     Attributes:
@@ -90,7 +90,7 @@ class Subscription:
         if is_taken and seq > self._settled_seq:
             self._settled, self._settled_seq = demands, seq
 
-    def on_launched(self, seq: int, launch: Launch, is_resent: bool) -> bool:
+    def on_launched(self, seq: int, launch: AcceptedTasks, is_resent: bool) -> bool:
         """Count the tasks that the ACCEPT of call `seq` launched.
 
         With `is_resent`, an earlier stream carried the call. Its offers ended with that stream, so
@@ -110,7 +110,7 @@ class Subscription:
         assert self._suppressed <= set(self.roles)
 
 
-def counted_down(demands: Demands, first: Role, launch: Launch) -> Demands:
+def counted_down(demands: Demands, first: Role, launch: AcceptedTasks) -> Demands:
     """Return `demands` after a launch; `first` is the role of those that name none."""
     mine = [n for n, demand in enumerate(demands) if (demand.role or first) == launch.role]
     left = list(demands)

@@ -43,9 +43,9 @@ def logs(
         Print control characters to a terminal as they are: the task may then control it.
     """
     from croupier.ctl.task_files import print_output
-    from croupier.ctl.task_reader import Part, TaskName
+    from croupier.ctl.task_reader import OutputPart, TaskName
 
-    part = Part("stderr" if stderr else "stdout", follow, tail)
+    part = OutputPart("stderr" if stderr else "stdout", follow, tail)
     print_output(master, TaskName(task_id, framework, agent), part, raw=raw)
 
 
@@ -99,7 +99,7 @@ def cp(
     from croupier.cli.terminal import print_lines
     from croupier.ctl.task_copies import copy_directory, copy_file
     from croupier.ctl.task_files import print_output
-    from croupier.ctl.task_reader import Part, TaskName
+    from croupier.ctl.task_reader import OutputPart, TaskName
     from croupier.model.errors import InvalidRequest
 
     task_id, colon, path = source.partition(":")
@@ -109,7 +109,7 @@ def cp(
     if local == "-" and recursive:
         raise InvalidRequest("standard output takes one file: name a directory, or omit -r")
     if local == "-":
-        print_output(master, task, Part(path), raw=False)
+        print_output(master, task, OutputPart(path), raw=False)
         return 0
     try:
         if recursive:

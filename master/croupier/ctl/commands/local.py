@@ -76,7 +76,7 @@ def local(
         Give up if not all agents are ready after this time, such as 5m. If not given, wait as long
         as agents keep coming, and use those that came.
     """
-    from croupier.ctl.local.command import Place, run_local
+    from croupier.ctl.local.command import LocalPlace, run_local
     from croupier.ctl.local.plan import parse_spec
 
     for_master = (*(("--policy", policy) if policy else ()), *master_flags)
@@ -86,5 +86,5 @@ def local(
     )
     return run_local(
         parse_spec(agents, cpus, mem, disk, role_weights, for_master, for_agents),
-        Place(master_port, http_port, work_dir, verbose, is_open=not auth, wait_s=wait),
+        LocalPlace(master_port, http_port, work_dir, verbose, is_open=not auth, wait_s=wait),
     )

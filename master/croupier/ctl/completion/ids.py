@@ -14,7 +14,7 @@ from typing import Final
 from croupier.cli.amounts import View
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
-from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind, first_page
+from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, ListKind, first_page
 from croupier.ctl.task_states import is_live
 from croupier.model.errors import CroupierError
 
@@ -23,7 +23,7 @@ MOST: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+:-]+")
 
 # The list, the key of its id, and what is shown beside it.
-KINDS: Final[dict[str, tuple[Kind, str, Callable[[View], str]]]] = {
+KINDS: Final[dict[str, tuple[ListKind, str, Callable[[View], str]]]] = {
     "agents": (AGENTS, "agent_id", lambda view: str(view["hostname"])),
     "frameworks": (FRAMEWORKS, "framework_id", lambda view: str(view["name"])),
     "tasks": (TASKS, "task_id", lambda view: f"{view['state']} {view['name']}"),

@@ -11,7 +11,7 @@ from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.doctor.cluster import cluster_findings
 from croupier.ctl.doctor.credentials import credential_findings
-from croupier.ctl.doctor.finding import Finding, Outcome, fail
+from croupier.ctl.doctor.finding import CheckOutcome, Finding, fail
 from croupier.ctl.doctor.masters import master_findings
 from croupier.model.errors import InvalidRequest
 
@@ -29,7 +29,7 @@ async def _diagnose(target: Target, as_json: bool) -> int:
             print_lines(finding.line)
     if as_json:
         print(json.dumps([finding.view for finding in found], indent=2))
-    return 1 if any(each.outcome is Outcome.FAIL for each in found) else 0
+    return 1 if any(each.outcome is CheckOutcome.FAIL for each in found) else 0
 
 
 async def findings(target: Target) -> AsyncIterator[Finding]:
@@ -41,7 +41,9 @@ async def findings(target: Target) -> AsyncIterator[Finding]:
         return
     now_s, is_usable = time.time(), True
     for finding in credential_findings(credentials, now_s):
-        is_usable = is_usable and not (finding.outcome is Outcome.FAIL and finding.check == "files")
+        is_usable = is_usable and not (
+            finding.outcome is CheckOutcome.FAIL and finding.check == "files"
+        )
         yield finding
     if not is_usable:
         return

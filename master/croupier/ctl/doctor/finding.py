@@ -8,7 +8,7 @@ from enum import Enum
 from croupier.cli.amounts import View
 
 
-class Outcome(Enum):
+class CheckOutcome(Enum):
     """Result of a check."""
 
     OK = "ok"
@@ -24,7 +24,7 @@ class Finding:
         advice: what to do; empty if nothing.
     """
 
-    outcome: Outcome
+    outcome: CheckOutcome
     check: str
     text: str
     advice: str = ""
@@ -48,14 +48,14 @@ class Finding:
 
 def ok(check: str, text: str) -> Finding:
     """Return a finding that needs no action."""
-    return Finding(Outcome.OK, check, text)
+    return Finding(CheckOutcome.OK, check, text)
 
 
 def warn(check: str, text: str, advice: str = "") -> Finding:
     """Return a finding that will need an action."""
-    return Finding(Outcome.WARN, check, text, advice)
+    return Finding(CheckOutcome.WARN, check, text, advice)
 
 
 def fail(check: str, text: str, advice: str = "") -> Finding:
     """Return a finding that prevents work."""
-    return Finding(Outcome.FAIL, check, text, advice)
+    return Finding(CheckOutcome.FAIL, check, text, advice)

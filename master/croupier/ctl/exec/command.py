@@ -36,7 +36,7 @@ LOST: Final = 125
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnd:
     """The end of a command: the exit code of this one, and what to tell the user."""
 
     code: int
@@ -91,7 +91,7 @@ class _Exec:
         self._turn = asyncio.Lock()
         self._has_started = False
 
-    async def run(self) -> Ended:
+    async def run(self) -> CommandEnd:
         """Run the command until it ends, or a signal comes."""
         # SIGQUIT would leave the terminal as the command needs it.
         signals = EndSignals(signal.SIGQUIT)
@@ -100,13 +100,13 @@ class _Exec:
         try:
             await asyncio.wait({working, signalled}, return_when=asyncio.FIRST_COMPLETED)
             if signalled.done() and not working.done():
-                return Ended(128 + signalled.result())
+                return CommandEnd(128 + signalled.result())
             return working.result()
         finally:
             await end(working, signalled)
             signals.close()
 
-    async def _serve(self) -> Ended:
+    async def _serve(self) -> CommandEnd:
         printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=False)
         try:
             async with connected(self._target) as master, advising(self._task, master):
@@ -114,11 +114,11 @@ class _Exec:
         except CroupierError as error:
             if not self._has_started:
                 raise
-            return Ended(LOST, f"the command was ended: {error}")
+            return CommandEnd(LOST, f"the command was ended: {error}")
         finally:
             printer.close()
 
-    async def _converse(self, master: Master, printer: Printer) -> Ended:
+    async def _converse(self, master: Master, printer: Printer) -> CommandEnd:
         call: Any = master.service.ExecTask()
         start = exec_pb2.ExecStart(
             framework_id=self._task.framework_id,
@@ -145,7 +145,7 @@ class _Exec:
             finally:
                 await end(*helpers)
                 call.cancel()
-        return Ended(LOST, "the command was ended: the master has ended the connection")
+        return CommandEnd(LOST, "the command was ended: the master has ended the connection")
 
     async def _pass_input(self, call: Any) -> None:
         async with aclosing(parts_of(sys.stdin.fileno())) as parts:
@@ -195,7 +195,7 @@ class _Exec:
         await self._send(call, window=window_size())
 
 
-def _ended(ended: exec_pb2.ExecEnd) -> Ended:
+def _ended(ended: exec_pb2.ExecEnd) -> CommandEnd:
     if ended.WhichOneof("end") == "signal":
-        return Ended(128 + ended.signal, ended.message)
-    return Ended(ended.exit_code, ended.message)
+        return CommandEnd(128 + ended.signal, ended.message)
+    return CommandEnd(ended.exit_code, ended.message)

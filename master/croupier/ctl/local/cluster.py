@@ -21,7 +21,7 @@ from typing import Any
 from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.local.children import Child, Children
-from croupier.ctl.local.plan import Daemon, Plan
+from croupier.ctl.local.plan import Daemon, LocalPlan
 from croupier.ctl.local.security import LocalSecurity
 from croupier.model.errors import Unavailable
 from croupier.net.backoff import Backoff
@@ -47,7 +47,7 @@ class Cluster:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: LocalPlan,
         work_dir: Path,
         children: Children,
         security: LocalSecurity | None = None,

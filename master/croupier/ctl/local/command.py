@@ -17,7 +17,7 @@ from croupier.cli.signals import EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.ctl.local.children import Children
 from croupier.ctl.local.cluster import Cluster, report
-from croupier.ctl.local.plan import HOST, LocalSpec, Machine, Plan, make_plan
+from croupier.ctl.local.plan import HOST, LocalPlan, LocalSpec, MachineSize, make_plan
 from croupier.ctl.local.security import LocalSecurity
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.limits import MIB
@@ -26,7 +26,7 @@ from croupier.net.address import MASTER_PORT, Address
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LocalPlace:
     """Ports (0: any free one) and a directory (None: a temporary one).
 
     Attributes:
@@ -46,7 +46,7 @@ class Place:
             raise InvalidRequest("--wait must be more than 0")
 
 
-def run_local(spec: LocalSpec, place: Place) -> int:
+def run_local(spec: LocalSpec, place: LocalPlace) -> int:
     """Run a cluster until a signal ends it, and return exit code 0.
 
     Raises:
@@ -71,7 +71,7 @@ def run_local(spec: LocalSpec, place: Place) -> int:
 
 
 def welcome(
-    plan: Plan, directory: Path, passes: bool, access: str = "", isolation: str = "none"
+    plan: LocalPlan, directory: Path, passes: bool, access: str = "", isolation: str = "none"
 ) -> str:
     """Return the message for a cluster that is ready.
 
@@ -105,8 +105,8 @@ Ctrl-C ends everything."""
 
 
 async def live(
-    plan: Plan,
-    place: Place,
+    plan: LocalPlan,
+    place: LocalPlace,
     directory: Path,
     keep_logs: Callable[[], None] = lambda: None,
     security: LocalSecurity | None = None,
@@ -146,7 +146,11 @@ async def live(
 
 
 async def _serve(
-    cluster: Cluster, plan: Plan, place: Place, directory: Path, security: LocalSecurity | None
+    cluster: Cluster,
+    plan: LocalPlan,
+    place: LocalPlace,
+    directory: Path,
+    security: LocalSecurity | None,
 ) -> None:
     await cluster.bring_up()
     access = "" if security is None else _publish(security)
@@ -209,9 +213,9 @@ def _clear(made: WorkDir) -> None:
     report(f"the logs are kept in {made.path}")
 
 
-def this_machine(work_dir: Path) -> Machine:
+def this_machine(work_dir: Path) -> MachineSize:
     """Return the resources to divide among agents."""
-    return Machine(
+    return MachineSize(
         cpus=len(os.sched_getaffinity(0)),
         mem_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB,
         disk_mib=shutil.disk_usage(work_dir).free // MIB,

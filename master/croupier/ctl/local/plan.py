@@ -20,7 +20,7 @@ MAX_PORTS_EACH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSize:
     """The resources of this machine; mem and disk in whole MiB."""
 
     cpus: int
@@ -101,7 +101,7 @@ class Daemon:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LocalPlan:
     """All daemons. The agents' names are their hostnames; `each` are their resources."""
 
     master_address: Address
@@ -113,16 +113,16 @@ class Plan:
 
 def make_plan(
     spec: LocalSpec,
-    machine: Machine,
+    machine: MachineSize,
     work_dir: Path,
     master_port: int,
     http_port: int,
     files: SecurityFiles | None = None,
-) -> Plan:
+) -> LocalPlan:
     """Plan the daemons; the ports are not 0. Without `files`, authentication is off."""
     master_address, http_address = Address(HOST, master_port), Address(HOST, http_port)
     each = tuple(_resources(spec, machine, index) for index in range(spec.agents))
-    return Plan(
+    return LocalPlan(
         master_address,
         http_address,
         _master(master_address, http_address, work_dir, spec, files),
@@ -134,7 +134,7 @@ def make_plan(
     )
 
 
-def _resources(spec: LocalSpec, machine: Machine, index: int) -> Resources:
+def _resources(spec: LocalSpec, machine: MachineSize, index: int) -> Resources:
     """Return the resources of one agent. No two agents have a port in common."""
     cpus = max(1, machine.cpus // spec.agents) * MILLI if spec.cpus is None else spec.cpus
     mem = max(1, machine.mem_mib // spec.agents) * MILLI if spec.mem is None else spec.mem

@@ -15,7 +15,7 @@ from croupier.cli.amounts import View
 from croupier.cli.connection import Master
 from croupier.cli.paging import first_answer
 from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
-from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, Kind, age_s, with_age
+from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, ListKind, age_s, with_age
 from croupier.model.access import Object
 from croupier.v1 import operator_pb2 as pb
 
@@ -91,7 +91,7 @@ def failures_page(overview: pb.GetOverviewResponse, now_ms: int) -> Page:
     return Page(aged, overview.failed <= len(aged))
 
 
-async def _page(master: Master, kind: Kind, **fields: Any) -> tuple[Page, int]:
+async def _page(master: Master, kind: ListKind, **fields: Any) -> tuple[Page, int]:
     answer = await first_answer(master, kind.name, **fields)
     now_ms = getattr(answer, "now_ms", 0)
     views = [with_age(as_object(each), now_ms) for each in getattr(answer, kind.name)]

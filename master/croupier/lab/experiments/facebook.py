@@ -46,7 +46,7 @@ LAST_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
-class Run:
+class FacebookRun:
     """The jobs under one scheduler, and the cluster's use over time."""
 
     name: str
@@ -80,7 +80,7 @@ def run_jobs(
     uses_slots: bool,
     seed: int,
     progress: Callable[[float], None],
-) -> Run:
+) -> FacebookRun:
     """Run the trace's jobs under DRF or slots; report the part that is done to `progress`."""
     vector = NODE.resources
     advertised = Resources({"slots": SLOTS * 1000}) if uses_slots else vector
@@ -112,7 +112,7 @@ def run_jobs(
     series.watch("CPU", lambda: cluster.busy.cpus / cluster.size.cpus)
     series.watch("memory", lambda: cluster.busy.mem / cluster.size.mem)
     cluster.run(busy_until + LAST_S, is_over=lambda: not left)
-    return Run(name, jobs, series, cluster.simulated)
+    return FacebookRun(name, jobs, series, cluster.simulated)
 
 
 def _shape(size: Size, uses_slots: bool) -> Shape:
@@ -166,7 +166,7 @@ class Facebook:
         return jobs
 
 
-def compare(drf: Run, slots: Run) -> Result:
+def compare(drf: FacebookRun, slots: FacebookRun) -> Result:
     """Return tables, plots and checks of one run against the other."""
     bins = _bins(drf, slots)
     rows = tuple(
@@ -205,7 +205,7 @@ def compare(drf: Run, slots: Run) -> Result:
     )
 
 
-def _advice(drf: Run, slots: Run) -> tuple[str, ...]:
+def _advice(drf: FacebookRun, slots: FacebookRun) -> tuple[str, ...]:
     if drf.contended or slots.contended:
         return ()
     return (f"{UNCONTENDED}, so there was nothing to share; run more with a larger --scale",)
@@ -214,7 +214,7 @@ def _advice(drf: Run, slots: Run) -> tuple[str, ...]:
 Bin = tuple[str, list[float], list[float], list[float]]
 
 
-def _bins(drf: Run, slots: Run) -> list[Bin]:
+def _bins(drf: FacebookRun, slots: FacebookRun) -> list[Bin]:
     """Group jobs by number of tasks: times under slots and DRF, and the part of each saved."""
     edges = [0, *BINS]
     titles = [f"{low + 1}-{high}" for low, high in pairwise(edges)] + [f"{edges[-1] + 1}-"]
@@ -233,7 +233,7 @@ def _bins(drf: Run, slots: Run) -> list[Bin]:
 UNCONTENDED = "nothing was contended: no task waited for room"
 
 
-def _checks(drf: Run, slots: Run, bins: list[Bin]) -> tuple[Check, ...]:
+def _checks(drf: FacebookRun, slots: FacebookRun, bins: list[Bin]) -> tuple[Check, ...]:
     medians = [median(saved) for _, _, _, saved in bins]
     _, before, after, _ = bins[-1]
     largest = 1 - fmean(after) / fmean(before)
@@ -274,7 +274,7 @@ def _checks(drf: Run, slots: Run, bins: list[Bin]) -> tuple[Check, ...]:
     )
 
 
-def _check_use(what: str, drf: Run, slots: Run) -> Check:
+def _check_use(what: str, drf: FacebookRun, slots: FacebookRun) -> Check:
     """Compare the use while tasks wait; not judged if no task waited in one of the runs."""
     title = f"{what} in use while tasks wait for room"
     idle = [run.name for run in (slots, drf) if not run.contended]
@@ -286,7 +286,7 @@ def _check_use(what: str, drf: Run, slots: Run) -> Check:
     return Check(title, expected, f"{by_drf:.1%}", by_drf > by_slots)
 
 
-def _plots(drf: Run, slots: Run, bins: list[Bin]) -> tuple[Plot, ...]:
+def _plots(drf: FacebookRun, slots: FacebookRun, bins: list[Bin]) -> tuple[Plot, ...]:
     # The last tasks may take hours, which would compress the rest of the plot.
     end = 60.0 + max(
         at for run in (drf, slots) for at, part in run.series.curves["CPU"] if part > 0.02

@@ -87,7 +87,7 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Fig9Outcome:
     """The means over the repeats of a run.
 
     Attributes:
@@ -118,7 +118,7 @@ def schemes() -> list[Scheme]:
     ]
 
 
-def run_scheme(scheme: Scheme, seed: int, paging: Paging = THRASHING) -> Outcome:
+def run_scheme(scheme: Scheme, seed: int, paging: Paging = THRASHING) -> Fig9Outcome:
     """Run ten minutes under one scheme."""
     nodes = [Node(f"n{i}", NODE, scheme.node) for i in range(NODES)]
     cluster = SimulatedCluster(nodes, make_allocator(seed=seed), seed, paging=paging)
@@ -131,7 +131,7 @@ def run_scheme(scheme: Scheme, seed: int, paging: Paging = THRASHING) -> Outcome
     cluster.kernel.sample(5.0, lambda: busy.append((cluster.busy.cpus, cluster.busy.mem)))
     cluster.run(RUN_S)
     done = {kind: [job for user in them for job in user.done] for kind, them in users.items()}
-    return Outcome(
+    return Fig9Outcome(
         scheme.name,
         len(done["small"]),
         len(done["large"]),
@@ -166,7 +166,7 @@ class Figures9To12:
         every = schemes()
         runs = [(MODEL, THRASHING, REPEATS), *((name, each, 1) for name, each in OTHERS.items())]
         of_all = sum(repeats for _, _, repeats in runs) * len(every)
-        outcomes: dict[str, list[Outcome]] = {}
+        outcomes: dict[str, list[Fig9Outcome]] = {}
         number = 0
         for name, paging, repeats in runs:
             outcomes[name] = []
@@ -180,21 +180,23 @@ class Figures9To12:
         return report(outcomes)
 
 
-def _mean(each: list[Outcome]) -> Outcome:
+def _mean(each: list[Fig9Outcome]) -> Fig9Outcome:
     def mean(field: str) -> float:
         return fmean(getattr(outcome, field) for outcome in each)
 
     fields = ("small_jobs", "large_jobs", "small_s", "large_s", "cpus", "mem")
     simulated = sum((outcome.simulated for outcome in each), Simulated(0, 0))
     small_jobs, large_jobs, small_s, large_s, cpus, mem = map(mean, fields)
-    return Outcome(each[0].scheme, small_jobs, large_jobs, small_s, large_s, cpus, mem, simulated)
+    return Fig9Outcome(
+        each[0].scheme, small_jobs, large_jobs, small_s, large_s, cpus, mem, simulated
+    )
 
 
 def _cpus(size: Size) -> Resources:
     return Resources({"cpus": size.cpus})
 
 
-def report(outcomes: dict[str, list[Outcome]]) -> Result:
+def report(outcomes: dict[str, list[Fig9Outcome]]) -> Result:
     """Return tables, plots and checks of the outcomes by cost of memory; `MODEL` is judged."""
     main = outcomes[MODEL]
     rows = tuple(
@@ -251,7 +253,7 @@ def report(outcomes: dict[str, list[Outcome]]) -> Result:
     )
 
 
-def _checks(main: list[Outcome]) -> tuple[Check, ...]:
+def _checks(main: list[Fig9Outcome]) -> tuple[Check, ...]:
     drf, others = main[0], main[1:]
     cpu = main[-1]
     few, many = main[1], main[len(SLOTS)]
@@ -300,7 +302,7 @@ def _checks(main: list[Outcome]) -> tuple[Check, ...]:
     )
 
 
-def _plots(main: list[Outcome]) -> tuple[Plot, ...]:
+def _plots(main: list[Fig9Outcome]) -> tuple[Plot, ...]:
     ticks = tuple(o.scheme for o in main)
 
     def bars(name: str, title: str, y_label: str, *fields: tuple[str, str]) -> Plot:

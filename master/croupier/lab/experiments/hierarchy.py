@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.lab.churn import RULES, Churn, Plan, Tally, churned, random_plan
+from croupier.lab.churn import RULES, Churn, ChurnPlan, Tally, churned, random_plan
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
 
-COMPLEMENTARY: Final = Plan(
+COMPLEMENTARY: Final = ChurnPlan(
     "complementary",
     (100, 100),
     {"A": 1, "B": 1, "B/B1": 1, "B/B2": 1},
     {"A": (1, 0), "B/B1": (1, 0), "B/B2": (0, 1)},
 )
-WEIGHTED: Final = Plan(
+WEIGHTED: Final = ChurnPlan(
     "weighted",
     (300, 300, 300),
     {

@@ -38,7 +38,7 @@ _SHAPE: Final = Shape(_SLOT.resources, _SLOT)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LinedUpOutcome:
     """One run; times in seconds.
 
     Attributes:
@@ -121,7 +121,7 @@ class Contest:
         return longest[0], longest[1]
 
 
-def run_contest(slots: int, round_trip_s: float, is_lined: bool, seed: int) -> Outcome:
+def run_contest(slots: int, round_trip_s: float, is_lined: bool, seed: int) -> LinedUpOutcome:
     """Run the busy framework alone, and then with visits of the guest."""
     contest = Contest(slots, round_trip_s, is_lined, seed)
     cluster = contest.cluster
@@ -131,7 +131,7 @@ def run_contest(slots: int, round_trip_s: float, is_lined: bool, seed: int) -> O
     per_s = (cluster.simulated.tasks - before.tasks) / (cluster.now - before.virtual_s)
     cluster.run(60.0, is_over=lambda: len(contest.visits) > VISITS)
     contest.visits.pop()
-    return Outcome(slots, round_trip_s, per_s, *contest.waits_s(), cluster.simulated)
+    return LinedUpOutcome(slots, round_trip_s, per_s, *contest.waits_s(), cluster.simulated)
 
 
 class LinedUp:
@@ -158,7 +158,7 @@ class LinedUp:
         return report(pairs)
 
 
-def report(pairs: list[tuple[Outcome, Outcome]]) -> Result:
+def report(pairs: list[tuple[LinedUpOutcome, LinedUpOutcome]]) -> Result:
     """Return the result of all runs, each with lining up and without."""
     rows = tuple(
         (
@@ -206,10 +206,10 @@ def report(pairs: list[tuple[Outcome, Outcome]]) -> Result:
     return Result(checks, tables, _plots(pairs), simulated=simulated)
 
 
-def _plots(pairs: list[tuple[Outcome, Outcome]]) -> tuple[Plot, ...]:
+def _plots(pairs: list[tuple[LinedUpOutcome, LinedUpOutcome]]) -> tuple[Plot, ...]:
     most = [pair for pair in pairs if pair[0].slots == SLOTS[-1]]
 
-    def lines(value: Callable[[Outcome], float]) -> tuple[Line, ...]:
+    def lines(value: Callable[[LinedUpOutcome], float]) -> tuple[Line, ...]:
         return tuple(
             Line(label, [(pair[0].round_trip_s * 1000, value(pair[part])) for pair in most])
             for part, label in enumerate(("lined up", "one by one"))

@@ -65,7 +65,7 @@ class Arrival:
 
 
 @dataclass(slots=True)
-class Run:
+class OpenbRun:
     """The pods under one order of agents; `waits` are in seconds, by pod."""
 
     order: str
@@ -133,7 +133,7 @@ def run_order(
     arrivals: list[Arrival],
     seed: int,
     progress: Callable[[float], None],
-) -> Run:
+) -> OpenbRun:
     """Run until the last pod has arrived."""
     cluster = SimulatedCluster(
         (_node(node) for node in nodes),
@@ -166,7 +166,7 @@ def run_order(
     now = cluster.now
     waits = [(now if w.started_at is None else w.started_at) - w.submitted_at for w in works]
     placed = [work.started_at is not None for work in works]
-    return Run(order, series, arrivals, waits, placed, cluster.simulated)
+    return OpenbRun(order, series, arrivals, waits, placed, cluster.simulated)
 
 
 def _node(node: GpuNode) -> Node:
@@ -249,7 +249,7 @@ def _part(items: list[T], scale: float) -> list[T]:
     return [items[int(i / scale)] for i in range(int(len(items) * scale))]
 
 
-def report(filled: list[Run], churned: list[Run], gpus: int) -> Result:
+def report(filled: list[OpenbRun], churned: list[OpenbRun], gpus: int) -> Result:
     """Return tables, plots and checks of runs in the order of `ORDERS`."""
     asked = sum(each.pod.gpu_total for each in filled[0].arrivals) / WHOLE
     fill_rows = tuple(
@@ -303,7 +303,7 @@ def report(filled: list[Run], churned: list[Run], gpus: int) -> Result:
     )
 
 
-def _checks(filled: list[Run], churned: list[Run]) -> tuple[Check, ...]:
+def _checks(filled: list[OpenbRun], churned: list[OpenbRun]) -> tuple[Check, ...]:
     pack, shuffled, spread = filled
     fragmented = ", ".join(f"{run.order} {run.useless:.1%}" for run in filled)
     waits = [run.wait(LARGE, 1000) for run in churned]
@@ -329,12 +329,12 @@ def _checks(filled: list[Run], churned: list[Run]) -> tuple[Check, ...]:
     )
 
 
-def _whole(run: Run) -> float:
+def _whole(run: OpenbRun) -> float:
     placed, of_all = run.whole_nodes()
     return placed / of_all if of_all else 1.0
 
 
-def _plots(filled: list[Run], gpus: int) -> tuple[Plot, ...]:
+def _plots(filled: list[OpenbRun], gpus: int) -> tuple[Plot, ...]:
     asked = _asked(filled[0].arrivals, gpus)
 
     def lines(what: str) -> tuple[Line, ...]:

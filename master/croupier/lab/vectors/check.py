@@ -9,7 +9,7 @@ from typing import Final
 from croupier.lab.solvers.continuous import Undefined
 from croupier.lab.vectors import fifo_mode, modes, offers_mode, preemption_mode, static_modes
 from croupier.lab.vectors.document import name_of, read_document, read_vector
-from croupier.lab.vectors.facts import Mismatch, Outcome, compare, text_of
+from croupier.lab.vectors.facts import Mismatch, VectorOutcome, compare, text_of
 from croupier.lab.vectors.numbers import Unreadable, shortened
 from croupier.lab.vectors.vector import Vector
 
@@ -124,7 +124,7 @@ def _check(vector: Vector, others: Sequence[Vector], runners: Runners) -> Iterat
             yield from _compare(vector, outcome, where)
 
 
-def _compare(vector: Vector, outcome: Outcome, where: str) -> Iterator[Mismatch]:
+def _compare(vector: Vector, outcome: VectorOutcome, where: str) -> Iterator[Mismatch]:
     for key, wanted in vector.expected.items():
         if wanted == {}:
             yield Mismatch(f"{where}: {shortened(key)}", text_of(wanted), "nothing is expected")

@@ -23,7 +23,7 @@ Got = Fraction | int | str | Share | None | Sequence["Got"] | Mapping[str, "Got"
 Fact = tuple[str, Callable[..., Got]]
 
 
-class Outcome(Protocol):
+class VectorOutcome(Protocol):
     """The answers of a run, by the keys of `expected`."""
 
     def fact(self, key: str, wanted: object) -> Got:

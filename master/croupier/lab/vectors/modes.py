@@ -16,7 +16,7 @@ from croupier.lab.solvers.filling import Filling
 from croupier.lab.solvers.hdrf import Rule
 from croupier.lab.solvers.market import ceei
 from croupier.lab.solvers.pools import Forest
-from croupier.lab.vectors.facts import Fact, Got, Outcome, look_up
+from croupier.lab.vectors.facts import Fact, Got, VectorOutcome, look_up
 from croupier.lab.vectors.forests import (
     ALLOCATOR,
     ENGINE,
@@ -32,7 +32,7 @@ from croupier.lab.vectors.outcome import TaskOutcome, continuous_tasks, users_of
 from croupier.lab.vectors.scripted_events import Fill, Finish, read_events
 from croupier.lab.vectors.vector import Vector
 
-Runs = Iterator[tuple[str, Outcome]]
+Runs = Iterator[tuple[str, VectorOutcome]]
 Run = Callable[[Vector, str, Sequence[Vector]], Runs]
 
 

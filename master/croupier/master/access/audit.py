@@ -28,7 +28,7 @@ MOST_ADDRESSES: Final = 1_000
 _log = get_logger("croupier.audit")
 
 
-class Outcome(Enum):
+class AuditOutcome(Enum):
     """The decision about a call. UNDECIDED: its object does not exist, or is not visible."""
 
     ALLOW = "allow"
@@ -63,7 +63,7 @@ class AuditLine:
     peer: str
     method: str
     object: str
-    outcome: Outcome
+    outcome: AuditOutcome
     rule: str
     result: str
     size: int
@@ -134,7 +134,11 @@ class Audit:
         if self._sink is None:
             return
         line = make(self._clock.wall_ms())
-        if not line.credential and line.outcome is Outcome.DENY and not self._is_due(line.peer):
+        if (
+            not line.credential
+            and line.outcome is AuditOutcome.DENY
+            and not self._is_due(line.peer)
+        ):
             self.suppressed += 1
             return
         self._sink.put(line)

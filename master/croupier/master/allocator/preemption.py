@@ -54,7 +54,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreemptionPlan:
     """A way to free one unit for a starving framework, on one agent.
 
     Attributes:
@@ -108,7 +108,7 @@ class Search:
         self._holdings.pop(leaf, None)
 
 
-def plan(search: Search, starving: Starving) -> Plan | None:
+def plan(search: Search, starving: Starving) -> PreemptionPlan | None:
     """Return how to free one more unit of the framework's demand; None if no way was found.
 
     Only offers are taken back if that is enough. O(frameworks + their holdings), within the
@@ -137,7 +137,7 @@ class _ShapeSearch:
         self._on_path = set(self._leaf.path)
         self._projection = search.projection
 
-    def run(self) -> Plan | None:
+    def run(self) -> PreemptionPlan | None:
         room = limits.headroom(self._leaf)
         if limits.units_within(self._unit.scalars, room, self._least) < self._least:
             return None
@@ -154,7 +154,7 @@ class _ShapeSearch:
                     return found
         return None
 
-    def _on_agent(self, agent_id: AgentId) -> Plan | None:
+    def _on_agent(self, agent_id: AgentId) -> PreemptionPlan | None:
         free = self._search.room(self._leaf, agent_id)
         assert free is not None
         chosen: list[Holding] = []
@@ -180,7 +180,7 @@ class _ShapeSearch:
         # Ranges are not earmarked: the numbers that will come free are unknown.
         total = self._search.agents[agent_id].total
         room = Resources({n: milli for n, milli in self._needed.items() if n in total.scalars})
-        return Plan(self._starving, agent_id, room, tuple(needed))
+        return PreemptionPlan(self._starving, agent_id, room, tuple(needed))
 
     def _can_use(self, agent_id: AgentId) -> bool:
         agent = self._search.agents[agent_id]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from croupier.master.allocator.agent_pool import AgentPool, Earmark
 from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.preemption import Holding, Plan, Search, plan
+from croupier.master.allocator.preemption import Holding, PreemptionPlan, Search, plan
 from croupier.master.allocator.share_projection import ShareProjection, may_preempt
 from croupier.master.allocator.starvation import PreemptionRules, Starvation, Starving
 from croupier.master.allocator.tree import Tree
@@ -59,7 +59,7 @@ class Preemptor:
         """Whether a framework with declared demand waits for more, and so may starve later."""
         return self.is_possible and any(leaf.pending for leaf in self._tree.in_order())
 
-    def look(self, holdings: Holdings, now: float) -> list[Plan]:
+    def look(self, holdings: Holdings, now: float) -> list[PreemptionPlan]:
         """Begin the preemptions that are due; at most `rules.at_once`.
 
         The resources are earmarked at once; the caller notifies the victims and kills them. A
@@ -78,7 +78,7 @@ class Preemptor:
             self.rules.is_on,
             EFFORT,
         )
-        plans: list[Plan] = []
+        plans: list[PreemptionPlan] = []
         self._tried = {leaf: until for leaf, until in self._tried.items() if until > now}
         for starving in self._starvation.look(projection, now):
             if starving.leaf in self._tried:
@@ -143,7 +143,7 @@ class Preemptor:
         for ending in self._ending.values():
             assert ending.victim.leaf is not ending.owner
 
-    def _begin(self, projection: ShareProjection, found: Plan, now: float) -> None:
+    def _begin(self, projection: ShareProjection, found: PreemptionPlan, now: float) -> None:
         leaf, room = found.starving.leaf, found.room
         for victim in found.victims:
             projection.change(victim.leaf, victim.resources.scalars, -1)

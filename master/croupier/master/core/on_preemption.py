@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.preemption import Holding, Plan
+from croupier.master.allocator.preemption import Holding, PreemptionPlan
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.deadlines import PreemptionGrace, StarvationCheck
 from croupier.master.core.effects import Effect, Happened, Send
@@ -92,7 +92,7 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
             yield Holding(leaf, task.agent_id, task.info.resources, task.task_id, task.since)
 
 
-def _begin(state: State, plan: Plan, now: float) -> Iterator[Effect]:
+def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
     starving = plan.starving.leaf
     since = (
         f"has been below {'a guarantee' if plan.starving.by_guarantee else 'its fair share'}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.master.core.roles import Cluster
+from croupier.master.core.roles import ClusterTotals
 from croupier.master.core.state import State
 from croupier.model.ids import Role
 from croupier.model.resources import NOTHING, Resources
@@ -94,14 +94,14 @@ def in_tree_order(roles: Iterable[Role]) -> list[Role]:
     return sorted(known, key=lambda role: role.split("/"))
 
 
-def cluster_of(state: State) -> Cluster:
+def cluster_of(state: State) -> ClusterTotals:
     """Return the cluster that a change of roles is checked against. O(agents)."""
     known = set(state.allocator.queries.total)
     others: set[str] = set()
     for agent in state.agents.values():
         known.update(agent.total.scalars)
         others.update(agent.total.ranges, agent.total.sets)
-    return Cluster(
+    return ClusterTotals(
         dict(state.allocator.queries.total),
         frozenset(known),
         frozenset(others - known),

@@ -22,7 +22,7 @@ MAX_CHANGES = 100
 _ANYWAY = "--force accepts it all the same"
 
 
-class Part(Enum):
+class RoleSetting(Enum):
     """A setting of a role."""
 
     WEIGHT = "weight"
@@ -43,11 +43,11 @@ class RoleChange:
 
     role: Role
     settings: RoleSettings | None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RoleSetting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterTotals:
     """The cluster that a change is checked against; amounts are thousandths of scalars.
 
     Attributes:
@@ -114,7 +114,7 @@ def check_settings(roles: Mapping[Role, RoleSettings]) -> dict[str, int]:
 def check_against(
     wanted: Mapping[Role, RoleSettings],
     now: Mapping[Role, RoleSettings],
-    cluster: Cluster,
+    cluster: ClusterTotals,
     claims: Mapping[str, int],
 ) -> None:
     """Check the new settings in `wanted` against the present cluster.
@@ -200,7 +200,7 @@ def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
     return {name: milli for name, milli in amounts.items() if milli}
 
 
-def _check_limit(role: Role, new: RoleSettings, old: RoleSettings, cluster: Cluster) -> None:
+def _check_limit(role: Role, new: RoleSettings, old: RoleSettings, cluster: ClusterTotals) -> None:
     used = cluster.used.get(role, {})
     for name, limit in new.limit.items():
         is_lowered = name not in old.limit or limit < old.limit[name]
@@ -211,8 +211,8 @@ def _check_limit(role: Role, new: RoleSettings, old: RoleSettings, cluster: Clus
             )
 
 
-def _check_names(role: Role, new: RoleSettings, old: RoleSettings, cluster: Cluster) -> None:
-    for part in (Part.RESOURCE_WEIGHTS, Part.GUARANTEE, Part.LIMIT):
+def _check_names(role: Role, new: RoleSettings, old: RoleSettings, cluster: ClusterTotals) -> None:
+    for part in (RoleSetting.RESOURCE_WEIGHTS, RoleSetting.GUARANTEE, RoleSetting.LIMIT):
         names = set(getattr(new, part.value)) - set(getattr(old, part.value)) - cluster.known
         for name in sorted(names):
             known = ", ".join(sorted(cluster.known))
@@ -229,7 +229,7 @@ def _amount(name: str, milli: int) -> str:
     return format_amounts({name: milli})
 
 
-def _away(cluster: Cluster) -> str:
+def _away(cluster: ClusterTotals) -> str:
     return f", {cluster.away} of its agents are away" if cluster.away else ""
 
 

@@ -16,7 +16,7 @@ from operator import or_
 from typing import Any, Final, get_args
 from zlib import crc32
 
-from croupier.master.eventlog.lines import FORMAT, LOGGED, Entry, Head, Known, Line, Outcome
+from croupier.master.eventlog.lines import FORMAT, LOGGED, Head, Known, Line, LogEntry, Outcome
 from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable
 from croupier.model.errors import InvalidRequest
@@ -167,7 +167,7 @@ def _decoded(document: dict[str, Any]) -> Line:
     if "event" in document:
         if not {"at", "event"} <= document.keys() <= _ENTRY.keys():
             raise Undecodable("an event has `at`, `did` and `decided`, and nothing else")
-        entry = Entry(**{_ENTRY[name]: decoders[name](each) for name, each in document.items()})
+        entry = LogEntry(**{_ENTRY[name]: decoders[name](each) for name, each in document.items()})
         if not abs(entry.at) < _LONGEST_S:
             raise Undecodable("an event without a time")
         return entry

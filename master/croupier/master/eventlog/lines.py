@@ -125,7 +125,7 @@ Known = KnownRole | KnownAgent | KnownFramework | KnownOffer | KnownTask
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """An event.
 
     Attributes:
@@ -139,4 +139,4 @@ class Entry:
     digest: str = ""
 
 
-Line = Head | Known | Entry
+Line = Head | Known | LogEntry

@@ -46,7 +46,7 @@ class Preempting:
 Happening = Fact | TermBegan | OffersLapsed | Preempting
 
 
-class Entry:
+class JournalEntry:
     """An event.
 
     Attributes:
@@ -77,7 +77,7 @@ class Entry:
         self.line: object = None
 
 
-def may_view(entry: Entry, visible: Visibility) -> bool:
+def may_view(entry: JournalEntry, visible: Visibility) -> bool:
     """Return whether a caller may view the event: its framework in a role, or its agent."""
     what = entry.what
     if isinstance(what, TermBegan):

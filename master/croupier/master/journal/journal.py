@@ -16,7 +16,13 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
 from croupier.master.fact_throttle import FactThrottle
-from croupier.master.journal.entry import Entry, Happening, OffersLapsed, Preempting, TermBegan
+from croupier.master.journal.entry import (
+    Happening,
+    JournalEntry,
+    OffersLapsed,
+    Preempting,
+    TermBegan,
+)
 from croupier.master.journal.lines import MOST_QUOTED, OMITTED
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
@@ -44,7 +50,7 @@ class Journal:
         self.epoch, self.last = state.epoch, 0
         self.ended: CroupierError | None = None
         self.kept, self._clock = kept, clock
-        self._ring: list[Entry | None] = [None] * kept
+        self._ring: list[JournalEntry | None] = [None] * kept
         self._frameworks: Mapping[FrameworkId, Framework] = state.frameworks
         self._agents: Mapping[AgentId, Agent] = state.agents
         # Also those that the state has just forgotten.
@@ -70,7 +76,7 @@ class Journal:
         elif type(fact) not in OMITTED and self._throttle.is_due(fact):
             self._add_other(fact)
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> JournalEntry:
         """Return the event of a number from `first` to `last`."""
         found = self._ring[number % self.kept]
         assert found is not None
@@ -157,7 +163,7 @@ class Journal:
         clock = self._clock
         self.last = number = self.last + 1
         names = self._names(what)
-        entry = Entry(number, clock.now(), clock.wall_ms(), what, roles, owner, names)
+        entry = JournalEntry(number, clock.now(), clock.wall_ms(), what, roles, owner, names)
         self._ring[number % self.kept] = entry
         if self._waiting:
             self._wake_all()

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from croupier.master.core import facts
 from croupier.master.journal.entry import (
-    Entry,
     Happening,
+    JournalEntry,
     OffersLapsed,
     Preempting,
     TermBegan,
@@ -154,7 +154,7 @@ def matching_kinds(names: Iterable[str]) -> frozenset[str] | None:
     return frozenset(found) or None
 
 
-def line_of(entry: Entry, epoch: int) -> pb.ClusterEvent:
+def line_of(entry: JournalEntry, epoch: int) -> pb.ClusterEvent:
     """Return the event for readers, which share it: do not change it."""
     made = entry.line
     if not isinstance(made, pb.ClusterEvent):
@@ -172,7 +172,7 @@ def line_of(entry: Entry, epoch: int) -> pb.ClusterEvent:
     return made
 
 
-def _role(entry: Entry) -> str:
+def _role(entry: JournalEntry) -> str:
     role = getattr(entry.what, "role", "")
     if isinstance(entry.what, facts.TaskMoved | facts.PreemptionEnded) and len(entry.roles) == 1:
         return entry.roles[0]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from croupier.master.access.caller import Caller, CredentialKind, current_call
 from croupier.master.core.access_records import TokenId
-from croupier.master.journal.entry import Entry, id_text, may_view, parse_id
+from croupier.master.journal.entry import JournalEntry, id_text, may_view, parse_id
 from croupier.master.journal.lines import kind_of
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import LOCAL_ADMIN
@@ -72,7 +72,7 @@ class Events:
         reset: why events may be missing before these; empty if none is.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[JournalEntry, ...]
     last_id: str
     reset: str = ""
 
@@ -194,7 +194,7 @@ class Watch:
         end = journal.last if query.follow else self._past_end
         end = min(end, self._at + LOOKED_AT_ONCE)
         is_wanted = self._filter()
-        found: list[Entry] = []
+        found: list[JournalEntry] = []
         most = RETURNED_AT_ONCE if self._left is None else min(RETURNED_AT_ONCE, self._left)
         while self._at < end and len(found) < most:
             self._at += 1
@@ -206,7 +206,7 @@ class Watch:
         reset, self._reset = self._reset, ""
         return Events(tuple(found), self._last_id, reset)
 
-    def _filter(self) -> Callable[[Entry], bool]:
+    def _filter(self) -> Callable[[JournalEntry], bool]:
         kinds = self._query.kinds
         visible = Visibility(self._term.driver.state, self._caller.principal)
         if visible.has_all:

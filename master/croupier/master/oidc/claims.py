@@ -36,7 +36,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TokenIdentity:
     """The principal that a token names.
 
     Attributes:
@@ -47,7 +47,7 @@ class Identity:
     expires_ms: int
 
 
-def identity_of(claims: Mapping[str, Any], expected: Expectation, now_s: float) -> Identity:
+def identity_of(claims: Mapping[str, Any], expected: Expectation, now_s: float) -> TokenIdentity:
     """Return the principal that verified claims name; `now_s`: seconds since the epoch.
 
     Raises:
@@ -74,7 +74,7 @@ def identity_of(claims: Mapping[str, Any], expected: Expectation, now_s: float) 
     except InvalidRequest:
         raise Unauthenticated("the subject (sub) of the token cannot be a principal") from None
     groups = _groups(claims.get(expected.groups_claim), expected.groups_claim)
-    return Identity(Principal(name, groups), round((expires_s + SKEW_S) * 1000))
+    return TokenIdentity(Principal(name, groups), round((expires_s + SKEW_S) * 1000))
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float | None:

@@ -35,7 +35,7 @@ class Unopenable(CroupierError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SecretPlace:
     """The place of a secret: a name of a task of a framework."""
 
     framework_id: FrameworkId
@@ -50,7 +50,7 @@ class Place:
 class SecretBox(Protocol):
     """Seals values and opens them."""
 
-    def seal(self, place: Place, value: str, /) -> SealedValue:
+    def seal(self, place: SecretPlace, value: str, /) -> SealedValue:
         """Seal one value.
 
         Raises:
@@ -58,7 +58,7 @@ class SecretBox(Protocol):
         """
         ...
 
-    def open(self, place: Place, sealed: SealedValue, /) -> str:
+    def open(self, place: SecretPlace, sealed: SealedValue, /) -> str:
         """Return the plain value.
 
         Raises:
@@ -73,7 +73,7 @@ class KeyBox:
     def __init__(self, keys: KeySource = tuple) -> None:
         self._keys = keys
 
-    def seal(self, place: Place, value: str) -> SealedValue:
+    def seal(self, place: SecretPlace, value: str) -> SealedValue:
         """Seal with the first key."""
         key = next(iter(self._keys()), None)
         if key is None:
@@ -82,7 +82,7 @@ class KeyBox:
         sealed = _cipher(key).encrypt(nonce, value.encode(), place.data())
         return SealedValue(key.key_id, b64encode(nonce + sealed).decode())
 
-    def open(self, place: Place, sealed: SealedValue) -> str:
+    def open(self, place: SecretPlace, sealed: SealedValue) -> str:
         """Open with the key that sealed the value."""
         from cryptography.exceptions import InvalidTag
 
@@ -113,7 +113,7 @@ def seal_task(
         InvalidRequest: if there is no key.
     """
     sealed = {
-        name: box.seal(Place(framework_id, task.task_id, name), value)
+        name: box.seal(SecretPlace(framework_id, task.task_id, name), value)
         for name, value in values.reveal().items()
     }
     return replace(task, command=replace(task.command, secrets=sealed))
@@ -127,7 +127,7 @@ def open_task(box: SecretBox, framework_id: FrameworkId, task: TaskInfo) -> Secr
     """
     return SecretValues(
         {
-            name: box.open(Place(framework_id, task.task_id, name), sealed)
+            name: box.open(SecretPlace(framework_id, task.task_id, name), sealed)
             for name, sealed in task.command.secrets.items()
         }
     )

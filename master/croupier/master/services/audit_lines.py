@@ -6,7 +6,7 @@ from typing import Final
 
 import grpc
 
-from croupier.master.access.audit import AuditLine, Outcome
+from croupier.master.access.audit import AuditLine, AuditOutcome
 from croupier.master.access.caller import Call
 
 _PACKAGE: Final = "/croupier.v1."
@@ -23,14 +23,14 @@ def short_name(method: str) -> str:
     return method.removeprefix(_PACKAGE)
 
 
-def outcome_of(result: str) -> Outcome:
+def outcome_of(result: str) -> AuditOutcome:
     """Return the decision about a call by the name of its status."""
     if result in _DENIED:
-        return Outcome.DENY
-    return Outcome.UNDECIDED if result == _NOT_FOUND else Outcome.ALLOW
+        return AuditOutcome.DENY
+    return AuditOutcome.UNDECIDED if result == _NOT_FOUND else AuditOutcome.ALLOW
 
 
-def line_of(call: Call, outcome: Outcome, result: str, time_ms: int) -> AuditLine:
+def line_of(call: Call, outcome: AuditOutcome, result: str, time_ms: int) -> AuditLine:
     """Return the audit line of a call."""
     caller = call.caller
     return AuditLine(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import grpc
 
-from croupier.master.access.audit import Audit, Outcome
+from croupier.master.access.audit import Audit, AuditOutcome
 from croupier.master.access.caller import Call, Caller
 from croupier.master.access.rate_limits import RateExceeded, RateLimiter, Usage
 from croupier.master.services.audit_lines import line_of, outcome_of, short_name
@@ -123,7 +123,9 @@ class Checks:
         is_change = requirement is not None and requirement.is_change
         # A follower decides nothing but who is not authenticated.
         leads = self.permissions(call.caller.principal) is not None
-        if (leads or outcome is Outcome.DENY) and (is_change or outcome is not Outcome.ALLOW):
+        if (leads or outcome is AuditOutcome.DENY) and (
+            is_change or outcome is not AuditOutcome.ALLOW
+        ):
             self._audit.write(partial(line_of, call, outcome, result))
 
 

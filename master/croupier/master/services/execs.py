@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from croupier.master.access.audit import MAX_DETAIL, Audit, Outcome
+from croupier.master.access.audit import MAX_DETAIL, Audit, AuditOutcome
 from croupier.master.access.caller import Call, Caller
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.effects import SessionId
@@ -263,7 +263,7 @@ class Execs:
 
     def _write_line(self, call: Call, method: str, detail: str, result: str) -> None:
         made = Call(method, call.caller, call.size, call.object, detail, call.rule)
-        self._audit.write(partial(line_of, made, Outcome.ALLOW, result))
+        self._audit.write(partial(line_of, made, AuditOutcome.ALLOW, result))
 
 
 def _session(state: State, task: TaskPlace) -> SessionId:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from croupier.master.access.audit import Audit, Outcome
+from croupier.master.access.audit import Audit, AuditOutcome
 from croupier.master.access.caller import Call
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Register, Subscribe
@@ -119,7 +119,7 @@ class StreamAudit:
     def _write(self, found: _Open, result: str) -> None:
         outcome = outcome_of(result)
         # What is refused is never routine.
-        is_routine = found.is_routine and outcome is not Outcome.DENY
+        is_routine = found.is_routine and outcome is not AuditOutcome.DENY
         line = partial(line_of, found.call, outcome, result)
         self._audit.write(lambda time_ms: replace(line(time_ms), is_routine=is_routine))
 

@@ -30,7 +30,7 @@ _PAGING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ListedKind:
     """A kind of objects that the master lists.
 
     Attributes:
@@ -78,11 +78,11 @@ class Kind:
         return b'{"items":[%b],"next":%b}' % (b",".join(items), encoded(token or None))
 
 
-AGENTS: Final = Kind("agents", pb.ListAgentsRequest, pb.ListAgentsResponse)
-FRAMEWORKS: Final = Kind("frameworks", pb.ListFrameworksRequest, pb.ListFrameworksResponse)
-OFFERS: Final = Kind("offers", pb.ListOffersRequest, pb.ListOffersResponse)
-ROLES: Final = Kind("roles", pb.ListRolesRequest, pb.ListRolesResponse)
-TASKS: Final = Kind("tasks", pb.ListTasksRequest, pb.ListTasksResponse)
+AGENTS: Final = ListedKind("agents", pb.ListAgentsRequest, pb.ListAgentsResponse)
+FRAMEWORKS: Final = ListedKind("frameworks", pb.ListFrameworksRequest, pb.ListFrameworksResponse)
+OFFERS: Final = ListedKind("offers", pb.ListOffersRequest, pb.ListOffersResponse)
+ROLES: Final = ListedKind("roles", pb.ListRolesRequest, pb.ListRolesResponse)
+TASKS: Final = ListedKind("tasks", pb.ListTasksRequest, pb.ListTasksResponse)
 
 
 async def made(views: Iterable[Any]) -> list[bytes]:
@@ -96,7 +96,7 @@ async def made(views: Iterable[Any]) -> list[bytes]:
     return items
 
 
-def _by_text(kind: Kind, summary: str, where: str) -> ApiRoute:
+def _by_text(kind: ListedKind, summary: str, where: str) -> ApiRoute:
     async def handle(asked: Asked) -> bytes:
         return await kind.listed(asked, text=asked.query["text"])
 
@@ -124,7 +124,7 @@ async def _tasks(asked: Asked) -> bytes:
     )
 
 
-def _list(kind: Kind, handler: ApiHandler, summary: str, *filters: Parameter) -> ApiRoute:
+def _list(kind: ListedKind, handler: ApiHandler, summary: str, *filters: Parameter) -> ApiRoute:
     query = (*_PAGING, *filters)
     return ApiRoute(f"/{kind.name}", handler, summary, kind.answer, query, shared_s=SHARED_S)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from croupier.master.services.filters import MAX_TEXT
-from croupier.master.web.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, Kind
+from croupier.master.web.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, ListedKind
 from croupier.master.web.parameters import Parameter
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.errors import NotFound
@@ -65,7 +65,7 @@ async def find_task(asked: Asked, framework_id: str, task_id: str) -> pb.TaskVie
 
 
 async def _first(
-    asked: Asked, kind: Kind, matches: Callable[[Any], bool], name: str, **fields: Any
+    asked: Asked, kind: ListedKind, matches: Callable[[Any], bool], name: str, **fields: Any
 ) -> Any:
     # Longer than any id, and than what a list searches for.
     if len(fields.get("text", "")) > MAX_TEXT:

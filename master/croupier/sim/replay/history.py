@@ -16,7 +16,6 @@ from croupier.master.core.events import FrameworkCalled, Register, Subscribe
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import changed_settings
 from croupier.master.eventlog.lines import (
-    Entry,
     Head,
     KnownAgent,
     KnownFramework,
@@ -24,6 +23,7 @@ from croupier.master.eventlog.lines import (
     KnownRole,
     KnownTask,
     Line,
+    LogEntry,
     Outcome,
 )
 from croupier.model.attributes import Attributes, facts_of
@@ -156,7 +156,7 @@ class History:
 
     def take(self, line: Line) -> None:
         """Add one more line. Only the oldest file's description of the state counts."""
-        if isinstance(line, Entry):
+        if isinstance(line, LogEntry):
             self.end = line.at
             self.events += 1
             self._take_entry(line)
@@ -193,7 +193,7 @@ class History:
 
     # Events.
 
-    def _take_entry(self, entry: Entry) -> None:
+    def _take_entry(self, entry: LogEntry) -> None:
         match entry.event:
             case Register():
                 self._on_register(entry, entry.event)
@@ -208,7 +208,7 @@ class History:
         for outcome in entry.outcomes:
             self._on_outcome(entry.at, outcome)
 
-    def _on_register(self, entry: Entry, event: Register) -> None:
+    def _on_register(self, entry: LogEntry, event: Register) -> None:
         agent_id = _outcome_id(entry.outcomes, "agent")
         if agent_id is None:
             return
@@ -227,7 +227,7 @@ class History:
             )
             self._launched(key, run)
 
-    def _on_subscribe(self, entry: Entry, event: Subscribe) -> None:
+    def _on_subscribe(self, entry: LogEntry, event: Subscribe) -> None:
         framework_id = _outcome_id(entry.outcomes, "framework")
         if framework_id is None:
             return
@@ -241,7 +241,7 @@ class History:
             stay.demands.quiet(entry.at)
         self._declare(stay, event.demands, entry.at)
 
-    def _on_called(self, entry: Entry, event: FrameworkCalled) -> None:
+    def _on_called(self, entry: LogEntry, event: FrameworkCalled) -> None:
         stay = self._sessions.get(event.session)
         if stay is None:
             return
@@ -257,7 +257,7 @@ class History:
             case _:
                 pass
 
-    def _on_accept(self, entry: Entry, stay: FrameworkStay, call: calls.Accept) -> None:
+    def _on_accept(self, entry: LogEntry, stay: FrameworkStay, call: calls.Accept) -> None:
         agents = {
             outcome[2]: AgentId(outcome[4]) for outcome in entry.outcomes if outcome[0] == "task"
         }
@@ -272,7 +272,7 @@ class History:
             run = TaskRun(*place, entry.at, wanted.since, wanted.demand)
             self._launched((stay.framework_id, task.task_id), run)
 
-    def _on_submit(self, entry: Entry, stay: FrameworkStay, call: calls.Submit) -> None:
+    def _on_submit(self, entry: LogEntry, stay: FrameworkStay, call: calls.Submit) -> None:
         role = stay.roles[0] if call.role is None else call.role
         taken = {outcome[2] for outcome in entry.outcomes if outcome[0] == "task"}
         for task in call.tasks:
@@ -285,7 +285,7 @@ class History:
         place = (key[0], queued.role, agent_id, queued.demand.unit)
         self._launched(key, TaskRun(*place, at, queued.at, queued.demand))
 
-    def _on_roles(self, entry: Entry, event: UpdateRoles) -> None:
+    def _on_roles(self, entry: LogEntry, event: UpdateRoles) -> None:
         changed = {outcome[1] for outcome in entry.outcomes if outcome[0] == "role"}
         if not changed:
             return

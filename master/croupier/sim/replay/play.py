@@ -22,7 +22,7 @@ from croupier.sim.machine import Machine, Size
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.history import AgentStay, History
 from croupier.sim.replay.ledger import Figures, Ledger, Party, Waits, WaitTally, parties_of
-from croupier.sim.replay.workload import Batch, Endless, Part, parts_of
+from croupier.sim.replay.workload import Batch, Endless, TracePart, parts_of
 from croupier.sim.work import Work
 
 _PATIENCE_S = 365 * 24 * 3600.0
@@ -58,7 +58,7 @@ class _Agent(SimulatedAgent):
 class _Actor:
     """A simulated framework that plays one part of the work."""
 
-    def __init__(self, play: _Play, number: int, part: Part) -> None:
+    def __init__(self, play: _Play, number: int, part: TracePart) -> None:
         self.part = part
         self.works: list[tuple[Work, bool]] = []
         self._play = play

@@ -12,7 +12,7 @@ from typing import IO
 
 from croupier.master.eventlog import files
 from croupier.master.eventlog.codec import read_line
-from croupier.master.eventlog.lines import Entry, Head, Line
+from croupier.master.eventlog.lines import Head, Line, LogEntry
 from croupier.model.codec import Undecodable
 from croupier.model.errors import CroupierError
 
@@ -25,7 +25,7 @@ class BadLog(CroupierError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPlace:
     """The place of a line; lines are counted from 1."""
 
     path: Path
@@ -72,7 +72,7 @@ class Reader:
         """Whether the log has the beginning of the run."""
         return self.first.part == 1
 
-    def lines(self, progress: Callable[[float], None]) -> Iterator[tuple[Place, Line]]:
+    def lines(self, progress: Callable[[float], None]) -> Iterator[tuple[LogPlace, Line]]:
         """Yield all lines in order; report the part of the bytes that is read to `progress`.
 
         Raises:
@@ -83,7 +83,7 @@ class Reader:
         for path in self.paths:
             is_last = path == self.paths[-1]
             for place, line, size in self._file(path, is_last):
-                if isinstance(line, Entry):
+                if isinstance(line, LogEntry):
                     if line.at < latest:
                         raise BadLog(f"{place}: an event before the one that precedes it")
                     latest = line.at
@@ -92,12 +92,12 @@ class Reader:
                     progress(before / total)
                 yield place, line
 
-    def _file(self, path: Path, is_last: bool) -> Iterator[tuple[Place, Line, int]]:
+    def _file(self, path: Path, is_last: bool) -> Iterator[tuple[LogPlace, Line, int]]:
         with _opened(path) as file:
             number = 0
             while text := file.readline(MAX_LINE + 1):
                 number += 1
-                place = Place(path, number)
+                place = LogPlace(path, number)
                 if len(text) > MAX_LINE:
                     raise BadLog(f"{place}: a line of more than {MAX_LINE >> 20} MiB")
                 try:

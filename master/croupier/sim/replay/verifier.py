@@ -7,10 +7,10 @@ from croupier.master.core.records import Registry
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import step
 from croupier.master.eventlog.digest import Digest
-from croupier.master.eventlog.lines import Entry, Head, Line
+from croupier.master.eventlog.lines import Head, Line, LogEntry
 from croupier.master.eventlog.outcome import outcomes_of
 from croupier.model.errors import CroupierError
-from croupier.sim.replay.reader import BadLog, Place
+from croupier.sim.replay.reader import BadLog, LogPlace
 
 _SHOWN = 5
 
@@ -51,7 +51,7 @@ class Verifier:
         """The digest of all decisions so far."""
         return str(self._digest)
 
-    def take(self, place: Place, line: Line) -> None:
+    def take(self, place: LogPlace, line: Line) -> None:
         """Decide the event of one more line.
 
         Raises:
@@ -60,17 +60,17 @@ class Verifier:
         """
         if isinstance(line, Head):
             self._check(place, line)
-        elif isinstance(line, Entry):
+        elif isinstance(line, LogEntry):
             self._decide(place, line)
 
-    def _check(self, place: Place, head: Head) -> None:
+    def _check(self, place: LogPlace, head: Head) -> None:
         if head.part > 1 and (head.events, head.digest) != (self.events, self.digest):
             raise Diverged(
                 f"{place}: the head expects {head.events} events before it with the digest"
                 f" {head.digest}; there were {self.events} with {self.digest}"
             )
 
-    def _decide(self, place: Place, entry: Entry) -> None:
+    def _decide(self, place: LogPlace, entry: LogEntry) -> None:
         try:
             effects = step(self.state, entry.event, entry.at)
         except Exception as error:

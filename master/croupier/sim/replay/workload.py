@@ -66,7 +66,7 @@ class Endless:
 
 
 @dataclass(slots=True)
-class Part:
+class TracePart:
     """The work of one framework in one role; times are seconds since the beginning.
 
     Attributes:
@@ -82,7 +82,7 @@ class Part:
     endless: list[Endless] = field(default_factory=list)
 
 
-def parts_of(history: History) -> list[Part]:
+def parts_of(history: History) -> list[TracePart]:
     """Return the parts of all frameworks, in the order in which they came."""
     runs: dict[tuple[str, Role], list[TaskRun]] = {}
     for run in history.tasks:
@@ -134,10 +134,10 @@ class _Builder:
         return tuple(map(self.seconds, runs)) or tuple(islice(self.guesses(), 1))
 
 
-def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[TaskRun]) -> Part:
+def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[TaskRun]) -> TracePart:
     start = history.start
     left = None if stay.left is None else stay.left - start
-    part = Part(stay.framework_id, role, stay.came - start, left, stay.demands.declares)
+    part = TracePart(stay.framework_id, role, stay.came - start, left, stay.demands.declares)
     builder = _Builder(history, runs)
     batches: dict[tuple[float, Shape, bool], list[float]] = {}
     for run in builder.kept:

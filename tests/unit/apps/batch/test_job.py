@@ -7,7 +7,7 @@ import time
 import pytest
 
 from croupier.apps.batch.job import BatchJob, batch_of
-from croupier.apps.batch.plan import Plan
+from croupier.apps.batch.plan import JobPlan
 from croupier.apps.job_file import section_of_text
 from croupier.model.errors import InvalidRequest
 
@@ -16,8 +16,8 @@ def job(text: str) -> BatchJob:
     return batch_of(section_of_text(text, "f.toml"), "f")
 
 
-def plan(text: str) -> Plan:
-    return Plan(job(text))
+def plan(text: str) -> JobPlan:
+    return JobPlan(job(text))
 
 
 def test_a_job_has_tasks_and_arrays() -> None:
@@ -112,7 +112,7 @@ def test_mistakes_have_their_place(text: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def edges(found: Plan) -> set[tuple[str, str, bool]]:
+def edges(found: JobPlan) -> set[tuple[str, str, bool]]:
     names = [f"({node.name})" if node.is_barrier else node.name for node in found.nodes]
     return {
         (names[node.index], names[target], must)

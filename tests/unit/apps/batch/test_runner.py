@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from croupier.apps.batch.job import batch_of
-from croupier.apps.batch.machine import Machine, NodeState
-from croupier.apps.batch.plan import Plan
-from croupier.apps.batch.runner import MAX_QUEUED, Ended, Runner
+from croupier.apps.batch.machine import BatchTasks, NodeState
+from croupier.apps.batch.plan import JobPlan
+from croupier.apps.batch.runner import MAX_QUEUED, FailedAttempt, Runner
 from croupier.apps.batch.state import opened
 from croupier.apps.controller.store import StateError
 from croupier.apps.job_file import section_of_text
@@ -93,7 +93,7 @@ class Scripted(Runner):
 async def running(path: Path, text: str, *, resume: bool = False) -> AsyncIterator[Scripted]:
     """Run the job, which the cluster admits as `F`."""
     with opened(path / "s.sqlite") as state:
-        machine = Machine(Plan(batch_of(section_of_text(text), "job")))
+        machine = BatchTasks(JobPlan(batch_of(section_of_text(text), "job")))
         rows = state.tasks() if resume else []
         machine.restore(rows)
         machine.begin()
@@ -170,7 +170,7 @@ async def test_calls_are_divided_by_constraints_and_size(tmp_path: Path) -> None
 
 
 async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) -> None:
-    failed: list[Ended] = []
+    failed: list[FailedAttempt] = []
     async with running(tmp_path, ONE + "retries = 1\n" + PAUSED) as runner:
         runner.on_failed = failed.append
         await eventually(lambda: runner.ids == ["a.0.1"])

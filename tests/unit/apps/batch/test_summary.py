@@ -6,8 +6,8 @@ import pytest
 
 from croupier.apps.batch.display import Display
 from croupier.apps.batch.job import batch_of
-from croupier.apps.batch.machine import Machine
-from croupier.apps.batch.plan import Plan
+from croupier.apps.batch.machine import BatchTasks
+from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import reason_text
 from croupier.apps.batch.summary import plan_lines, progress_text, summary_lines
 from croupier.apps.batch.tails import last_lines
@@ -17,8 +17,8 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState, TaskStatus
 
 
-def machine(text: str) -> Machine:
-    made = Machine(Plan(batch_of(section_of_text(text), "job")))
+def machine(text: str) -> BatchTasks:
+    made = BatchTasks(JobPlan(batch_of(section_of_text(text), "job")))
     made.begin()
     return made
 

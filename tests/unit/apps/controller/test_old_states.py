@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from croupier.apps.batch.machine import NodeState, Row
-from croupier.apps.batch.state import Run
+from croupier.apps.batch.state import BatchRun
 from croupier.apps.batch.state import opened as open_batch
 from croupier.apps.cron.core.board import Stored
 from croupier.apps.cron.core.effects import KeepCursor, KeepRun
-from croupier.apps.cron.core.run import Run as CronRun
-from croupier.apps.cron.core.run import RunState
+from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.apps.cron.state_file import opened as open_cron
 from croupier.apps.service.state_dir import StateDir
 from tests.upgrade.build import Build, extract_old_build
@@ -57,7 +56,7 @@ with opened(Path("c"), may_create=True) as state:
     print(state.fact("framework_id"), [run.task_id for run in state.history(None, 9)])
 """
 ROW = Row("a", NodeState.ACTIVE, 3, 2, 1, "A1", "exit code 1", "last")
-RUN = CronRun("a", 60, RunState.RUNNING, 2, 1, started=6.5)
+RUN = ScheduledRun("a", 60, RunState.RUNNING, 2, 1, started=6.5)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def old(build: Build, directory: Path, program: str) -> str:
 def test_what_the_earlier_release_wrote_is_read(build: Build, tmp_path: Path) -> None:
     old(build, tmp_path, WRITE)
     with open_batch(tmp_path / "b") as batch:
-        assert batch.run() == Run("d1", "F1", False)
+        assert batch.run() == BatchRun("d1", "F1", False)
         assert batch.tasks() == [ROW]
     with open_cron(tmp_path / "c", may_create=True) as cron:
         assert cron.fact("framework_id") == "F2"

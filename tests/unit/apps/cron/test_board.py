@@ -9,17 +9,17 @@ import pytest
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.board import MAX_DROPS, Board, Stored
 from croupier.apps.cron.core.due import due_times, latest
-from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
-from croupier.apps.cron.core.job import Job, Missed, Overlap
-from croupier.apps.cron.core.run import Run, RunState
+from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, LaunchRun
+from croupier.apps.cron.core.job import CronJob, Missed, Overlap
+from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.apps.cron.core.schedule import Schedule
 from croupier.apps.job_file import Backoff
 
-MINUTELY = Job("a", Schedule("* * * * *"))
+MINUTELY = CronJob("a", Schedule("* * * * *"))
 START = 1_800_000_000
 
 
-def board_of(job: Job, stored: Stored | None = None, now: float = START) -> Board:
+def board_of(job: CronJob, stored: Stored | None = None, now: float = START) -> Board:
     board = Board()
     list(board.load([job], {} if stored is None else {job.name: stored}, now))
     return board
@@ -32,7 +32,7 @@ def at(board: Board, seconds: float) -> list[Effect]:
 
 
 def launched(effects: list[Effect]) -> list[str]:
-    return [effect.run.task_id for effect in effects if isinstance(effect, Launch)]
+    return [effect.run.task_id for effect in effects if isinstance(effect, LaunchRun)]
 
 
 def states(effects: list[Effect]) -> list[tuple[int, RunState]]:
@@ -51,7 +51,7 @@ def test_a_new_job_runs_at_its_first_time_from_now_on() -> None:
     assert at(board, 59) == []
     effects = at(board, 60)
     assert launched(effects) == ["a.20270115T080100Z.1"]
-    assert [type(effect) for effect in effects] == [KeepCursor, KeepRun, Launch]
+    assert [type(effect) for effect in effects] == [KeepCursor, KeepRun, LaunchRun]
     assert at(board, 60) == []
 
 
@@ -121,7 +121,7 @@ def test_missed_times(missed: Missed, expected: list[int]) -> None:
 
 
 def test_a_year_of_missed_seconds_is_decided_at_once() -> None:
-    job = Job("a", Schedule("@every 1s"), missed=Missed.ALL, catch_up=5)
+    job = CronJob("a", Schedule("@every 1s"), missed=Missed.ALL, catch_up=5)
     due = due_times(job, START, START + 366 * 86_400)
     assert due.missed_count is None
     assert len(due.late) == 5
@@ -181,14 +181,14 @@ def test_updates_of_earlier_attempts_and_of_others_are_ignored() -> None:
 
 
 def test_a_task_that_was_only_handed_over_is_handed_over_again_under_its_id() -> None:
-    placing = Run("a", START, RunState.PLACING)
+    placing = ScheduledRun("a", START, RunState.PLACING)
     board = board_of(MINUTELY, Stored(START, "* * * * * UTC", (placing,)), START + 1)
     assert board.runs_with_task() == [placing]
     assert launched(list(board.on_unknown(placing.task_id, START + 2))) == [placing.task_id]
 
 
 def test_a_running_task_that_the_master_does_not_know_is_lost() -> None:
-    running = Run("a", START, RunState.RUNNING, started=float(START))
+    running = ScheduledRun("a", START, RunState.RUNNING, started=float(START))
     board = board_of(MINUTELY, Stored(START, "* * * * * UTC", (running,)), START + 1)
     assert states(list(board.on_unknown(running.task_id, START + 2))) == [(0, RunState.LOST)]
 
@@ -201,7 +201,7 @@ def test_times_of_a_changed_schedule_begin_now() -> None:
 
 
 def test_the_task_of_a_job_that_was_removed_is_followed_to_its_end() -> None:
-    runs = (Run("a", START, RunState.RUNNING), Run("a", START + 60))
+    runs = (ScheduledRun("a", START, RunState.RUNNING), ScheduledRun("a", START + 60))
     board = Board()
     effects = list(board.load([], {"a": Stored(START + 60, "x", runs)}, START + 70))
     assert states(effects) == [(60, RunState.SKIPPED)]

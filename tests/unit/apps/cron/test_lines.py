@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.apps.cron.core.job import Job
-from croupier.apps.cron.core.run import Run, RunState
+from croupier.apps.cron.core.job import CronJob
+from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.apps.cron.core.schedule import Schedule
 from croupier.apps.cron.framework import detail_of
 from croupier.apps.cron.lines import first_line, line_of, result_of
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import Reason, TaskState, TaskStatus
 
-RUN = Run("a", 0)
+RUN = ScheduledRun("a", 0)
 S = RunState
 
 
 def test_the_first_line_names_the_job_that_runs_next() -> None:
-    jobs = [Job("nightly", Schedule("30 2 * * *")), Job("probe", Schedule("@every 30s"))]
+    jobs = [CronJob("nightly", Schedule("30 2 * * *")), CronJob("probe", Schedule("@every 30s"))]
     assert first_line(jobs, 3) == "running 2 jobs; the next is probe at 1970-01-01 00:00:30 UTC"
     assert first_line(jobs[:1], 3).startswith("running 1 job; the next is nightly at 1970-01-01 02")
 
@@ -38,7 +38,7 @@ def test_the_first_line_names_the_job_that_runs_next() -> None:
         (RUN.end(S.LOST, 1.0), "lost"),
     ],
 )
-def test_a_line_says_what_became_of_a_run(run: Run, text: str) -> None:
+def test_a_line_says_what_became_of_a_run(run: ScheduledRun, text: str) -> None:
     assert line_of(run, "noon") == f"a of noon: {text}"
 
 

@@ -10,21 +10,23 @@ import pytest
 
 from croupier.apps.controller.store import StateError
 from croupier.apps.cron.core.board import Stored
-from croupier.apps.cron.core.effects import KeepCursor, KeepRun, Launch
-from croupier.apps.cron.core.run import Run, RunState
+from croupier.apps.cron.core.effects import KeepCursor, KeepRun, LaunchRun
+from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.apps.cron.state_file import opened
 from croupier.model.errors import NotFound
 
-RUN = Run("a", 1_800_000_000, RunState.RUNNING, 2, 1, 5.5, True, 6.5, None, None, "exit code 3")
+RUN = ScheduledRun(
+    "a", 1_800_000_000, RunState.RUNNING, 2, 1, 5.5, True, 6.5, None, None, "exit code 3"
+)
 
 
 def test_what_is_committed_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "cron" / "x.db"
-    waiting = Run("a", RUN.scheduled + 60)
+    waiting = ScheduledRun("a", RUN.scheduled + 60)
     with opened(path, may_create=True) as state:
         state.keep(framework_id="F1")
         state.commit(
-            [KeepCursor("a", 9, "@daily UTC"), KeepRun(RUN), KeepRun(waiting), Launch(RUN)], {}
+            [KeepCursor("a", 9, "@daily UTC"), KeepRun(RUN), KeepRun(waiting), LaunchRun(RUN)], {}
         )
     with opened(path, may_create=True) as state:
         assert state.fact("framework_id") == "F1"

@@ -13,9 +13,9 @@ from typing import Final
 
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.due import due_times
-from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, Launch
-from croupier.apps.cron.core.job import Job, Overlap
-from croupier.apps.cron.core.run import Run, RunState, stamp
+from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, LaunchRun
+from croupier.apps.cron.core.job import CronJob, Overlap
+from croupier.apps.cron.core.run import RunState, ScheduledRun, stamp
 
 # The longest pause before a task that never ran is handed over again.
 MAX_PLACING_S: Final = 60.0
@@ -29,7 +29,7 @@ class Stored:
 
     cursor: int
     schedule: str
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ScheduledRun, ...] = ()
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class JobState:
     """One job. `job` is None if the file has it no longer, but its last run has not ended."""
 
     name: str
-    job: Job | None
+    job: CronJob | None
     cursor: int
     next_at: int | None = None
-    active: Run | None = None
-    waiting: deque[Run] = field(default_factory=deque)
+    active: ScheduledRun | None = None
+    waiting: deque[ScheduledRun] = field(default_factory=deque)
 
     def ready_at(self) -> float | None:
         """Return when this job has something to do next; None if only updates can change it."""
@@ -72,7 +72,7 @@ class Board:
         times = [at for state in self.jobs.values() if (at := state.ready_at()) is not None]
         return min(times, default=None)
 
-    def runs_with_task(self) -> list[Run]:
+    def runs_with_task(self) -> list[ScheduledRun]:
         """Return the runs that may have a task in the cluster."""
         active = [state.active for state in self.jobs.values() if state.active]
         return [run for run in active if run.state.has_task]
@@ -81,12 +81,14 @@ class Board:
         """Return whether this is the task of a run that has not ended."""
         return self._of(task_id) is not None
 
-    def is_current(self, run: Run) -> bool:
+    def is_current(self, run: ScheduledRun) -> bool:
         """Return whether the task of `run` is to be handed over still."""
         state = self._of(run.task_id)
         return state is not None and not (state.active and state.active.is_replaced)
 
-    def load(self, jobs: Iterable[Job], stored: dict[str, Stored], now: float) -> Iterator[Effect]:
+    def load(
+        self, jobs: Iterable[CronJob], stored: dict[str, Stored], now: float
+    ) -> Iterator[Effect]:
         """Take the jobs of the file, and what is stored about them and about earlier jobs.
 
         Times begin to count when a job is first seen, or seen with another schedule.
@@ -135,7 +137,7 @@ class Board:
             return
         assert state.active is not None
         if state.active.state is RunState.PLACING and not state.active.is_replaced:
-            yield Launch(state.active)
+            yield LaunchRun(state.active)
         elif state.active.state is RunState.PLACING:
             yield from self.on_end(task_id, Outcome.NEVER_RAN, now)
         else:
@@ -154,7 +156,7 @@ class Board:
         return state if state.active.state.has_task else None
 
     def _load_job(
-        self, name: str, job: Job | None, stored: Stored | None, now: float
+        self, name: str, job: CronJob | None, stored: Stored | None, now: float
     ) -> Iterator[Effect]:
         text = "" if job is None else f"{job.schedule.text} {job.schedule.zone_name}"
         cursor = int(now) if stored is None else stored.cursor
@@ -183,24 +185,28 @@ class Board:
             del self.jobs[state.name]
 
 
-def _on_due(state: JobState, job: Job, now: float) -> Iterator[Effect]:
+def _on_due(state: JobState, job: CronJob, now: float) -> Iterator[Effect]:
     due = due_times(job, state.cursor, now)
     last = due.last
     if last is None:
         return
     if due.missed is not None:
         yield KeepRun(
-            Run(job.name, due.missed).end(RunState.MISSED, now, _missed_text(due.missed_count))
+            ScheduledRun(job.name, due.missed).end(
+                RunState.MISSED, now, _missed_text(due.missed_count)
+            )
         )
     state.cursor, state.next_at = last, job.schedule.next_after(last)
     yield KeepCursor(job.name, last, f"{job.schedule.text} {job.schedule.zone_name}")
     for time in due.late:
-        yield from _enqueue(state, job, Run(job.name, time), now, is_late=True)
+        yield from _enqueue(state, job, ScheduledRun(job.name, time), now, is_late=True)
     for time in due.on_time:
-        yield from _enqueue(state, job, Run(job.name, time), now, is_late=False)
+        yield from _enqueue(state, job, ScheduledRun(job.name, time), now, is_late=False)
 
 
-def _enqueue(state: JobState, job: Job, run: Run, now: float, *, is_late: bool) -> Iterator[Effect]:
+def _enqueue(
+    state: JobState, job: CronJob, run: ScheduledRun, now: float, *, is_late: bool
+) -> Iterator[Effect]:
     """Start a run, or do what the overlap policy says. Late runs wait for each other."""
     if state.active is None:
         state.waiting.append(run)
@@ -221,7 +227,7 @@ def _enqueue(state: JobState, job: Job, run: Run, now: float, *, is_late: bool) 
     yield KeepRun(run)
 
 
-def _replace(state: JobState, run: Run, now: float) -> Iterator[Effect]:
+def _replace(state: JobState, run: ScheduledRun, now: float) -> Iterator[Effect]:
     """Let `run` be the only one that waits, and end the active one."""
     for old in state.waiting:
         yield KeepRun(old.end(RunState.SKIPPED, now, "a later run replaced it"))
@@ -250,16 +256,18 @@ def _advance(state: JobState, now: float) -> Iterator[Effect]:
         return
     state.active = replace(run, state=RunState.PLACING, not_before=0.0)
     yield KeepRun(state.active)
-    yield Launch(state.active)
+    yield LaunchRun(state.active)
 
 
-def _is_ready(run: Run, job: Job | None, now: float) -> bool:
+def _is_ready(run: ScheduledRun, job: CronJob | None, now: float) -> bool:
     """Return whether the next attempt is due; also if the clock was moved back."""
     longest = max(MAX_PLACING_S, 0.0 if job is None else job.backoff.most_s)
     return not run.not_before - longest <= now < run.not_before
 
 
-def _ended(run: Run, job: Job | None, outcome: Outcome, now: float, detail: str) -> Run:
+def _ended(
+    run: ScheduledRun, job: CronJob | None, outcome: Outcome, now: float, detail: str
+) -> ScheduledRun:
     """Return the run after the end of its task: ended, or waiting for another attempt."""
     if outcome is Outcome.SUCCEEDED:
         return run.end(RunState.FINISHED, now, detail)

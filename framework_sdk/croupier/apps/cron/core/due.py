@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.apps.cron.core.job import Job, Missed
+from croupier.apps.cron.core.job import CronJob, Missed
 from croupier.apps.cron.core.schedule import Schedule
 
 # A time that is seen later than this was missed: cron did not run, or the clock leapt.
@@ -35,7 +35,7 @@ class Due:
         return next(iter((*self.on_time[-1:], *self.late[-1:])), self.missed)
 
 
-def due_times(job: Job, after: int, now: float) -> Due:
+def due_times(job: CronJob, after: int, now: float) -> Due:
     """Return the times of `job` after `after`, up to `now`."""
     most = {Missed.SKIP: 0, Missed.ONCE: 1, Missed.ALL: job.catch_up}[job.missed]
     times, has_more = latest(job.schedule, after, int(now), LATE_S + most + 1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from croupier.apps.cron.core.run import Run
+from croupier.apps.cron.core.run import ScheduledRun
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRun:
     """Record a run in the state file."""
 
-    run: Run
+    run: ScheduledRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class KeepCursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchRun:
     """Hand the task of a run to the cluster, once it is recorded."""
 
-    run: Run
+    run: ScheduledRun
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """Kill the task of a run."""
 
-    run: Run
+    run: ScheduledRun
 
 
-Effect: TypeAlias = KeepRun | KeepCursor | Launch | Kill
+Effect: TypeAlias = KeepRun | KeepCursor | LaunchRun | Kill

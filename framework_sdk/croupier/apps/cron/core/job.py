@@ -33,7 +33,7 @@ class Missed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CronJob:
     """A job as its policies see it.
 
     Attributes:

@@ -39,7 +39,7 @@ _OPEN = frozenset({RunState.WAITING, RunState.PLACING, RunState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScheduledRun:
     """One scheduled time of a job. Times are seconds since the epoch.
 
     Attributes:
@@ -68,7 +68,7 @@ class Run:
         """Id of the task of the present attempt."""
         return f"{self.job}.{stamp(self.scheduled)}.{self.attempt}"
 
-    def end(self, state: RunState, now: float, detail: str = "") -> Run:
+    def end(self, state: RunState, now: float, detail: str = "") -> ScheduledRun:
         """Return the run as ended."""
         assert state.has_ended
         return replace(self, state=state, ended=now, not_before=0.0, detail=detail)
