@@ -15,7 +15,7 @@ from croupier.master.core.policy_changes import (
 )
 from croupier.master.core.policy_commands import UpdatePolicy
 from croupier.master.core.role_commands import UpdateRoles
-from croupier.master.core.roles import RoleChange, RoleSetting
+from croupier.master.core.roles import RoleChange, RolePart
 from croupier.master.core.step import Command
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
@@ -104,4 +104,4 @@ class AccessCommands:
 
 
 def _weight(role: str) -> RoleChange:
-    return RoleChange(Role(role), RoleSettings(5000), (RoleSetting.WEIGHT,))
+    return RoleChange(Role(role), RoleSettings(5000), (RolePart.WEIGHT,))

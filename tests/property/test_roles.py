@@ -12,7 +12,7 @@ from croupier.master.core.effects import Answer
 from croupier.master.core.records import Registry, RoleRecord
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.role_status import RoleStatus
-from croupier.master.core.roles import RoleChange, RoleSetting, check_settings
+from croupier.master.core.roles import RoleChange, RolePart, check_settings
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
@@ -59,7 +59,7 @@ class RandomCluster:
             self.amounts(),
             self.rng.choice([None, True, False]),
         )
-        parts = self.rng.sample(list(RoleSetting), self.rng.choice([0, 1, 1, 2]))
+        parts = self.rng.sample(list(RolePart), self.rng.choice([0, 1, 1, 2]))
         return RoleChange(role, settings, tuple(parts))
 
     def update(self) -> None:

@@ -14,7 +14,7 @@ from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.records import AgentRecord, Registry
 from croupier.master.core.role_commands import UpdateRoles
-from croupier.master.core.roles import RoleChange, RoleSetting
+from croupier.master.core.roles import RoleChange, RolePart
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.model.agent_orders import KillTask
@@ -64,7 +64,7 @@ class Limited(Scene):
         )
 
     def set_role(self, settings: RoleSettings, role: Role = LIM) -> object:
-        changes = (RoleChange(role, settings, (RoleSetting.LIMIT, RoleSetting.GUARANTEE)),)
+        changes = (RoleChange(role, settings, (RolePart.LIMIT, RolePart.GUARANTEE)),)
         (answer,) = (e for e in self.do(UpdateRoles(1, changes)) if isinstance(e, Answer))
         return answer.result
 

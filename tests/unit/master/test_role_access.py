@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.roles import RoleChange, RoleSetting
+from croupier.master.core.roles import RoleChange, RolePart
 from croupier.model.errors import NotFound, PermissionDenied
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
@@ -14,7 +14,7 @@ from tests.harness.tenants import Scene
 
 
 def weight(role: str) -> RoleChange:
-    return RoleChange(Role(role), RoleSettings(5000), (RoleSetting.WEIGHT,))
+    return RoleChange(Role(role), RoleSettings(5000), (RolePart.WEIGHT,))
 
 
 @pytest.mark.parametrize(

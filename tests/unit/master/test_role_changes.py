@@ -11,7 +11,7 @@ from croupier.master.core.roles import (
     MAX_ROLES_SET,
     ClusterTotals,
     RoleChange,
-    RoleSetting,
+    RolePart,
     changed_settings,
     check_against,
     check_settings,
@@ -46,7 +46,7 @@ def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> Clus
 def test_change_of_a_part_leaves_the_rest() -> None:
     now = {ADS: RoleSettings(2000, {"cpus": 3}, {"cpus": 1}, {"mem": 5}, False)}
     given = settings(limit="cpus:8")
-    change = RoleChange(ADS, given, (RoleSetting.LIMIT,))
+    change = RoleChange(ADS, given, (RolePart.LIMIT,))
     assert changed_settings([change], now, {}) == {
         ADS: RoleSettings(2000, {"cpus": 3}, {"cpus": 1}, {"cpus": 8000}, False)
     }
@@ -56,7 +56,7 @@ def test_change_of_a_part_leaves_the_rest() -> None:
 def test_change_without_settings_restores_the_flags() -> None:
     now = {ADS: settings("cpus:1", weight=5000), WEB: settings(weight=9)}
     initial = {ADS: settings(weight=2000)}
-    changes = [RoleChange(ADS, None, (RoleSetting.WEIGHT,)), RoleChange(WEB, None)]
+    changes = [RoleChange(ADS, None, (RolePart.WEIGHT,)), RoleChange(WEB, None)]
     wanted = changed_settings(changes, now, initial)
     assert wanted == {ADS: settings("cpus:1", weight=2000), WEB: RoleSettings()}
     assert is_set(ADS, wanted[ADS], initial)
@@ -85,7 +85,7 @@ def test_invalid_changes_are_refused(changes: list[RoleChange]) -> None:
 def test_part_that_contradicts_an_unchanged_part_is_refused() -> None:
     now = {ADS: settings("cpus:4")}
     with pytest.raises(InvalidRequest, match="role ads: the guarantee cpus:4 is above the limit"):
-        changed_settings([RoleChange(ADS, settings(limit="cpus:2"), (RoleSetting.LIMIT,))], now, {})
+        changed_settings([RoleChange(ADS, settings(limit="cpus:2"), (RolePart.LIMIT,))], now, {})
 
 
 def test_guarantees_below_a_role_are_bounded_by_its_own() -> None:

@@ -12,7 +12,7 @@ from croupier.master.core.effects import Answer, Happened, Save
 from croupier.master.core.facts import OfferEnded, RoleChanged
 from croupier.master.core.records import ForgetRole, Registry, RoleRecord
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.roles import RoleChange, RoleSetting
+from croupier.master.core.roles import RoleChange, RolePart
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
@@ -31,7 +31,7 @@ def change(
     guarantee: str = "",
     limit: str = "",
     weight: int = 1000,
-    parts: tuple[RoleSetting, ...] = (),
+    parts: tuple[RolePart, ...] = (),
 ) -> RoleChange:
     settings = RoleSettings(weight, guarantee=parse_amounts(guarantee), limit=parse_amounts(limit))
     return RoleChange(Role(role), settings, parts)
@@ -186,7 +186,7 @@ def test_equal_settings_are_not_saved() -> None:
     world = World()
     update(world, change("ads", limit="cpus:1"))
     saved = len(world.saved)
-    result = moved(update(world, change("ads", limit="cpus:1", parts=(RoleSetting.LIMIT,))))
+    result = moved(update(world, change("ads", limit="cpus:1", parts=(RolePart.LIMIT,))))
     assert result.named[0][0] == result.named[0][1]
     assert len(world.saved) == saved
 

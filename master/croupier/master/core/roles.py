@@ -22,7 +22,7 @@ MAX_CHANGES = 100
 _ANYWAY = "--force accepts it all the same"
 
 
-class RoleSetting(Enum):
+class RolePart(Enum):
     """A setting of a role."""
 
     WEIGHT = "weight"
@@ -43,7 +43,7 @@ class RoleChange:
 
     role: Role
     settings: RoleSettings | None
-    parts: tuple[RoleSetting, ...] = ()
+    parts: tuple[RolePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _check_limit(role: Role, new: RoleSettings, old: RoleSettings, cluster: Clus
 
 
 def _check_names(role: Role, new: RoleSettings, old: RoleSettings, cluster: ClusterTotals) -> None:
-    for part in (RoleSetting.RESOURCE_WEIGHTS, RoleSetting.GUARANTEE, RoleSetting.LIMIT):
+    for part in (RolePart.RESOURCE_WEIGHTS, RolePart.GUARANTEE, RolePart.LIMIT):
         names = set(getattr(new, part.value)) - set(getattr(old, part.value)) - cluster.known
         for name in sorted(names):
             known = ", ".join(sorted(cluster.known))

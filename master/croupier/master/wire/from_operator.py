@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from croupier.master.core.agent_commands import Drain
-from croupier.master.core.roles import MAX_CHANGES, RoleChange, RoleSetting
+from croupier.master.core.roles import MAX_CHANGES, RoleChange, RolePart
 from croupier.model.errors import InvalidRequest, shortened
 from croupier.model.ids import check_role
 from croupier.v1 import operator_pb2 as pb
@@ -13,11 +13,11 @@ from croupier.wire.limits import check_count
 from croupier.wire.roles import settings_from_wire
 
 _PARTS = {
-    pb.RoleChange.PART_WEIGHT: RoleSetting.WEIGHT,
-    pb.RoleChange.PART_RESOURCE_WEIGHTS: RoleSetting.RESOURCE_WEIGHTS,
-    pb.RoleChange.PART_GUARANTEE: RoleSetting.GUARANTEE,
-    pb.RoleChange.PART_LIMIT: RoleSetting.LIMIT,
-    pb.RoleChange.PART_PREEMPTION: RoleSetting.PREEMPTION,
+    pb.RoleChange.PART_WEIGHT: RolePart.WEIGHT,
+    pb.RoleChange.PART_RESOURCE_WEIGHTS: RolePart.RESOURCE_WEIGHTS,
+    pb.RoleChange.PART_GUARANTEE: RolePart.GUARANTEE,
+    pb.RoleChange.PART_LIMIT: RolePart.LIMIT,
+    pb.RoleChange.PART_PREEMPTION: RolePart.PREEMPTION,
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from croupier.master.core.messages import Registered, Subscribed, Updated
 from croupier.master.core.role_commands import UpdateRoles
-from croupier.master.core.roles import RoleChange, RoleSetting
+from croupier.master.core.roles import RoleChange, RolePart
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import CroupierError
 from croupier.model.roles import RoleSettings
@@ -93,7 +93,7 @@ def limited(world: World, fault: Fault) -> bool:
     usage = leaders[0].state.allocator.queries.used_by_role() if leaders else {}
     used = {role: held["cpus"] for role, held in usage.items() if "cpus" in held}
     changes = tuple(
-        RoleChange(role, RoleSettings(limit={"cpus": milli}), (RoleSetting.LIMIT,))
+        RoleChange(role, RoleSettings(limit={"cpus": milli}), (RolePart.LIMIT,))
         for role, milli in used.items()
     )
 
