@@ -167,6 +167,7 @@ async def test_a_read_only_hierarchy_is_told_and_auto_goes_on(
     register = (await master.agent()).register
     assert register is not None
     assert "memory" not in register.isolation
+    await eventually(lambda: '"isolation_reduced"' in agent.log.read_text())
     assert agent.log.read_text().count('"isolation_reduced"') == 1
 
 

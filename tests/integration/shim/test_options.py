@@ -230,14 +230,6 @@ async def test_the_usage_of_all_processes_is_written(runner: TaskRunner) -> None
     assert runner.supervisor.adopt(key("t1"), "t1") == end
 
 
-async def test_a_run_of_an_earlier_release_has_an_end_without_usage(runner: TaskRunner) -> None:
-    lines = ("croupier-run 1\n", "shim 99 1\n", "task 98 1\n", "exit 4\n")
-    path = runner.runs / "t1"
-    path.write_text("".join(line.ljust(run_file.LINE) for line in lines))
-    assert run_file.is_run_file(path)
-    assert runner.supervisor.adopt(key("t1"), "t1") == Exited(key("t1"), 4)
-
-
 def test_a_usage_line_is_read() -> None:
     lines = ("croupier-run 2\n", "shim 9 1\n", "task 8 1\n", "exit 4\n", "usage 5 6 7 8\n")
     record = run_file.parse("".join(line.ljust(run_file.LINE) for line in lines).encode())
