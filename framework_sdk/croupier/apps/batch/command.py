@@ -17,9 +17,9 @@ from croupier.apps.batch.runner import FailedAttempt, Runner
 from croupier.apps.batch.state import BatchState, opened
 from croupier.apps.batch.summary import progress_text, summary_lines
 from croupier.apps.batch.tails import Tails
-from croupier.apps.batch.waiting import WaitWatch
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.controller.process import Crew, close, first, run_application
+from croupier.apps.controller.waiting import WaitWatch
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
@@ -33,6 +33,7 @@ from croupier.model.errors import (
 )
 
 SHOW_S: Final = 0.2
+PATIENCE_S: Final = 3.0
 TAILS_S: Final = 10.0
 FAILED: Final = 1
 _LOST: Final = "its result is lost: the cluster has removed the run"
@@ -177,7 +178,7 @@ class _Batch:
         with Display(runner.machine) as display:
             runner.on_failed = lambda ended: _on_failed(display, tails, ended)
             self._crew.own(_show(display, runner))
-            self._crew.own(WaitWatch(runner, self._target, display.note).run())
+            self._crew.own(WaitWatch(runner, self._target, display.note, PATIENCE_S).run())
             try:
                 await first(session, interrupt, runner.over)
                 if interrupt.done():

@@ -48,7 +48,6 @@ class Runner(Engine):
         on_failed: called for each failed attempt.
         running: tasks that run now.
         queued: tasks that the master has not placed yet.
-        updated_at: time of the latest update, on the loop's clock.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class Runner(Engine):
         self.on_failed: Callable[[FailedAttempt], None] = lambda _: None
         self.running: set[int] = set()
         self.queued: set[int] = set()
-        self.updated_at = asyncio.get_running_loop().time()
         self._conditions: dict[str, tuple[Constraint, ...]] = {}
         self._random = random.Random()
         self.ask_about(task.task_id for task in machine.active)
@@ -119,11 +117,18 @@ class Runner(Engine):
         """Return the end of the next pause."""
         return self.machine.next_due
 
+    def waiting(self) -> str:
+        """Return how many tasks wait, while none runs."""
+        active = self.machine.counts[NodeState.ACTIVE]
+        if self.running or not active:
+            return ""
+        return "waiting to run " + ("1 task" if active == 1 else f"{active} tasks")
+
     def on_live(self, status: TaskStatus) -> None:
         """Record where a task waits or runs."""
         task = self._find(status.task_id)
         assert task is not None
-        self.updated_at = asyncio.get_running_loop().time()
+        self.moved_at = asyncio.get_running_loop().time()
         if status.agent_id:
             self.queued.discard(task.node.index)
         if status.state in _LAUNCHED:
@@ -136,7 +141,7 @@ class Runner(Engine):
         """Apply and store the end of an attempt."""
         task = self._find(end.status.task_id)
         assert task is not None
-        self.updated_at = asyncio.get_running_loop().time()
+        self.moved_at = asyncio.get_running_loop().time()
         outcome, status = end.outcome, end.status
         if self.machine.is_stopped and outcome in (Outcome.FAILED, Outcome.LOST):
             # A task may answer SIGTERM with an exit code of its own.

@@ -59,6 +59,7 @@ class Engine(Framework):
     Attributes:
         over: done when the policy says so; or has the error that ends the command.
         was_subscribed: whether the master has admitted it.
+        moved_at: when tasks that wait made progress last, on the loop's clock.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Engine(Framework):
         )
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.was_subscribed = False
+        self.moved_at = asyncio.get_running_loop().time()
         # Tasks of which an answer is missing: to ask about, and asked about.
         self._unsure: set[str] = set()
         self._asked: set[str] = set()
@@ -117,6 +119,10 @@ class Engine(Framework):
     def on_end(self, end: End) -> None:
         """Apply and store the end of a task."""
         raise NotImplementedError
+
+    def waiting(self) -> str:
+        """Return what waits for agents, such as `waiting to run 2 tasks`; empty if nothing does."""
+        return ""
 
     # What policies use.
 

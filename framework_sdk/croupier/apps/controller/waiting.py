@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
+from croupier.apps.controller.engine import Engine
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.cli.missing_credential import missing_credential
 from croupier.cli.viewing import TOTALS, may_view
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import operator_pb2 as pb
+
+_LOOK_S: Final = 1.0
+_PRESENCE_S: Final = 5.0
+_NONE, _ABSENT = "none", "absent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +57,65 @@ class WaitReasons:
         return WaitReason("no session", text)
 
 
+class WaitWatch:
+    """Tells why tasks of a framework wait, once for each reason."""
+
+    def __init__(
+        self, framework: Engine, target: Target, tell: Callable[[str], None], patience_s: float
+    ) -> None:
+        """Tell of waits that last for `patience_s`."""
+        self._framework, self._target, self._tell = framework, target, tell
+        self._patience_s, self._reasons = patience_s, WaitReasons(target)
+        self._told = ""
+
+    async def run(
+        self, *, advice: str = "", checks_master: bool = False, tells_soon: bool = True
+    ) -> None:
+        """Watch until cancelled.
+
+        The first message ends with `advice`. With `checks_master`, also tell that no master can be
+        reached while nothing waits; with `tells_soon`, that an offer should come soon.
+        """
+        loop = asyncio.get_running_loop()
+        idle_at = checked_at = loop.time()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = loop.time()
+            if not self._framework.waiting():
+                idle_at = now
+                if not checks_master:
+                    self._told = ""
+                elif now - checked_at >= _PRESENCE_S:
+                    checked_at = now
+                    await self._check_master()
+            elif now - max(idle_at, self._framework.moved_at) >= self._patience_s:
+                found = await self._reasons.find(self._framework.framework_id)
+                if (what := self._framework.waiting()) and found.kind != self._told:
+                    self._told = found.kind
+                    if found.kind != _NONE or tells_soon:
+                        self._tell(f"{what}: {found.text}{advice}")
+                        advice = ""
+
+    async def reason(self) -> str:
+        """Return what waits, and why."""
+        what = self._framework.waiting()
+        return f"{what}: {(await self._reasons.find(self._framework.framework_id)).text}"
+
+    async def _check_master(self) -> None:
+        try:
+            async with connected(self._target):
+                self._told = ""
+        except CroupierError as error:
+            if self._told != _ABSENT:
+                self._told = _ABSENT
+                self._tell(f"{error}; waiting for a master; running tasks continue")
+
+
 def wait_reason_of(reasons: Iterable[pb.PassedOver]) -> WaitReason:
     """Return the reason in a response of `Explain`."""
     passed = list(reasons)
     if not passed:
-        return WaitReason("none", "an offer should come soon")
+        return WaitReason(_NONE, "an offer should come soon")
     kind = ";".join(sorted(reason.cause for reason in passed))
     return WaitReason(kind, "; ".join(map(_reason_text, passed)))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from croupier.apps.controller.process import Crew, close, first, run_application
 from croupier.apps.controller.state_lock import locked, state_directory
-from croupier.apps.controller.waiting import WaitReasons
+from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.cron.core.run import ScheduledRun
 from croupier.apps.cron.cron_file import CronFile
 from croupier.apps.cron.framework import CronFramework
@@ -95,7 +95,8 @@ async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Ta
     crew = Crew()
     session = asyncio.create_task(framework.run())
     ticking = crew.own(framework.keep_time())
-    watching = crew.own(_watch(framework, target))
+    watch = WaitWatch(framework, target, _print, PATIENCE_S)
+    watching = crew.own(watch.run(tells_soon=False))
     try:
         await first(session, ticking, watching, framework.over, interrupt)
         for ended in (framework.over, session, ticking, watching):
@@ -105,21 +106,6 @@ async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Ta
         framework.end()
         await crew.end(framework.over)
         await close(framework, session, teardown=False)
-
-
-async def _watch(framework: CronFramework, target: Target) -> None:
-    """Say why tasks wait, once for each reason, and that no master can be reached."""
-    reasons, said, before = WaitReasons(target), "", frozenset[str]()
-    while True:
-        await asyncio.sleep(PATIENCE_S)
-        before, now = framework.placing, framework.placing & before
-        if framework.framework_id is not None and not now:
-            said = ""
-            continue
-        found = await reasons.find(framework.framework_id)
-        if found.kind not in (said, "none"):
-            _print(f"waiting: {found.text}")
-        said = found.kind
 
 
 def _print(line: str) -> None:

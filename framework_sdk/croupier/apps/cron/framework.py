@@ -50,12 +50,6 @@ class CronFramework(Engine):
         self._changed = asyncio.Event()
         self._launches: deque[ScheduledRun] = deque()
 
-    @property
-    def placing(self) -> frozenset[str]:
-        """The tasks that wait to be placed."""
-        waiting = (r for r in self._board.runs_with_task() if r.state is RunState.PLACING)
-        return frozenset(run.task_id for run in waiting)
-
     def load(self) -> None:
         """Take up the stored state.
 
@@ -110,6 +104,11 @@ class CronFramework(Engine):
         self._launches.clear()
         tasks = self._file.tasks
         return [Handover(self._file.task(run), tasks[run.job].conditions()) for run in runs]
+
+    def waiting(self) -> str:
+        """Return whether a task, or this command, waits for the master."""
+        is_placing = any(r.state is RunState.PLACING for r in self._board.runs_with_task())
+        return "waiting" if is_placing or self.framework_id is None else ""
 
     def on_live(self, status: TaskStatus) -> None:
         """Record that a task runs."""

@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from croupier.apps.controller.process import Crew, run_application
+from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.run.addresses import Addresses
 from croupier.apps.run.job import Job
 from croupier.apps.run.launcher import Launcher
 from croupier.apps.run.limits import Limits, limit_over
 from croupier.apps.run.links import Links
 from croupier.apps.run.output import Outputs
-from croupier.apps.run.waiting import Watch
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.printer import OutputClosed, Printer
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
@@ -29,6 +29,8 @@ from croupier.model.ids import DEFAULT_ROLE
 
 # Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
 KILL_S: Final = 8.0
+PATIENCE_S: Final = 2.0
+_ADVICE: Final = " (--wait-for-resources TIME gives up)"
 
 T = TypeVar("T")
 
@@ -76,9 +78,9 @@ class Run:
     async def to_the_end(self, limits: Limits) -> int:
         """Run until the job, a signal, a limit or an error ends it; return the exit code."""
         session = self._crew.own(self._launcher.run())
-        is_bounded = limits.bounds_waiting
-        watch = Watch(self._job, self._launcher, self._target, _print, is_bounded=is_bounded)
-        watching = self._crew.own(watch.run())
+        watch = WaitWatch(self._launcher, self._target, _print, PATIENCE_S)
+        advice = "" if limits.bounds_waiting else _ADVICE
+        watching = self._crew.own(watch.run(advice=advice, checks_master=True))
         interrupt = self._crew.own(self._signals.first())
         limit = self._crew.own(limit_over(limits, self._launcher, watch.reason))
         try:

@@ -37,8 +37,8 @@ class Launcher(Engine):
         self._job, self._outputs, self._warn = job, outputs, warn
         self._addresses = addresses
         self.progress = Progress(job.count)
-        # On the loop's clock: when a copy got an agent last, and since when copies wait for one.
-        self.launched_at = self.pending_since = 0.0
+        # Since when copies wait for an agent, on the loop's clock.
+        self.pending_since = 0.0
 
     def give_up(self) -> None:
         """Submit no more copies."""
@@ -63,10 +63,18 @@ class Launcher(Engine):
         copies = self.progress.launch(CALL_TASKS)
         return [Handover(self._job.task(copy.task_id)) for copy in copies]
 
+    def waiting(self) -> str:
+        """Return which copies wait."""
+        job, pending = self._job, self.progress.pending
+        if pending and job.count == 1:
+            return f"waiting to run the task ({job.unit})"
+        text = f"waiting to run {pending} of {job.count} tasks ({job.unit} each)"
+        return text if pending else ""
+
     def on_live(self, status: TaskStatus) -> None:
         """Follow the output of a task that runs, and apply its state."""
         if status.state is TaskState.STAGING:
-            self.launched_at = asyncio.get_running_loop().time()
+            self.moved_at = asyncio.get_running_loop().time()
         self._apply_status(status)
 
     def on_end(self, end: End) -> None:

@@ -51,7 +51,7 @@ async def limit_over(
     while True:
         now = loop.time()
         whole = begun + _or_never(limits.whole_s)
-        waited_since = max(begun, launcher.launched_at, launcher.pending_since)
+        waited_since = max(begun, launcher.moved_at, launcher.pending_since)
         waiting = waited_since + _or_never(limits.waiting_s)
         if now >= whole:
             return f"not done after {limits.whole_s:g} s (--timeout); the tasks are killed"

@@ -1,0 +1,93 @@
+"""Messages about why tasks wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from croupier.apps.controller import waiting
+from croupier.apps.controller.waiting import WaitReason, WaitWatch
+from croupier.cli.flags import Target
+from croupier.model.errors import Unavailable
+from croupier.net.address import Address
+
+TARGET = Target((Address("127.0.0.1", 9),))
+
+
+class Watched:
+    """A watch of a framework that waits, whose master gives reasons from a list."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *reasons: str, what: str = "waits") -> None:
+        self.framework = SimpleNamespace(framework_id="f", moved_at=0.0, waiting=lambda: what)
+        self.told: list[str] = []
+        self._reasons = list(reasons)
+        self._all_asked = asyncio.Event()
+        framework: Any = self.framework
+        self.watch = WaitWatch(framework, TARGET, self.told.append, 0.0)
+        monkeypatch.setattr(waiting, "_LOOK_S", 0.0)
+        monkeypatch.setattr(waiting, "_PRESENCE_S", 0.0)
+        monkeypatch.setattr(self.watch._reasons, "find", self._find)
+        monkeypatch.setattr(waiting, "connected", self._connected)
+
+    async def run(self, **how: Any) -> list[str]:
+        """Return what is told until all reasons are."""
+        watching = asyncio.create_task(self.watch.run(**how))
+        async with asyncio.timeout(10):
+            await self._all_asked.wait()
+        watching.cancel()
+        await asyncio.wait({watching})
+        return self.told
+
+    def _next(self) -> str:
+        if not self._reasons:
+            self._all_asked.set()
+            return "last"
+        return self._reasons.pop(0)
+
+    async def _find(self, framework_id: str | None) -> WaitReason:
+        assert framework_id == "f"
+        kind = self._next()
+        if kind == "last":
+            await asyncio.Event().wait()
+        return WaitReason(kind, f"for {kind}")
+
+    @asynccontextmanager
+    async def _connected(self, _: Target) -> AsyncIterator[None]:
+        kind = self._next()
+        if kind == "last":
+            await asyncio.Event().wait()
+        if kind == "absent":
+            raise Unavailable("no master")
+        yield
+
+
+async def test_a_reason_is_told_once_and_the_advice_with_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, "cpus", "cpus", "mem", "cpus")
+    assert await watched.run(advice=" (advice)") == [
+        "waits: for cpus (advice)",
+        "waits: for mem",
+        "waits: for cpus",
+    ]
+
+
+@pytest.mark.parametrize("tells_soon", [True, False])
+async def test_an_offer_that_should_come_soon_is_told_if_wanted(
+    monkeypatch: pytest.MonkeyPatch, *, tells_soon: bool
+) -> None:
+    told = await Watched(monkeypatch, "none", "mem").run(tells_soon=tells_soon)
+    assert told == ["waits: for none"] * tells_soon + ["waits: for mem"]
+
+
+async def test_a_master_that_is_absent_is_told_once_while_nothing_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, "absent", "absent", "present", "absent", what="")
+    text = "no master; waiting for a master; running tasks continue"
+    assert await watched.run(checks_master=True) == [text, text]
