@@ -59,7 +59,7 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
         links = Links(target)
         async with Outputs(printer, addresses, links, _print, target.security) as outputs:
             launcher = Launcher(job, target, outputs, addresses, _print)
-            return await Run(job, target, launcher, outputs).to_the_end(limits)
+            return await Run(target, launcher, outputs).to_the_end(limits)
     except PermissionDenied as error:
         raise PermissionDenied(f"{error}{role_hint(job, str(error))}") from None
     finally:
@@ -69,9 +69,8 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
 class Run:
     """One run: the framework, and the tasks that watch it."""
 
-    def __init__(self, job: Job, target: Target, launcher: Launcher, outputs: Outputs) -> None:
-        self._job, self._target = job, target
-        self._launcher, self._outputs = launcher, outputs
+    def __init__(self, target: Target, launcher: Launcher, outputs: Outputs) -> None:
+        self._target, self._launcher, self._outputs = target, launcher, outputs
         self._crew = Crew()
         self._signals = EndSignals()
 

@@ -47,11 +47,10 @@ async def limit_over(
     `waits_for` returns what tasks wait for.
     """
     loop = asyncio.get_running_loop()
-    begun = loop.time()
+    whole = loop.time() + _or_never(limits.whole_s)
     while True:
         now = loop.time()
-        whole = begun + _or_never(limits.whole_s)
-        waited_since = max(begun, launcher.moved_at, launcher.pending_since)
+        waited_since = max(launcher.moved_at, launcher.pending_since)
         waiting = waited_since + _or_never(limits.waiting_s)
         if now >= whole:
             return f"not done after {limits.whole_s:g} s (--timeout); the tasks are killed"
