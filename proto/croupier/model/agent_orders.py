@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo
+from croupier.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LaunchTask:
     """Start a task.
 
@@ -27,7 +26,7 @@ class LaunchTask:
     lined_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KillTask:
     """End a task.
 
@@ -43,7 +42,7 @@ class KillTask:
     framework_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AcknowledgeUpdate:
     """The framework has acknowledged the task's updates up to and with `sequence`."""
 
@@ -52,14 +51,14 @@ class AcknowledgeUpdate:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResendUpdates:
     """The framework is connected again and needs all updates that it has not acknowledged."""
 
     framework_id: FrameworkId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RecallTask:
     """Return a task that is lined up, unless it has started."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NewType
 
 from croupier.master.core.facts import Fact
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import Record
 from croupier.model.errors import CroupierError
+from croupier.model.value import value
 
 # Number of one stream of a framework or an agent; the shell never uses a number twice.
 SessionId = NewType("SessionId", int)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
     """Queue a message for a session; drop it if the session has ended."""
 
@@ -22,7 +22,7 @@ class Send:
     message: ToFramework | ToAgent
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Close:
     """End the session, with an error if there is one."""
 
@@ -30,14 +30,14 @@ class Close:
     error: CroupierError | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Save:
     """Make the record durable before any other effect of the batch is performed."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """Answer the question with this number; the result is a value or a `CroupierError`."""
 
@@ -45,21 +45,21 @@ class Answer:
     result: object
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Happened:
     """Log and count a fact."""
 
     fact: Fact
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Deposed:
     """End the term without performing anything more: another master leads."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AccessChanged:
     """Check the callers of open streams again: the policy has changed, or tokens were revoked.
 
@@ -70,7 +70,7 @@ class AccessChanged:
     revoked: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pause:
     """A moment within a long step at which the driver may let other work run."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -19,6 +18,7 @@ from croupier.model.limits import DEFAULT_FAILOVER_TIMEOUT_S
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskStatus
+from croupier.model.value import value
 
 if TYPE_CHECKING:
     from croupier.master.core.state import State
@@ -32,7 +32,7 @@ class Question(Generic[T_co]):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Subscribe:
     """A framework's first call.
 
@@ -59,7 +59,7 @@ class Subscribe:
     principal: Principal = ANONYMOUS
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FrameworkCalled:
     """A framework's call after SUBSCRIBE; `seq` is its number."""
 
@@ -68,7 +68,7 @@ class FrameworkCalled:
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     """A message arrived on a session.
 
@@ -80,7 +80,7 @@ class Received:
     verdicts_seen: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentTask:
     """A task that an agent reports when it registers.
 
@@ -114,7 +114,7 @@ class Claim(Enum):
     FOREIGN = "foreign"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Register:
     """An agent's first report: its resources and all its tasks.
 
@@ -154,7 +154,7 @@ class Register:
     lines_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TasksReturned:
     """Lined-up tasks that an agent has not started, and never will."""
 
@@ -162,7 +162,7 @@ class TasksReturned:
     tasks: tuple[tuple[FrameworkId, TaskId], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RefusedLaunch:
     """A launch that an unhealthy agent refused without a record."""
 
@@ -171,7 +171,7 @@ class RefusedLaunch:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentHealth:
     """An agent's report of its health, and of the launches that it refused.
 
@@ -184,7 +184,7 @@ class AgentHealth:
     refused: tuple[RefusedLaunch, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LaunchUnsent:
     """A launch could not be sent: the master cannot open a secret of the task."""
 
@@ -194,7 +194,7 @@ class LaunchUnsent:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentReported:
     """Status updates from an agent."""
 
@@ -202,7 +202,7 @@ class AgentReported:
     statuses: tuple[TaskStatus, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentStopped:
     """An agent has ended all its tasks and leaves for good."""
 
@@ -210,7 +210,7 @@ class AgentStopped:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionEnded:
     """A session has ended."""
 
@@ -218,7 +218,7 @@ class SessionEnded:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Read(Question[object]):
     """A question about the state; answered with what `query` returns."""
 
@@ -226,12 +226,12 @@ class Read(Question[object]):
     query: Callable[[State], object]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimePassed:
     """A deadline may have passed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AllocationDue:
     """A slice of an allocation pass is due, which checks about `budget` frameworks."""
 

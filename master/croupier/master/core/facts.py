@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.task import Reason, Source, TaskState
+from croupier.model.value import value
 
 Joined = Literal["new", "again", "returned"]
 OfferOutcome = Literal["accepted", "declined", "rescinded", "expired"]
 Outcome = Literal["ok", "invalid"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentJoined:
     """An agent registered: for the first time, again, or after it was unreachable."""
 
@@ -23,7 +23,7 @@ class AgentJoined:
     tasks: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentLeft:
     """An agent was suspected, disconnected, became unreachable, or left for good."""
 
@@ -33,7 +33,7 @@ class AgentLeft:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentOperated:
     """An operator drained, deactivated or reactivated an agent, or declared it gone.
 
@@ -47,7 +47,7 @@ class AgentOperated:
     operator: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentDrained:
     """The last task of a drained agent ended."""
 
@@ -55,7 +55,7 @@ class AgentDrained:
     hostname: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentRefused:
     """An agent was refused for its resources, or for the masters it has seen."""
 
@@ -64,7 +64,7 @@ class AgentRefused:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TasksUnproven:
     """An agent listed live tasks without proof of launch; it was told to end them.
 
@@ -79,7 +79,7 @@ class TasksUnproven:
     first: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentUnhealthy:
     """An agent reported why it cannot launch tasks; it is not offered."""
 
@@ -88,7 +88,7 @@ class AgentUnhealthy:
     problems: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentHealthy:
     """An agent reported that it can launch tasks again."""
 
@@ -96,7 +96,7 @@ class AgentHealthy:
     hostname: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FrameworkJoined:
     """A framework subscribed: with a new id, a known one, or one from an earlier store."""
 
@@ -106,7 +106,7 @@ class FrameworkJoined:
     kind: Joined
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FrameworkLeft:
     """A framework disconnected, or was removed."""
 
@@ -115,7 +115,7 @@ class FrameworkLeft:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FrameworkTornDown:
     """An operator tore a framework down.
 
@@ -130,7 +130,7 @@ class FrameworkTornDown:
     operator: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreemptionBegun:
     """Resources of an agent are being freed for a starving framework.
 
@@ -149,7 +149,7 @@ class PreemptionBegun:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreemptionEnded:
     """The preemption of a task ended.
 
@@ -161,7 +161,7 @@ class PreemptionEnded:
     outcome: Literal["yielded", "killed", "spared"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OfferMade:
     """An offer was made."""
 
@@ -170,7 +170,7 @@ class OfferMade:
     agent_id: AgentId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OfferEnded:
     """An offer ended after `held_s` seconds."""
 
@@ -181,7 +181,7 @@ class OfferEnded:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OffersUnanswered:
     """A framework or its principal kept an agent too long without a launch, and backs off.
 
@@ -196,7 +196,7 @@ class OffersUnanswered:
     back_off_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskMoved:
     """A task's state changed."""
 
@@ -209,7 +209,7 @@ class TaskMoved:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CallAnswered:
     """A framework's call was answered."""
 
@@ -219,7 +219,7 @@ class CallAnswered:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RoleChanged:
     """An operator changed a role's settings.
 
@@ -235,21 +235,21 @@ class RoleChanged:
     forced: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpdateHandled:
     """An agent's update was forwarded, or why it was not."""
 
     outcome: Literal["forwarded", "stale", "waiting", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpdateAcknowledged:
     """A framework's acknowledgement was forwarded, or named no update."""
 
     outcome: Literal["forwarded", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskLined:
     """A submitted task was lined up at an agent, was recalled, was returned, or has started."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from croupier.model.agent_orders import TaskOrder
 from croupier.model.attributes import Attributes
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
+from croupier.model.value import value
 from croupier.model.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Subscribed:
     """Confirms a framework's session."""
 
@@ -22,7 +21,7 @@ class Subscribed:
     master_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentDescription:
     """An agent, as frameworks may see it."""
 
@@ -33,7 +32,7 @@ class AgentDescription:
     features: Features = NO_FEATURES
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Offered:
     """An offer of one agent's resources until its lease ends."""
 
@@ -44,7 +43,7 @@ class Offered:
     lease_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rescinded:
     """Ends an offer."""
 
@@ -64,14 +63,14 @@ def verdict_size(verdict: Verdict) -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Updated:
     """Status updates of tasks."""
 
     statuses: tuple[TaskStatus, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Placed:
     """Submitted tasks were placed on an agent; the statuses are STAGING."""
 
@@ -79,7 +78,7 @@ class Placed:
     statuses: tuple[TaskStatus, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentFailed:
     """Reports the loss of an agent."""
 
@@ -88,7 +87,7 @@ class AgentFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreemptRequested:
     """Asks a framework to end tasks of one agent and one role before the master kills them.
 
@@ -103,12 +102,12 @@ class PreemptRequested:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Heartbeat:
     """Keeps a session alive."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Registered:
     """Confirms an agent's session."""
 

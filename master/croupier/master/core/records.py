@@ -24,12 +24,13 @@ from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Reason, TaskInfo, TaskStatus
+from croupier.model.value import value
 
 # The owner of frameworks that were made without authentication.
 NO_OWNER: Final = PrincipalName("")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PastTerm:
     """A term of the cluster.
 
@@ -43,7 +44,7 @@ class PastTerm:
     commits: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MasterRecord:
     """The cluster's name and the history of its terms.
 
@@ -66,14 +67,14 @@ class MasterRecord:
         return f"{self.cluster}-{self.epoch}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DrainRequest:
     """An operator's request to drain an agent; without `grace_ms`, each task's own grace counts."""
 
     grace_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentRecord:
     """An agent that was admitted.
 
@@ -97,7 +98,7 @@ class AgentRecord:
     is_authenticated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FrameworkRecord:
     """A framework that has subscribed.
 
@@ -123,7 +124,7 @@ class FrameworkRecord:
     owner: PrincipalName = NO_OWNER
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QueuePlace:
     """The place of a submitted task in the queue of its framework.
 
@@ -138,7 +139,7 @@ class QueuePlace:
     generation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskRecord:
     """A task from its launch or submission until its terminal status is acknowledged.
 
@@ -171,7 +172,7 @@ class TaskRecord:
         return self.info.task_id
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RoleRecord:
     """All settings of a role that an operator has changed; they override the master's flags."""
 
@@ -179,21 +180,21 @@ class RoleRecord:
     settings: RoleSettings
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ForgetAgent:
     """Deletion of an agent's record."""
 
     agent_id: AgentId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ForgetFramework:
     """Deletion of the record of a framework that was removed long ago."""
 
     framework_id: FrameworkId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ForgetTask:
     """Deletion of a task's record."""
 
@@ -201,7 +202,7 @@ class ForgetTask:
     task_id: TaskId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ForgetRole:
     """Deletion of a role's record: the settings of the flags count again."""
 
