@@ -14,18 +14,21 @@ import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final, cast
 from zlib import crc32
 
 from google.protobuf.message import DecodeError
 
-from croupier.agent.checkpoint_conversion import JSON_FORMAT, record_from_json
 from croupier.agent.core import records as r
 from croupier.agent.record_wire import UnknownRecord, record_from_wire, record_to_wire
+from croupier.model.codec import Codec
 from croupier.model.errors import CroupierError
 from croupier.v1.storage_pb2 import CheckpointRecord
 
-# 1: bodies were JSON; see `checkpoint_conversion`.
-FORMAT = 2
+FORMAT: Final = 2
+# Release 0.1 wrote bodies as JSON: such a checkpoint is converted once, when it is opened.
+_JSON_FORMAT: Final = 1
+_from_json = Codec().decoder(r.Record)
 _PROGRAM = "croupier-agent-checkpoint"
 
 # The most digits of a line's number.
@@ -152,8 +155,8 @@ def record_in(body: bytes, log_format: int) -> r.Record:
     Raises:
         CroupierError, DecodeError, ValueError, RecursionError: if there is none.
     """
-    if log_format == JSON_FORMAT:
-        return record_from_json(body)
+    if log_format == _JSON_FORMAT:
+        return cast("r.Record", _from_json(json.loads(body)))
     return record_from_wire(CheckpointRecord.FromString(a2b_base64(body)))
 
 
@@ -184,7 +187,7 @@ def _checked_format(body: bytes) -> int:
         version = json.loads(body).get(_PROGRAM)
     except (ValueError, AttributeError):
         version = None
-    if type(version) is not int or not JSON_FORMAT <= version <= FORMAT:
+    if type(version) is not int or not _JSON_FORMAT <= version <= FORMAT:
         raise OtherFormat(
             f"of format {str(version)[:20]}; this agent reads up to {FORMAT}: use the newer release"
             " that wrote it"

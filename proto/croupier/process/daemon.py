@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable
 from croupier.model.errors import CroupierError
 from croupier.model.printable import printable
 from croupier.process.garbage import LongCollections, freeze_imports
-from croupier.process.grpc_errors import log_grpc_errors
-from croupier.process.loop_errors import LoopErrors
 from croupier.process.reload import ignore_hangups
+from croupier.process.unhandled_errors import LoopErrors, log_grpc_errors
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 

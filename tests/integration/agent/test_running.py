@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent import oom_score
+from croupier.agent.daemon import OWN_OOM_SCORE
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, Source, TaskState
 from tests.harness.agent_process import AgentProcess
@@ -160,13 +160,13 @@ async def test_the_kernel_kills_tasks_before_the_agent(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     may = subprocess.run(
-        ["/bin/sh", "-c", f"echo {oom_score.OWN} > /proc/self/oom_score_adj"],
+        ["/bin/sh", "-c", f"echo {OWN_OOM_SCORE} > /proc/self/oom_score_adj"],
         stderr=subprocess.DEVNULL,
         check=False,
     )
     own = int(Path("/proc/self/oom_score_adj").read_text())
     agent = int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
-    assert agent == (own if may.returncode else oom_score.OWN)
+    assert agent == (own if may.returncode else OWN_OOM_SCORE)
     master.launch(program("t1", "sleep", "60"))
     pid = (await master.state("t1", RUNNING)).pid
     assert int(Path(f"/proc/{pid}/oom_score_adj").read_text()) >= 500
