@@ -19,8 +19,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give tasks uids of their own"),
     pytest.mark.skipif(shutil.which("perl") is None, reason="the tasks are in Perl"),
 ]
-# Tests share the machine with each other; without limits it would be less than a tenth.
-# `python -m tests.bench.isolation neighbours` tells the loss.
+# Tests share the machine. `python -m tests.bench.isolation neighbours` tells the loss.
 LEAST = 0.4
 TASKS = 100
 
