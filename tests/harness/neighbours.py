@@ -28,7 +28,7 @@ from tests.harness.scripted_master import F, ScriptedMaster, program
 
 SECONDS: Final = 0.8
 # Other work on the machine may slow the honest task: so often it is tried.
-TRIES: Final = 3
+TRIES: Final = 5
 HAS: Final = "cpus:2;mem:2GB;disk:2GB"
 # Counts for ever, and tells each thousand in a line of 8 bytes.
 HONEST: Final = "$| = 1; while (1) { $i++ for 1..1000; syswrite STDOUT, 'counted' . chr(10) }"

@@ -33,7 +33,7 @@ def affected_task(task: TaskView) -> AffectedTask:
 def affected(
     tasks: Sequence[TaskView], names: Mapping[str, str], hostnames: Mapping[str, str]
 ) -> Affected:
-    """Return what an operation affects that ends `tasks`, all of which are live.
+    """Return what ending `tasks`, which are all live, affects.
 
     `names` are those of frameworks, and `hostnames` those of agents, by their ids.
     """

@@ -1,7 +1,7 @@
-"""Immutable values of which each task makes many: the type checker alone keeps them so.
+"""Immutable values that the master makes by the dozen for each task.
 
-A frozen dataclass also refuses changes at run time. This makes its construction four times as slow,
-which was a tenth of the master's time.
+Only the type checker refuses to change them. A frozen dataclass refuses that at run time too, and
+takes four times as long to construct: a tenth of the master's time.
 """
 
 from __future__ import annotations

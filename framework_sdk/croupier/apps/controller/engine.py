@@ -1,7 +1,7 @@
 """The framework of an application: hands tasks to the cluster, and learns what becomes of them.
 
 Rule: what `take` returns is on disk, and `on_end` stores an end before the update is acknowledged.
-The engine asks the master about each task of which an answer is missing. So after a kill at any
+The engine asks the master about each task whose verdict or status it misses. So after a kill at any
 moment each stored task is known to the cluster, which then tells its state, or it never ran.
 """
 
@@ -85,7 +85,7 @@ class Engine(Framework):
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.was_subscribed = False
         self.moved_at = asyncio.get_running_loop().time()
-        # Tasks of which an answer is missing: to ask about, and asked about.
+        # Tasks whose verdict or status is missing: to ask about, and asked about.
         self._unsure: set[str] = set()
         self._asked: set[str] = set()
         self._accepted: set[str] = set()

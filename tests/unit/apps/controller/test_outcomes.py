@@ -31,7 +31,7 @@ def test_every_end_is_in_the_table_and_nothing_else() -> None:
         (status(TaskState.GONE), Outcome.LOST),
         (status(TaskState.KILLED, reason=Reason.PREEMPTED, signal=15), Outcome.FAILED),
         (status(TaskState.KILLED, reason=Reason.KILLED_BY_FRAMEWORK), Outcome.STOPPED),
-        # Its work is done, whoever asked it to end.
+        # The program says that its work is done, although it was killed.
         (status(TaskState.KILLED, reason=Reason.PREEMPTED, exit_code=0), Outcome.SUCCEEDED),
         (
             status(TaskState.KILLED, reason=Reason.KILLED_BY_FRAMEWORK, exit_code=0),
