@@ -12,8 +12,7 @@ from typing import Final
 
 from croupier.model.token import BearerToken
 from croupier.net.address import Address
-from croupier.net.credentials import ClientSecurity
-from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.net.credentials import ClientSecurity, create_token_file, make_token, read_token_file
 from croupier.net.transport import make_channel
 from croupier.v1 import access_pb2, agent_pb2
 from croupier.v1.access_pb2_grpc import AccessServiceStub

@@ -13,9 +13,8 @@ from fractions import Fraction
 from croupier.master.allocator import Grant, Rules, policies
 from croupier.master.allocator.pending_demand import Shape
 from croupier.model.attributes import equals
-from croupier.model.demand import Demand
+from croupier.model.demand import ANYWHERE, Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.placement import ANYWHERE
 from croupier.model.resources import Resources
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
 

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from croupier.agent.cleanup import clean_up
-from croupier.model.isolation import NO_LIMITS, Limits
+from croupier.model.isolation import NO_LIMITS, Limits, parse_limits
 from croupier.model.task import Reason, TaskState
-from croupier.model.task_limits import parse_limits
 from tests.harness.agent_process import AgentProcess
 from tests.harness.cluster import processes_with
 from tests.harness.eventually import eventually

@@ -13,8 +13,7 @@ from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.model.access import Action, Rule
 from croupier.model.principal import PrincipalName
 from croupier.model.token import BearerToken
-from croupier.net.credentials import ClientSecurity
-from croupier.net.token_file import make_token, read_token_file
+from croupier.net.credentials import ClientSecurity, make_token, read_token_file
 from tests.harness.masters import running_master
 
 

@@ -20,7 +20,7 @@ from croupier.master.core.access_records import TokenKind
 from croupier.master.services.authentication import Authenticator
 from croupier.model.access import Action
 from croupier.model.errors import InvalidRequest, PermissionDenied, Unavailable
-from croupier.net.token_file import create_token_file, make_token
+from croupier.net.credentials import create_token_file, make_token
 from croupier.process.clock import SystemClock
 from croupier.process.http.credentials import HttpCredential
 from croupier.process.http.routes import Requirement

@@ -16,9 +16,8 @@ from croupier.master.allocator.profile import Profile
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import equals, facts_of
-from croupier.model.demand import Demand
+from croupier.model.demand import Demand, Placement
 from croupier.model.ids import AgentId, FrameworkId
-from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 from tests.harness.effort import portion
 from tests.harness.invariants import queued_of

@@ -14,9 +14,8 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AllocationDue
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import Constraint, Operator
-from croupier.model.demand import Demand
+from croupier.model.demand import Demand, Placement
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
-from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus

@@ -17,9 +17,9 @@ from croupier.master.core import records as master
 from croupier.master.store.sqlite import SqliteStore
 from croupier.model.access import Action, Rule
 from croupier.model.attributes import Constraint, Operator
+from croupier.model.demand import Placement
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Isolation, Limits
-from croupier.model.placement import Placement
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.secrets import SealedValue

@@ -65,12 +65,10 @@ from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger, set_level
-from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
-from croupier.process.process_metrics import PROCESS
+from croupier.process.process_metrics import PROCESS, LoopWatch
 from croupier.process.reload import Reloader
-from croupier.process.tls.metrics import RENEWALS, TLS
-from croupier.process.tls.renewal import RenewedTls
+from croupier.process.tls.renewal import RENEWALS, TLS, RenewedTls
 
 if TYPE_CHECKING:  # cyclopts
     from croupier.agent.config import AgentConfig

@@ -29,8 +29,7 @@ from croupier.net.address import (
 from croupier.process.cli import read_by
 from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
-from croupier.process.tls.exposure import check_exposed
-from croupier.process.tls.flags import TlsFlags
+from croupier.process.tls.flags import TlsFlags, check_exposed
 
 
 @Parameter(name="*")

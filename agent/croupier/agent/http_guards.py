@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from croupier.agent.output_links import OutputLinks
 from croupier.net.server_tls import ServerTls
-from croupier.process.http.metrics_guard import clients_only, metrics_guard
+from croupier.process.http.credentials import clients_only, metrics_guard
 from croupier.process.http.routes import Guard, Requirement, allow_all
 
 if TYPE_CHECKING:  # cyclopts

@@ -15,8 +15,7 @@ from typing import Final
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, check_id
 from croupier.model.token import BearerToken
-from croupier.net.credentials import read_file
-from croupier.net.token_file import create_token_file, make_token
+from croupier.net.credentials import create_token_file, make_token, read_file
 
 NAME: Final = "token"
 _JOINED: Final = "joined"

@@ -38,13 +38,10 @@ from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict, Verdict
-from croupier.sdk.agent import Agent
+from croupier.sdk.core.offers import fit
 from croupier.sdk.credentials import Credentials
-from croupier.sdk.failure import Failure
 from croupier.sdk.framework import Framework
-from croupier.sdk.matching import fit
-from croupier.sdk.offer import Offer
-from croupier.sdk.preempt import PreemptRequest
+from croupier.sdk.offer import Agent, Failure, Offer, PreemptRequest
 from croupier.sdk.task import Task
 
 __all__ = [

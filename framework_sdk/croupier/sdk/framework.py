@@ -21,16 +21,18 @@ from croupier.model.task import TaskStatus
 from croupier.model.verdict import TaskVerdict
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
-from croupier.sdk.agent import Agent
-from croupier.sdk.core.subscription import AcceptedTasks, Subscription
+from croupier.sdk.core.subscription import (
+    AcceptedTasks,
+    Subscription,
+    demands_of,
+    one_demand,
+    roles_of,
+)
 from croupier.sdk.credentials import Credentials, CredentialSource
-from croupier.sdk.demand_args import demands_of, one_demand, roles_of
 from croupier.sdk.duration import to_milliseconds
-from croupier.sdk.failure import Failure
 from croupier.sdk.log import log_event
-from croupier.sdk.offer import Offer
+from croupier.sdk.offer import Agent, Failure, Offer, PreemptRequest
 from croupier.sdk.output import read_output
-from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.program import run_until_signalled
 from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings

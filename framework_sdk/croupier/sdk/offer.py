@@ -1,4 +1,4 @@
-"""An offer to a framework."""
+"""What the master tells a framework: offers, agents, preemption and lost agents."""
 
 from __future__ import annotations
 
@@ -38,4 +38,57 @@ class Offer:
     @property
     def expires_in_s(self) -> float:
         """Seconds until the lease ends; 0 once it has."""
+        return max(0.0, self.expires_at - self.clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent that made an offer to the framework, or runs a task that it submitted.
+
+    Attributes:
+        http_address: HOST:PORT of its HTTP server, which serves the output of tasks.
+        attributes: for constraints, as text.
+        isolation: what it can enforce or measure, such as `memory`.
+    """
+
+    agent_id: str
+    hostname: str
+    http_address: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    isolation: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A lost agent. Status updates report the state of each of its tasks."""
+
+    agent_id: str
+    hostname: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptRequest:
+    """A starving role is entitled to the resources of these tasks: end them, or the master does.
+
+    Attributes:
+        task_ids: all on one agent; some may have ended meanwhile.
+        role: the role whose share they are charged to.
+        grace_s: seconds from the request until the master kills the tasks.
+        reason: text for people that names the starving role.
+        expires_at: when the master kills the remaining tasks, seconds on `clock`.
+        clock: for `expires_in_s`.
+    """
+
+    task_ids: tuple[str, ...]
+    agent_id: str
+    role: str
+    grace_s: float
+    reason: str
+    expires_at: float = field(repr=False)
+    clock: Clock = field(repr=False, compare=False)
+
+    @property
+    def expires_in_s(self) -> float:
+        """Seconds until the master kills the tasks; 0 once it may have."""
         return max(0.0, self.expires_at - self.clock.now())

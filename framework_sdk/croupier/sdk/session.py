@@ -38,11 +38,10 @@ from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import AcceptedTasks, Subscription
 from croupier.sdk.credentials import CredentialSource
-from croupier.sdk.dispatch import Dispatcher
+from croupier.sdk.dispatch import Dispatcher, HandlerCall, Inbox, OffersArrived, UpdateArrived
 from croupier.sdk.duration import from_milliseconds
-from croupier.sdk.failure import Failure
-from croupier.sdk.inbox import HandlerCall, Inbox, OffersArrived, UpdateArrived
 from croupier.sdk.log import log_event
+from croupier.sdk.offer import Failure
 from croupier.sdk.output import Reader
 from croupier.sdk.settings import Settings
 from croupier.sdk.wire import AgentDirectory, FrameworkIdentity, preempt_from_wire, subscribe_call

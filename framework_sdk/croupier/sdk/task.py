@@ -9,12 +9,11 @@ from functools import lru_cache
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
-from croupier.model.isolation import Isolation, Limits, feature_names
+from croupier.model.isolation import Isolation, Limits, feature_names, parse_limits
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_output_size
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
-from croupier.model.task_limits import parse_limits
 from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.log import log_event
 

@@ -12,11 +12,9 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON, MAX_TASKS_PER_SUBMIT
 from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.errors import error_from_wire
-from croupier.sdk.agent import Agent
 from croupier.sdk.core.subscription import Subscription
 from croupier.sdk.duration import from_milliseconds, to_milliseconds
-from croupier.sdk.offer import Offer
-from croupier.sdk.preempt import PreemptRequest
+from croupier.sdk.offer import Agent, Offer, PreemptRequest
 from croupier.sdk.task import Task
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2

@@ -18,9 +18,8 @@ from functools import partial
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
-from croupier.cli.connection import Master, connected
+from croupier.cli.connection import Master, connected, messages
 from croupier.cli.flags import Change
-from croupier.cli.paging import messages
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.ctl.operation import ask, print_preview, print_result

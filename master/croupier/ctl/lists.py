@@ -15,9 +15,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
-from croupier.cli.connection import Master, Refused, run
+from croupier.cli.connection import Master, Refused, answers, messages, run
 from croupier.cli.flags import Target
-from croupier.cli.paging import answers, messages
 from croupier.cli.table import Table, print_table
 from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, may_view, restricted
 from croupier.ctl.views import agent, framework, role, task

@@ -10,8 +10,7 @@ from croupier.api.affected import affected, affected_task, is_live
 from croupier.api.http_pb2 import Affected
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View, many, named
-from croupier.cli.connection import Master
-from croupier.cli.paging import messages
+from croupier.cli.connection import Master, messages
 from croupier.ctl.lists import (
     find_agent,
     find_framework,

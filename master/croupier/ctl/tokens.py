@@ -23,7 +23,7 @@ from croupier.model.durations import parse_duration
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.principal import PrincipalKind, principal_name
 from croupier.model.resources import Resources
-from croupier.net.token_file import create_token_file, make_token
+from croupier.net.credentials import create_token_file, make_token
 from croupier.v1 import access_pb2 as pb
 from croupier.wire.resources import resources_to_wire
 

@@ -37,12 +37,10 @@ from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.logging import get_logger, set_level
-from croupier.process.loop_lag import LoopWatch
 from croupier.process.metric_families import FamilyCollector
-from croupier.process.process_metrics import PROCESS
+from croupier.process.process_metrics import PROCESS, LoopWatch
 from croupier.process.reload import Reloader
-from croupier.process.tls.metrics import RENEWALS, TLS, Renewal
-from croupier.process.tls.renewal import RenewedTls
+from croupier.process.tls.renewal import RENEWALS, TLS, Renewal, RenewedTls
 from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from croupier.v1.framework_pb2_grpc import add_FrameworkServiceServicer_to_server
@@ -234,7 +232,7 @@ class MasterDaemon:
 
     def _http_guards(self, security: Security) -> dict[Requirement, Guard]:
         """Return what HTTP routes require of requests."""
-        from croupier.process.http.metrics_guard import clients_only, metrics_guard
+        from croupier.process.http.credentials import clients_only, metrics_guard
         from croupier.process.http.routes import Requirement, allow_all
 
         config = self._config

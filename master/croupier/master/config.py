@@ -27,8 +27,7 @@ from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address
 from croupier.process.cli import Seconds, read_by
 from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
-from croupier.process.tls.exposure import check_exposed
-from croupier.process.tls.flags import TlsFlags
+from croupier.process.tls.flags import TlsFlags, check_exposed
 
 # Upper bound and default of --max-offer-lease.
 LONGEST_LEASE_S = 3600.0

@@ -1,16 +1,15 @@
-"""The connection of one command to the master that leads."""
+"""The connection of one command to the master that leads, and its lists, page by page."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 import grpc.aio
 
 from croupier.cli.flags import Target
-from croupier.cli.missing_credential import ways_to_give_one
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
@@ -19,7 +18,7 @@ from croupier.model.errors import (
     Unavailable,
 )
 from croupier.net.address import Address
-from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials
+from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials, MissingCredential
 from croupier.net.credentials import ClientSecurity
 from croupier.net.leader_search import LeaderAnswer, LeaderSearch
 from croupier.net.masters import leader_address
@@ -198,3 +197,45 @@ def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) ->
             return await question(master)
 
     return asyncio.run(asked())
+
+
+def ways_to_give_one(found: FoundCredentials) -> str:
+    """Return how to give a command a credential."""
+    where = "" if found.file is None else f", or write {found.file}"
+    return f"give --token-file or --tls-cert{where}"
+
+
+def missing_credential(target: Target) -> MissingCredential:
+    """Return what tells once that a command waits without a credential."""
+    return MissingCredential(target.credentials, "start again with --token-file or --tls-cert")
+
+
+async def answers(master: Master, kind: str, **fields: Any) -> AsyncGenerator[Any, None]:
+    """Yield every answer to a request for a list, such as `agents`.
+
+    Raises:
+        Unavailable: if the master cannot be reached, or repeats a page.
+        CroupierError: if the master refuses.
+    """
+    method = f"List{kind.capitalize()}"
+    request: Any = getattr(pb, f"{method}Request")(**fields)
+    while True:
+        page: Any = await master.ask(getattr(master.service, method), request)
+        yield page
+        if not page.next_page_token:
+            return
+        if page.next_page_token == request.page_token:
+            raise Unavailable(f"the master at {master.address} repeats a page of its list")
+        request.page_token = page.next_page_token
+
+
+async def messages(master: Master, kind: str, **fields: Any) -> AsyncIterator[Sequence[Any]]:
+    """Yield every page of a list, in protobuf; raises as `answers`."""
+    async for page in answers(master, kind, **fields):
+        yield getattr(page, kind)
+
+
+async def first_answer(master: Master, kind: str, **fields: Any) -> Any:
+    """Return the first answer to a request for a list; raises as `answers`."""
+    async with aclosing(answers(master, kind, **fields)) as pages:
+        return await anext(pages)

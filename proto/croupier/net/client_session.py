@@ -30,13 +30,11 @@ from croupier.model.errors import (
 from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
-from croupier.net.cancellation import reraise_own_cancellation
 from croupier.net.credentials import ClientSecurity
-from croupier.net.errors import error_from_rpc
+from croupier.net.errors import error_from_rpc, tls_problem
 from croupier.net.masters import Masters
 from croupier.net.outbox import Outbox, Sized
-from croupier.net.task_scope import until_one_ends
-from croupier.net.tls_errors import tls_problem
+from croupier.net.task_scope import reraise_own_cancellation, until_one_ends
 from croupier.net.transport import CONNECT_S, make_channel
 
 MessageT = TypeVar("MessageT", bound=Sized)

@@ -1,12 +1,15 @@
 """What a client needs to connect: authorities to trust, its certificate, its token.
 
-Rule: files are read for each channel, so that a renewed certificate or token is used from the next
-connection on. gRPC is imported only when a channel is made: command lines read these flags.
+Rule: a file with a token that its group or others can read is refused, and one is never
+overwritten. Files are read for each channel, so that a renewed certificate or token is used from
+the next connection on. gRPC is imported only when a channel is made: command lines read these
+flags.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import ssl
 import stat
 from dataclasses import dataclass, field
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.token import SECRET_BYTES, BearerToken
 from croupier.net.address import Address
 from croupier.net.trust_domain import master_dns_name, trust_domains
 
@@ -236,3 +240,35 @@ def _authority_uris(ca: Path) -> list[str]:
         raise InvalidRequest(f"{ca} has no certificate of an authority")
     names = [each for authority in authorities for each in authority.get("subjectAltName", ())]
     return [str(value) for kind, value in names if kind == "URI"]
+
+
+def make_token() -> BearerToken:
+    """Return a new token."""
+    return BearerToken(secrets.token_hex(4), secrets.token_urlsafe(SECRET_BYTES))
+
+
+def read_token_file(path: Path) -> BearerToken:
+    """Return the token in the file.
+
+    Raises:
+        InvalidRequest: if the file cannot be read, is not private, or holds no token.
+    """
+    try:
+        return BearerToken.parse(read_token(path))
+    except InvalidRequest as error:
+        text = str(error)
+        raise InvalidRequest(text if str(path) in text else f"{path}: {text}") from None
+
+
+def create_token_file(path: Path, token: BearerToken, rest: str = "") -> None:
+    """Write a new file of mode 0600 with the token, and then `rest`; on disk when this returns.
+
+    Raises:
+        FileExistsError: if the file exists.
+        OSError: if it cannot be written.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(f"{token.text}\n{rest}".encode())
+        file.flush()
+        os.fsync(fd)

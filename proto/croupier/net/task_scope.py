@@ -1,4 +1,9 @@
-"""Tasks that live and end together."""
+"""Tasks that live and end together, and the cancellation of one's own.
+
+gRPC confuses a cancelled call with a cancelled task. A stream that the peer cancels raises
+CancelledError in its reader, although its task is not cancelled. A call whose task is cancelled
+just as the call ends may raise its status instead of CancelledError, and the task would continue.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +29,16 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def reraise_own_cancellation() -> None:
+    """Raise CancelledError if the current task itself was cancelled.
+
+    Call this where a gRPC call has ended by an exception.
+
+    Raises:
+        asyncio.CancelledError: if the current task itself was cancelled.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

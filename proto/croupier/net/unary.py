@@ -10,10 +10,9 @@ import grpc.aio
 
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.address import Address
-from croupier.net.cancellation import reraise_own_cancellation
 from croupier.net.credentials import ClientSecurity
-from croupier.net.errors import error_from_rpc
-from croupier.net.tls_errors import tls_problem
+from croupier.net.errors import error_from_rpc, tls_problem
+from croupier.net.task_scope import reraise_own_cancellation
 
 # Parts of gRPC's own messages.
 _NO_ADDRESS = ("errors resolving", "DNS resolution", "lookup failed", "Domain name not found")

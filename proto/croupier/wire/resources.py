@@ -19,7 +19,20 @@ from croupier.model.ranges import MAX_RANGES, Ranges, make_ranges
 from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources
 from croupier.model.scalar import check_milli
 from croupier.v1 import resources_pb2 as pb
-from croupier.wire.limits import check_count
+
+
+def check_count(number: int, most: int, what: str) -> None:
+    """Check that a repeated field of `number` entries has at most `most`. O(1).
+
+    It comes before any entry is read. An empty entry takes two bytes on the wire and some
+    microseconds to convert, so a message of legal size could block the loop for seconds.
+
+    Raises:
+        InvalidRequest: if it has more; the message calls them `what`.
+    """
+    if number > most:
+        raise InvalidRequest(f"more than {most} {what}")
+
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Tasks, their statuses and demand to and from the wire."""
+"""Tasks, with their limits, isolation and usage, their statuses and demand to and from the wire."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
-from croupier.model.isolation import MAX_COMPLETION_MS, NO_ISOLATION, NO_LIMITS
+from croupier.model.isolation import (
+    MAX_COMPLETION_MS,
+    NO_ISOLATION,
+    NO_LIMITS,
+    Isolation,
+    Limits,
+    Usage,
+)
 from croupier.model.output_bound import MAX_FILES, MAX_SIZE, NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
 from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValues
@@ -30,16 +37,8 @@ from croupier.model.task import (
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 from croupier.v1.resources_pb2 import Resources as ResourcesMessage
-from croupier.wire.isolation import (
-    isolation_from_wire,
-    isolation_to_wire,
-    limits_from_wire,
-    limits_to_wire,
-    usage_from_wire,
-    usage_to_wire,
-)
-from croupier.wire.limits import check_count
 from croupier.wire.resources import (
+    check_count,
     constraint_from_wire,
     constraint_to_wire,
     resources_from_wire,
@@ -255,4 +254,66 @@ def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
         min_per_offer=wire.min_per_offer if wire.HasField("min_per_offer") else 1,
         max_per_offer=wire.max_per_offer if wire.HasField("max_per_offer") else None,
         role=check_role(wire.role) if wire.role else None,
+    )
+
+
+# Above all that a task can use; a false agent may send any number.
+_MAX_USED = 2**62
+
+
+def limits_to_wire(limits: Limits) -> pb.Limits | None:
+    """Return the message for `limits`; None if there are none."""
+    if limits == NO_LIMITS:
+        return None
+    return pb.Limits(
+        cpus_milli=limits.cpus,
+        mem_milli=limits.mem,
+        disk_milli=limits.disk,
+        pids=limits.pids,
+        files=limits.files,
+    )
+
+
+def limits_from_wire(wire: pb.Limits) -> Limits:
+    """Return the limits in `wire`; `Limits.check` checks them."""
+    return Limits(wire.cpus_milli, wire.mem_milli, wire.disk_milli, wire.pids, wire.files)
+
+
+def isolation_to_wire(isolation: Isolation) -> pb.Isolation | None:
+    """Return the message for `isolation`; None if the task asks for none."""
+    if isolation == NO_ISOLATION:
+        return None
+    return pb.Isolation(
+        namespaces=isolation.namespaces, no_network=isolation.no_network, image=isolation.image
+    )
+
+
+def isolation_from_wire(wire: pb.Isolation) -> Isolation:
+    """Return the isolation in `wire`; `Isolation.check` checks it."""
+    return Isolation(wire.namespaces, wire.no_network, wire.image)
+
+
+def usage_to_wire(usage: Usage | None) -> pb.Usage | None:
+    """Return the message for `usage`; None if it was not measured."""
+    if usage is None:
+        return None
+    return pb.Usage(
+        cpu_ms=usage.cpu_ms,
+        memory_peak_bytes=usage.memory_peak,
+        pids_peak=usage.pids_peak,
+        read_bytes=usage.read_bytes,
+        written_bytes=usage.written_bytes,
+        disk_bytes=usage.disk_bytes,
+    )
+
+
+def usage_from_wire(wire: pb.Usage) -> Usage:
+    """Return the usage in `wire`, each number bounded."""
+    return Usage(
+        min(wire.cpu_ms, _MAX_USED),
+        min(wire.memory_peak_bytes, _MAX_USED),
+        min(wire.pids_peak, _MAX_USED),
+        min(wire.read_bytes, _MAX_USED),
+        min(wire.written_bytes, _MAX_USED),
+        min(wire.disk_bytes, _MAX_USED),
     )

@@ -17,9 +17,9 @@ from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
 from croupier.master.core.messages import Offered, Placed, Rescinded, Subscribed, Updated
 from croupier.master.core.settings import Settings
+from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, FailedOver, NotFound, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
-from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
 from croupier.model.verdict import Verdict

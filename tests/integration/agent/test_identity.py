@@ -25,7 +25,7 @@ from croupier.model.task import TaskState
 from croupier.model.token import BearerToken
 from croupier.net.address import Address
 from croupier.net.client_session import SessionTimes
-from croupier.net.token_file import create_token_file, make_token
+from croupier.net.credentials import create_token_file, make_token
 from croupier.process.tls.flags import TlsFlags
 from tests.harness.agent_defaults import SAME_USER
 from tests.harness.agents import RESOURCES, UNISOLATED, running_agent

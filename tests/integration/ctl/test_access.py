@@ -13,7 +13,7 @@ from croupier.cli.flags import Target
 from croupier.model.errors import Conflict, PermissionDenied, Unauthenticated
 from croupier.model.token import BearerToken
 from croupier.net.address import Address
-from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.net.credentials import create_token_file, make_token, read_token_file
 from croupier.v1 import access_pb2 as pb
 from croupier.v1 import operator_pb2
 from tests.harness.scripted_access import ScriptedAccess, command, serving_access

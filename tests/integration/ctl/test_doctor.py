@@ -11,7 +11,7 @@ import pytest
 
 from croupier.ctl.__main__ import main
 from croupier.model.errors import Unauthenticated
-from croupier.net.token_file import create_token_file, make_token
+from croupier.net.credentials import create_token_file, make_token
 from croupier.net.transport import free_addresses
 from croupier.v1 import operator_pb2
 from croupier.v1.agent_pb2 import HealthProblem

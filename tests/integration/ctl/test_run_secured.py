@@ -8,7 +8,7 @@ import pytest
 
 from croupier.agent import served_files
 from croupier.model.access import Action
-from croupier.net.token_file import make_token
+from croupier.net.credentials import make_token
 from tests.harness.agents import running_agent
 from tests.harness.certificates import PemFiles, authority
 from tests.harness.command import Ended, croupier, ended, line, started

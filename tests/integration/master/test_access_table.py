@@ -21,8 +21,7 @@ from croupier.master.core.access_records import TokenId, TokenKind
 from croupier.master.services import task_files
 from croupier.model.access import Action
 from croupier.net.address import Address
-from croupier.net.credentials import ClientSecurity
-from croupier.net.token_file import make_token
+from croupier.net.credentials import ClientSecurity, make_token
 from croupier.net.transport import make_channel
 from croupier.process.tls.flags import TlsFlags
 from croupier.v1 import (

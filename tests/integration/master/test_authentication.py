@@ -18,8 +18,7 @@ from croupier.master.services import gate
 from croupier.model.access import Action
 from croupier.model.principal import PrincipalName
 from croupier.model.token import BearerToken
-from croupier.net.credentials import ClientSecurity
-from croupier.net.token_file import make_token
+from croupier.net.credentials import ClientSecurity, make_token
 from croupier.net.transport import make_channel
 from croupier.process.tls.flags import TlsFlags
 from croupier.v1 import access_pb2, agent_pb2, framework_pb2, operator_pb2

@@ -14,8 +14,7 @@ from typing import Any
 import grpc.aio
 
 from croupier.agent.app import AgentDaemon
-from croupier.net.credentials import ClientSecurity
-from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.net.credentials import ClientSecurity, create_token_file, make_token, read_token_file
 from croupier.net.transport import free_addresses, make_channel
 from croupier.process.tls.flags import TlsFlags
 from croupier.v1.operator_pb2 import DeactivateAgentRequest, GetMasterRequest

@@ -15,7 +15,7 @@ from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
-from croupier.net.token_file import create_token_file, make_token
+from croupier.net.credentials import create_token_file, make_token
 from croupier.net.transport import make_channel
 from croupier.sdk import Resources, Task
 from croupier.v1 import operator_pb2 as pb

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from croupier.sdk import Conflict, Offer, TaskState, TooSlow, Unavailable
-from croupier.sdk.inbox import Inbox
+from croupier.sdk.dispatch import Inbox
 from croupier.sdk.testing import FakeMaster
 from tests.harness.eventually import eventually
 from tests.integration.sdk.recorder import HASTY, HASTY_TIMES, UNIT, Recorder, running, task

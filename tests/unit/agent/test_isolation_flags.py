@@ -7,10 +7,9 @@ from croupier.agent.isolation.levels import format_levels, parse_levels
 from croupier.agent.isolation.limits import limits_of
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
-from croupier.model.isolation import NO_LIMITS, Limits
+from croupier.model.isolation import NO_LIMITS, Limits, format_limits, parse_limits
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
-from croupier.model.task_limits import format_limits, parse_limits
 
 
 @pytest.mark.parametrize(

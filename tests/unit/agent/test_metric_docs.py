@@ -10,7 +10,7 @@ from croupier.agent.gauges import FAMILIES
 from croupier.agent.metrics import COUNTERS, HISTOGRAMS
 from croupier.process.metric_families import Family
 from croupier.process.process_metrics import PROCESS
-from croupier.process.tls.metrics import TLS
+from croupier.process.tls.renewal import TLS
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 

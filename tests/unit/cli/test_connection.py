@@ -15,8 +15,7 @@ from croupier.cli.flags import Target
 from croupier.model.errors import PermissionDenied, Unauthenticated, Unavailable
 from croupier.net.address import Address
 from croupier.net.credential_search import FoundCredentials
-from croupier.net.credentials import ClientSecurity
-from croupier.net.token_file import make_token
+from croupier.net.credentials import ClientSecurity, make_token
 from croupier.net.transport import make_channel
 from croupier.v1 import operator_pb2 as pb
 from tests.harness.operators import ScriptedOperator, serving

@@ -8,8 +8,7 @@ import pytest
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
-from croupier.cli.drawing import Drawn, drawn_lines
-from croupier.cli.table import Table, bold, lines_of, plain_lines, print_table
+from croupier.cli.table import Drawn, Table, bold, drawn_lines, lines_of, plain_lines, print_table
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.task import TASKS
 from croupier.model.resources import Resources

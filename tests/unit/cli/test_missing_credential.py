@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from croupier.cli.connection import missing_credential
 from croupier.cli.flags import Target
-from croupier.cli.missing_credential import missing_credential
 
 
 @pytest.fixture

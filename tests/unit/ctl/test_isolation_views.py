@@ -16,8 +16,8 @@ from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
-from croupier.wire.isolation import isolation_to_wire, limits_to_wire, usage_to_wire
 from croupier.wire.resources import resources_to_wire
+from croupier.wire.task import isolation_to_wire, limits_to_wire, usage_to_wire
 
 
 def agent(

@@ -11,7 +11,7 @@ from croupier.ctl.local.security import LocalSecurity
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.net.address import Address
 from croupier.net.credential_search import CredentialFlags, find_credentials
-from croupier.net.token_file import read_token_file
+from croupier.net.credentials import read_token_file
 
 MASTER = Address("127.0.0.1", 5050)
 

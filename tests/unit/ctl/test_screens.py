@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.cli.drawing import text_width
+from croupier.cli.table import text_width
 from croupier.cli.terminal import wrapped
 from croupier.ctl.top.frame import Display, Terminal, frame
 from croupier.ctl.views import described as pages

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.cli.drawing import text_width
 from croupier.cli.flags import Target
+from croupier.cli.table import text_width
 from croupier.ctl.top.command import MAX_FILTER, Top, pressed, print_once, run_top
 from croupier.ctl.top.frame import Display, Order, Terminal, frame
 from croupier.ctl.top.snapshot import Page

@@ -18,7 +18,7 @@ from croupier.master.services.authentication import (
 from croupier.model.errors import Unauthenticated, Unavailable
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.token import BearerToken
-from croupier.net.token_file import make_token
+from croupier.net.credentials import make_token
 from tests.harness.certificates import HOUR, Authority, authority
 
 NOW_MS = 1_700_000_000_000

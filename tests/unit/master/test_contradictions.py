@@ -9,9 +9,9 @@ from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.core.records import FrameworkRecord, QueuePlace, Registry, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
+from croupier.model.demand import Placement
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.model.placement import Placement
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo

@@ -19,9 +19,9 @@ from croupier.master.core.token_commands import CreateToken
 from croupier.master.session import AgentSession
 from croupier.master.wire.from_agent import tasks_from_wire
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
+from croupier.model.demand import Placement
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState, TaskStatus
 from croupier.v1 import agent_pb2 as pb

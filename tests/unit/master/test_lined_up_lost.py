@@ -12,8 +12,8 @@ from croupier.master.core.records import (
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
+from croupier.model.demand import ANYWHERE
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.placement import ANYWHERE
 from croupier.model.task import Reason, TaskState
 from tests.harness.world import CLUSTER, make_task
 

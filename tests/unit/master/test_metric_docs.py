@@ -21,7 +21,7 @@ from croupier.master.services.execs import EXECS
 from croupier.master.tracing.tracing import TRACING
 from croupier.process.metric_families import Family
 from croupier.process.process_metrics import PROCESS
-from croupier.process.tls.metrics import TLS
+from croupier.process.tls.renewal import TLS
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 FAMILIES: list[Family[Any]] = [

@@ -13,11 +13,10 @@ from croupier.master.core.events import AgentTask
 from croupier.master.core.records import TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.model.attributes import Constraint, Operator
-from croupier.model.demand import Demand
+from croupier.model.demand import ANYWHERE, Demand, Placement
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, Role, TaskId
 from croupier.model.isolation import Isolation
-from croupier.model.placement import ANYWHERE, Placement
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict

@@ -14,7 +14,7 @@ from croupier.master.store.rows import decode, encode
 from croupier.model.ids import DEFAULT_ROLE, TaskId
 from croupier.model.isolation import Limits, Usage
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
-from croupier.wire.isolation import limits_from_wire, usage_from_wire
+from croupier.wire.task import limits_from_wire, usage_from_wire
 from tests.harness.world import World, make_task
 
 USED = Usage(

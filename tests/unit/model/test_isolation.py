@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.model.errors import InvalidRequest
-from croupier.model.isolation import Isolation
-from croupier.model.task_limits import parse_limits
+from croupier.model.isolation import Isolation, parse_limits
 
 
 @pytest.mark.parametrize("image", ["docker://busybox:1", "oci:/srv/images:latest", "dir:/srv/root"])

@@ -6,9 +6,17 @@ import time
 
 import pytest
 
-from croupier.model.attributes import Constraint, Operator, matches, not_matches
+from croupier.model.attributes import (
+    MAX_MEMORY,
+    MAX_PATTERN,
+    MAX_PROGRAM,
+    Constraint,
+    Operator,
+    Pattern,
+    matches,
+    not_matches,
+)
 from croupier.model.errors import InvalidRequest
-from croupier.model.patterns import MAX_MEMORY, MAX_PATTERN, MAX_PROGRAM, Pattern
 
 KILOBYTE = "a" * 1023 + "!"
 

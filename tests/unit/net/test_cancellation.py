@@ -14,7 +14,7 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.methods import RANGE
 from croupier.model.errors import CroupierError
 from croupier.net.address import Address
-from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.task_scope import reraise_own_cancellation
 
 
 async def ends_by_status(*_: object) -> NoReturn:

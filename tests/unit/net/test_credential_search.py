@@ -14,7 +14,7 @@ from croupier.net.credential_search import (
     credentials_file,
     find_credentials,
 )
-from croupier.net.token_file import make_token
+from croupier.net.credentials import make_token
 
 MASTERS = (Address("127.0.0.1", 5050), Address("m2", 5050))
 NO_FLAGS = CredentialFlags()

@@ -8,7 +8,7 @@ import pytest
 
 from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity
-from croupier.net.tls_errors import tls_problem
+from croupier.net.errors import tls_problem
 from tests.harness.certificates import HOUR, authority
 
 AT = Address("10.0.0.1", 5050)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from croupier.model.errors import InvalidRequest
-from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.net.credentials import create_token_file, make_token, read_token_file
 
 
 def test_a_token_file_is_private_and_read_back(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import logging
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.process.unhandled_errors import log_grpc_errors
+from croupier.process.daemon import log_grpc_errors
 
 
 def test_a_repeated_error_is_one_line_without_its_traceback(

@@ -23,9 +23,8 @@ from croupier.model.errors import Unavailable
 from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.clock import SystemClock
-from croupier.process.http.acceptor import Acceptor
 from croupier.process.http.connections import TLS_BUFFER_BYTES, Connection, HttpLimits
-from croupier.process.http.listening import Listening
+from croupier.process.http.listening import Acceptor, Listening
 from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
 from tests.harness.certificates import authority

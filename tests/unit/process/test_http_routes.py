@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from croupier.model.errors import CroupierError, PermissionDenied, Unauthenticated, Unavailable
 from croupier.net.address import Address
 from croupier.process.clock import SystemClock
-from croupier.process.http.metrics_guard import clients_only, metrics_guard
+from croupier.process.http.credentials import clients_only, metrics_guard
 from croupier.process.http.routes import Guard, Requirement, Route
 from croupier.process.http.server import HttpServer
 

@@ -6,7 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from croupier.process.unhandled_errors import LoopErrors
+from croupier.process.daemon import LoopErrors
 
 
 async def test_a_repeated_error_is_logged_once() -> None:

@@ -7,7 +7,7 @@ import time
 
 from prometheus_client import CollectorRegistry
 
-from croupier.process.loop_lag import LoopWatch
+from croupier.process.process_metrics import LoopWatch
 from tests.harness.eventually import eventually
 
 

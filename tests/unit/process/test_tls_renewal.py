@@ -15,8 +15,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.net.certificate import read_certificates
 from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.metric_families import FamilyCollector
-from croupier.process.tls.metrics import RENEWALS, TLS
-from croupier.process.tls.renewal import RenewedTls
+from croupier.process.tls.renewal import RENEWALS, TLS, RenewedTls
 from tests.harness.certificates import HOUR, PemFiles, authority
 
 

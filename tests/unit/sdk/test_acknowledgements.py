@@ -12,8 +12,7 @@ from croupier.sdk import Framework
 from croupier.sdk.calls import ACKNOWLEDGED_AT_ONCE, Calls
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import Subscription
-from croupier.sdk.dispatch import Dispatcher
-from croupier.sdk.inbox import Inbox, UpdateArrived
+from croupier.sdk.dispatch import Dispatcher, Inbox, UpdateArrived
 from croupier.sdk.settings import Settings
 from croupier.v1 import framework_pb2 as pb
 from tests.harness.eventually import eventually

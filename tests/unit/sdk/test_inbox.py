@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from croupier.sdk.inbox import HandlerCall, Inbox, OffersArrived
+from croupier.sdk.dispatch import HandlerCall, Inbox, OffersArrived
 from tests.unit.sdk.test_offer_book import offer
 
 

@@ -15,7 +15,7 @@ import grpc.aio
 from croupier.agent.exec.command import Window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.model.errors import InvalidRequest, ProtocolViolation, Unavailable
-from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.task_scope import reraise_own_cancellation
 from croupier.v1 import agent_pb2 as pb
 
 # Bytes of input that wait for the command.

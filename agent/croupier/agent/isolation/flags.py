@@ -11,10 +11,9 @@ from cyclopts import Parameter
 
 from croupier.agent.isolation.levels import AUTO, format_levels, parse_levels
 from croupier.model.errors import InvalidRequest
-from croupier.model.isolation import Limits
+from croupier.model.isolation import Limits, format_limits, parse_limits
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
-from croupier.model.task_limits import format_limits, parse_limits
 from croupier.process.cli import read_by
 
 _MIB = 1 << 20

@@ -20,7 +20,7 @@ from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.model.errors import Conflict
-from croupier.process.standard_error import replace_standard_error
+from croupier.process.logging import replace_standard_error
 from croupier.sdk import Removed
 
 PATIENCE_S = 5.0

@@ -10,9 +10,8 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from croupier.cli.connection import connected
+from croupier.cli.connection import connected, messages
 from croupier.cli.flags import Target
-from croupier.cli.paging import messages
 from croupier.model.errors import CroupierError
 
 ASK_S: Final = 1.0

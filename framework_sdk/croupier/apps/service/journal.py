@@ -8,8 +8,8 @@ from typing import Final
 
 from croupier.cli.terminal import print_lines
 from croupier.model.printable import printable
+from croupier.process.logging import lines_to
 from croupier.process.queue_writer import LineWriter
-from croupier.process.standard_error import lines_to
 
 KEPT: Final = 500
 

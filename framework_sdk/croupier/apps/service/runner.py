@@ -18,10 +18,8 @@ from croupier.apps.service.file import ServiceFile
 from croupier.apps.service.journal import Journal
 from croupier.apps.service.requests import Requests
 from croupier.apps.service.state_dir import Saved, StateDir
-from croupier.cli.connection import connected
+from croupier.cli.connection import connected, messages, missing_credential
 from croupier.cli.flags import Target
-from croupier.cli.missing_credential import missing_credential
-from croupier.cli.paging import messages
 from croupier.cli.signals import EndSignals
 from croupier.model.errors import (
     Conflict,

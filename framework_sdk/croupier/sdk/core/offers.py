@@ -1,4 +1,4 @@
-"""The offers that a framework holds.
+"""The offers that a framework holds, and the placement of tasks on them.
 
 Rule: an offer is in the book from its arrival until it is answered, rescinded, or voided by the
 end of its stream. Only offers in the book whose lease runs are shown.
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from croupier.sdk.offer import Offer
+from croupier.sdk.task import Task
 
 # An offer whose lease ended is kept this long, so that its RESCIND still reaches the handler.
 KEEP_AFTER_LEASE_S = 60.0
@@ -73,3 +74,24 @@ class OfferBook:
     def check(self) -> None:
         """Assert every invariant; O(offers)."""
         assert all(offer_id == held.offer.id for offer_id, held in self._held.items())
+
+
+def fit(offers: Iterable[Offer], tasks: Iterable[Task]) -> list[tuple[Offer, list[Task]]]:
+    """Place each task, in order, on the first offer with room for it (first-fit).
+
+    The offer's agent must also have the features that the task needs.
+
+    Returns every offer, in order, with its tasks. An offer that is not needed has none;
+    `Framework.accept` then declines it. A task that fits on no offer is in no list. Two offers of
+    one agent are not combined. O(offers x tasks).
+    """
+    packed: list[tuple[Offer, list[Task]]] = [(offer, []) for offer in offers]
+    room = [offer.resources for offer, _ in packed]
+    for task in tasks:
+        needs = task.needs
+        for index, (_, chosen) in enumerate(packed):
+            if task.resources <= room[index] and needs <= packed[index][0].isolation:
+                room[index] -= task.resources
+                chosen.append(task)
+                break
+    return packed

@@ -4,24 +4,81 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.agents import Agent
 from croupier.master.core.effects import Close, Save, Send, SessionId, Step
 from croupier.master.core.events import AgentReported, AgentTask, Register
+from croupier.master.core.messages import Subscribed
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event, step
 from croupier.master.core.tasks import Task
+from croupier.master.session import FrameworkSession
+from croupier.master.sessions import Sessions
+from croupier.master.wire.to_framework import event_to_wire
 from croupier.model.agent_orders import LaunchTask, ResendUpdates
 from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError
 from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.isolation import Feature, known_features
+from croupier.model.resources import Resources
+from croupier.model.secrets import SealedValue
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
-from croupier.sdk.testing.streams import Streams
+from croupier.net.outbox import Encoded
+
+
+class _Box:
+    """Seals nothing: no agent runs the tasks, and tests read values from recorded calls."""
+
+    def seal(self, _place: object, _value: str) -> SealedValue:
+        return SealedValue("fake", "-")
+
+    def open(self, _place: object, _sealed: SealedValue) -> str:
+        raise AssertionError("a fake master has no agent to open a secret for")
+
+
+class Streams(Sessions):
+    """The master's sessions, which a test can cut off. Those in `muted` are sent nothing."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        """Announce `max_message_bytes` to frameworks."""
+        super().__init__(box=_Box())
+        self.muted: set[SessionId] = set()
+        self._max_message_bytes = max_message_bytes
+
+    def open(self) -> list[SessionId]:
+        """Return the open sessions."""
+        return list(self._sessions)
+
+    def send(self, effect: Send) -> None:
+        """Queue a message, unless the session is muted."""
+        if isinstance(effect.message, Subscribed):
+            event = event_to_wire(effect.message, {})
+            event.subscribed.max_message_bytes = self._max_message_bytes
+            session = self._sessions[effect.session]
+            if isinstance(session, FrameworkSession):
+                session.framework_id = effect.message.framework_id
+            session.outbox.put(Encoded(event.SerializeToString()))
+        elif effect.session not in self.muted:
+            super().send(effect)
+
+    def beat_all(self) -> None:
+        """Send a heartbeat on every stream that is not muted."""
+        for session_id, session in self._sessions.items():
+            if session_id not in self.muted:
+                session.beat()
+
+    def cut(self, session_id: SessionId, error: CroupierError | None) -> None:
+        """End a stream with `error` after all that is queued, or at once and without one."""
+        session = self._sessions[session_id]
+        if error is None:
+            session.outbox.drop()
+        session.end(error)
+
 
 # A fake master disconnects no peer for its silence.
 _SILENCE_S = 365 * 24 * 3600.0
@@ -188,3 +245,43 @@ class Core:
 
     def _waiting(self, task: Task) -> tuple[TaskStatus, ...]:
         return tuple(self._updates_of(task)[task.acknowledged :])
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an agent says of itself.
+
+    Attributes:
+        isolation: features that it can enforce, such as `memory`; None is all.
+    """
+
+    agent_id: str = "a1"
+    hostname: str = "h1"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    http_address: str = ""
+    isolation: Iterable[str] | None = None
+
+
+def with_room(core: Core, described: Description, amount: Resources) -> Agent:
+    """Return the connected agent with `amount` free, whatever it had free before.
+
+    Raises:
+        Conflict: if it has offered or runs some of these ports or items already.
+        InvalidRequest: if the description is malformed.
+    """
+    allocator = core.state.allocator
+    isolation = described.isolation
+    features = known_features(isolation) if isolation is not None else frozenset(Feature)
+    said = (described.hostname, dict(described.attributes), described.http_address, features)
+    agent_id = AgentId(described.agent_id)
+    register = Register(SessionId(0), agent_id, described.hostname, amount, *said[1:3])
+    agent = core.agent(replace(register, features=features))
+    try:
+        total = agent.total - allocator.queries.free(agent.agent_id) + amount
+    except ValueError as error:
+        raise Conflict(f"agent {agent_id} has that in use: {error}") from None
+    allocator.change_agent(agent.agent_id, total, *said[:2], features)
+    agent.total = total
+    if said != (agent.hostname, agent.attributes, agent.http_address, agent.features):
+        agent.introduce(*said)
+    return agent

@@ -22,9 +22,8 @@ from croupier.master.session import FrameworkSession
 from croupier.model.errors import CroupierError, InvalidRequest, NotLeader
 from croupier.model.ids import FrameworkId
 from croupier.process.inbox import Inbox
-from croupier.sdk.testing.core import Behaviour, Core, Durable
+from croupier.sdk.testing.core import Behaviour, Core, Durable, Streams
 from croupier.sdk.testing.recorded import RecordedCall, record
-from croupier.sdk.testing.streams import Streams
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
 

@@ -9,9 +9,8 @@ from typing import Final
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
-from croupier.cli.connection import Master, connected
+from croupier.cli.connection import Master, connected, messages
 from croupier.cli.flags import Target
-from croupier.cli.paging import messages
 from croupier.ctl.doctor.agents import health_findings, isolation_findings
 from croupier.ctl.doctor.credentials import DAY_S, SOON_S
 from croupier.ctl.doctor.finding import Finding, fail, ok, warn

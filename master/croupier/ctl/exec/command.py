@@ -26,8 +26,7 @@ from croupier.ctl.exec.standard_input import parts_of
 from croupier.ctl.exec.terminal import RawTerminal, terminal_type, window_size
 from croupier.ctl.task_reader import TaskName, advising, resolve
 from croupier.model.errors import CroupierError, InvalidRequest
-from croupier.net.cancellation import reraise_own_cancellation
-from croupier.net.task_scope import end
+from croupier.net.task_scope import end, reraise_own_cancellation
 from croupier.v1 import exec_pb2
 from croupier.v1 import operator_pb2 as pb
 

@@ -23,7 +23,7 @@ from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.token import BearerToken
 from croupier.net.address import Address
 from croupier.net.credential_search import credentials_file
-from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.net.credentials import create_token_file, make_token, read_token_file
 from croupier.net.trust_domain import master_dns_name
 from croupier.process.durable_files import replace_file
 

@@ -12,8 +12,18 @@ from enum import Enum
 from typing import Final
 
 from croupier.cli.amounts import View, running
-from croupier.cli.drawing import cut, text_width
-from croupier.cli.table import Column, Table, age, amount, lines_of, number, object_id, text
+from croupier.cli.table import (
+    Column,
+    Table,
+    age,
+    amount,
+    cut,
+    lines_of,
+    number,
+    object_id,
+    text,
+    text_width,
+)
 from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.ctl.top.snapshot import Page, Snapshot
 from croupier.ctl.views import agent as agents

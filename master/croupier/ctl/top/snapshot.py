@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
-from croupier.cli.connection import Master
-from croupier.cli.paging import first_answer
+from croupier.cli.connection import Master, first_answer
 from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, ListKind, age_s, with_age
 from croupier.model.access import Object

@@ -18,7 +18,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
 from croupier.model.principal import Principal
 from croupier.model.token import BearerToken
-from croupier.net.token_file import create_token_file, make_token, read_token_file
+from croupier.net.credentials import create_token_file, make_token, read_token_file
 from croupier.process.logging import get_logger
 from croupier.process.metric_families import Family
 

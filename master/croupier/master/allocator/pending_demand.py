@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from croupier.model.attributes import Constraint
-from croupier.model.demand import Demand, counted_for
+from croupier.model.demand import Demand, Placement, counted_for
 from croupier.model.ids import AgentId
-from croupier.model.placement import Placement
 from croupier.model.resources import Resources
 
 # Number of units of a demand without a count.

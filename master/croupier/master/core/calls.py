@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.model.demand import Demand
+from croupier.model.demand import ANYWHERE, Demand, Placement
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
-from croupier.model.placement import ANYWHERE, Placement
 from croupier.model.task import TaskInfo
 
 

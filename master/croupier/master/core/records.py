@@ -18,8 +18,8 @@ from croupier.master.core.access_records import (
     TokenRecord,
 )
 from croupier.model.access import KeyId
+from croupier.model.demand import Placement
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.model.placement import Placement
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings

@@ -10,9 +10,9 @@ from itertools import islice
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.tasks import Key, Task
 from croupier.model.attributes import enforces
+from croupier.model.demand import Placement
 from croupier.model.ids import TaskId
 from croupier.model.isolation import feature_names
-from croupier.model.placement import Placement
 from croupier.model.task import TaskInfo
 
 # Each visit of an agent checks the shapes of a framework one by one.

@@ -23,7 +23,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
-from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.task_scope import reraise_own_cancellation
 from croupier.process.clock import SystemClock
 from croupier.process.logging import get_logger
 

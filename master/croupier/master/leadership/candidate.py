@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
-from croupier.process.tls.metrics import Renewal
+from croupier.process.tls.renewal import Renewal
 
 MOST_BYTES: Final = 1_500
 MOST_PROBLEM: Final = 400

@@ -27,7 +27,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.principal import Principal, check_principal
 from croupier.v1 import access_pb2 as pb
 from croupier.v1.access_pb2_grpc import AccessServiceServicer
-from croupier.wire.limits import check_count
+from croupier.wire.resources import check_count
 
 MAX_GROUPS = 1_000
 

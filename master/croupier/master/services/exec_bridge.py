@@ -17,8 +17,7 @@ from croupier.master.services.exec_messages import InputWindow, for_agent, for_c
 from croupier.master.services.pace import Pace
 from croupier.model.errors import ProtocolViolation, TooSlow, Unavailable
 from croupier.model.ids import AgentId
-from croupier.net.cancellation import reraise_own_cancellation
-from croupier.net.task_scope import until_one_ends
+from croupier.net.task_scope import reraise_own_cancellation, until_one_ends
 from croupier.v1 import agent_pb2, exec_pb2, operator_pb2
 
 # A caller that reads nothing for this long, while there is output, is cut off. It may be a pager.

@@ -25,7 +25,7 @@ from croupier.model.task import MAX_WORDS, Command
 from croupier.net.errors import error_from_wire
 from croupier.v1 import agent_pb2, exec_pb2, operator_pb2
 from croupier.v1 import framework_pb2 as framework
-from croupier.wire.limits import check_count
+from croupier.wire.resources import check_count
 
 # Bytes of one message.
 MAX_CHUNK: Final = 64 * 1024

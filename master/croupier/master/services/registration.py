@@ -16,7 +16,7 @@ from croupier.master.wire.from_agent import MAX_AGENT_TASKS, tasks_from_wire
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, TooSlow
 from croupier.net.outbox import Budget
 from croupier.v1 import agent_pb2 as pb
-from croupier.wire.limits import check_count
+from croupier.wire.resources import check_count
 
 # Limit of all pages of one agent, encoded.
 MAX_BYTES = 32 * 1024 * 1024

@@ -28,7 +28,6 @@ from croupier.master.web.parameters import (
 )
 from croupier.master.web.table import ApiRoute, Asked
 from croupier.model.errors import CroupierError
-from croupier.process.http.sse import comment, event
 from croupier.v1 import operator_pb2 as pb
 
 # The encoded events that many readers share.
@@ -230,3 +229,14 @@ ROUTES: Final = (
         content_type="text/event-stream",
     ),
 )
+
+
+def event(kind: str, data: bytes, event_id: str = "") -> bytes:
+    """Return an event of a kind; `data` and `event_id` have no line breaks."""
+    head = f"id: {event_id}\n" if event_id else ""
+    return b"%bevent: %b\ndata: %b\n\n" % (head.encode(), kind.encode(), data)
+
+
+def comment() -> bytes:
+    """Return what readers ignore, as a sign of life."""
+    return b":\n\n"

@@ -22,8 +22,7 @@ from croupier.model.access_checks import parse_action
 from croupier.model.errors import InvalidRequest
 from croupier.model.principal import PrincipalName
 from croupier.v1 import access_pb2 as pb
-from croupier.wire.limits import check_count
-from croupier.wire.resources import resources_from_wire, resources_to_wire
+from croupier.wire.resources import check_count, resources_from_wire, resources_to_wire
 
 MAX_MEMBERS: Final = 10_000
 MAX_CHANGES: Final = 1_000

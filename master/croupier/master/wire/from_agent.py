@@ -32,8 +32,7 @@ from croupier.net.address import check_http_address
 from croupier.process.time_slice import sliced
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.limits import check_count
-from croupier.wire.resources import attributes_from_wire, resources_from_wire
+from croupier.wire.resources import attributes_from_wire, check_count, resources_from_wire
 from croupier.wire.store_position import position_from_wire
 from croupier.wire.task import status_from_wire, task_from_wire
 

@@ -12,6 +12,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
 from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
+from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, shortened
 from croupier.model.ids import (
     MAX_ID_BYTES,
@@ -24,15 +25,13 @@ from croupier.model.ids import (
     check_roles,
 )
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_TASKS_PER_SUBMIT
-from croupier.model.placement import Placement
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.process.time_slice import TimeSlice, sliced
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.limits import check_count
-from croupier.wire.resources import constraint_from_wire
+from croupier.wire.resources import check_count, constraint_from_wire
 from croupier.wire.task import demands_from_wire, secrets_from_wire, task_from_wire
 
 # Tasks of one call that the core decides in one event: about 10 ms of work.

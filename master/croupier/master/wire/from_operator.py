@@ -9,7 +9,7 @@ from croupier.master.core.roles import MAX_CHANGES, RoleChange, RolePart
 from croupier.model.errors import InvalidRequest, shortened
 from croupier.model.ids import check_role
 from croupier.v1 import operator_pb2 as pb
-from croupier.wire.limits import check_count
+from croupier.wire.resources import check_count
 from croupier.wire.roles import settings_from_wire
 
 _PARTS = {

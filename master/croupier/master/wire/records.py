@@ -9,8 +9,8 @@ from croupier.master.core import access_records as a
 from croupier.master.core import records as r
 from croupier.master.wire.access import rule_from_wire, rule_to_wire, token_from_wire, token_to_wire
 from croupier.model.attributes import check_constraints
+from croupier.model.demand import Placement
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.placement import Placement
 from croupier.model.secrets import WITHHELD, SealedValue
 from croupier.model.task import Reason, TaskInfo
 from croupier.v1 import storage_pb2 as pb

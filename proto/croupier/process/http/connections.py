@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from croupier.model.log_throttle import LogThrottle
 from croupier.net.descriptors import http_share
-from croupier.process.http.acceptor import Acceptor, refuse
-from croupier.process.http.listening import Listening
+from croupier.process.http.listening import Acceptor, Listening, refuse
 from croupier.process.logging import get_logger
 
 # Refused connections that stay open for a round, so that their answer arrives.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +24,11 @@ from croupier.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from croupier.model.principal import PrincipalKind
 from croupier.net.credentials import BEARER, read_token
 from croupier.net.trust_domain import split_uri
 from croupier.process.http.connections import RETRY_AFTER_S
-from croupier.process.http.routes import Requirement
+from croupier.process.http.routes import Guard, Requirement
 
 MAX_HEADER: Final = 8192
 TOKEN_PREFIX: Final = "crp_"  # noqa: S105 - the beginning of every token
@@ -138,3 +139,42 @@ def refusal(error: CroupierError, requirement: Requirement | None) -> web.Respon
     if status == 503:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     return web.Response(text=f"{error}\n", status=status, headers=headers)
+
+
+# Raises a CroupierError for a credential that may not read metrics.
+CheckCredential = Callable[[HttpCredential], Awaitable[None]]
+
+
+def metrics_guard(token_file: Path | None, check: CheckCredential) -> Guard:
+    """Return a guard of /metrics, for the token in `token_file` and what `check` does not refuse.
+
+    The file serves scrapers of daemons that cannot check other tokens: agents, and masters that
+    follow.
+    """
+
+    async def guard(request: web.Request) -> None:
+        presented = credential_of(request)
+        token = presented.token
+        if token is not None and token_file is not None and is_token_of_file(token, token_file):
+            return
+        await check(presented)
+
+    return guard
+
+
+def clients_only(trust_domain: Callable[[], str]) -> CheckCredential:
+    """Return a check that admits certificates of clients in the trust domain, and no tokens."""
+
+    async def check(presented: HttpCredential) -> None:
+        if presented.token is not None:
+            raise Unauthenticated("the bearer token is not the one in --metrics-token-file")
+        found = identities_in(presented.uris, trust_domain())
+        if not found:
+            raise Unauthenticated(
+                "metrics need the client certificate of a client of this cluster, or the token in"
+                " --metrics-token-file"
+            )
+        if not any(each.startswith(f"{PrincipalKind.CLIENT.value}/") for each in found):
+            raise PermissionDenied(f"{found[0]} may not read metrics; only clients may")
+
+    return check

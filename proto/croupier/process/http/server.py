@@ -6,20 +6,23 @@ what its route requires (`routes`).
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
+from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls
 from croupier.process.http.connections import Connection, HttpConnections, HttpLimits
 from croupier.process.http.credentials import IN_URL, has_credential_in_url, refusal
-from croupier.process.http.errors import error_logger
 from croupier.process.http.hosts import HttpHosts
 from croupier.process.http.listening import Listening
 from croupier.process.http.routes import (
@@ -29,6 +32,7 @@ from croupier.process.http.routes import (
     Route,
     Routes,
 )
+from croupier.process.logging import get_logger
 
 # The creation time of a series has no use here, and costs as much as the series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -165,3 +169,39 @@ class HttpServer:
     async def _get_readyz(self, _: web.Request) -> web.Response:
         waiting = self._ready()
         return web.Response(text=f"{waiting or 'ready'}\n", status=503 if waiting else 200)
+
+
+EVERY_S = 60.0
+
+_log = get_logger("croupier.http")
+
+
+def error_logger() -> logging.Logger:
+    """Return a logger for one aiohttp server."""
+    logger = logging.Logger("croupier.http", logging.WARNING)
+    logger.addHandler(_Handler())
+    return logger
+
+
+class _Handler(logging.Handler):
+    """Logs what aiohttp logs, as few lines of our own.
+
+    Rule: nothing that a peer has sent is logged, and malformed requests cost one line a minute.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._throttle = LogThrottle(EVERY_S)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        kind = type(error).__name__ if error is not None else record.levelname.lower()
+        if not self._throttle.is_due(kind, time.monotonic()):
+            return
+        not_logged = self._throttle.take_suppressed()
+        if isinstance(error, HttpProcessingError):
+            _log.warning("http_request_malformed", kind=kind, not_logged=not_logged)
+        else:
+            _log.error(
+                "http_request_failed", kind=kind, not_logged=not_logged, exc_info=record.exc_info
+            )

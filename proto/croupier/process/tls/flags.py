@@ -1,4 +1,4 @@
-"""Flags for TLS, the same for masters and agents."""
+"""Flags for TLS, the same for masters and agents, and the check of what needs it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cyclopts import Parameter
 
 from croupier.model.errors import InvalidRequest
+from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity
 
 if TYPE_CHECKING:  # gRPC
@@ -63,3 +64,20 @@ class TlsFlags:
         if self.tls_ca is None:
             return ClientSecurity()
         return ClientSecurity(self.tls_ca, self.tls_cert, self.tls_key, self.tls_name)
+
+
+def check_exposed(address: Address, *, is_encrypted: bool, is_authenticated: bool) -> None:
+    """Check that a listener on `address` is protected, if other machines can reach it.
+
+    Raises:
+        InvalidRequest: if it is not.
+    """
+    if address.is_loopback or (is_encrypted and is_authenticated):
+        return
+    lacking = [] if is_encrypted else ["encrypted"]
+    lacking += [] if is_authenticated else ["authenticated"]
+    needed = "--tls-cert and --tls-key" if not is_encrypted else "--auth"
+    raise InvalidRequest(
+        f"{address} can be reached from other machines, and nothing would be"
+        f" {' or '.join(lacking)}; give {needed}, or --insecure to accept that"
+    )

@@ -1,4 +1,4 @@
-"""The certificate of a daemon, renewed when its files change.
+"""The certificate of a daemon, renewed when its files change, and its metrics.
 
 Rule: files that cannot be used change nothing: the daemon keeps the certificate that it has, and
 logs an error once for each change of the files. Handshakes read no files.
@@ -7,14 +7,15 @@ logs an error once for each change of the files. Handshakes read no files.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn, Protocol
 
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
 from croupier.net.certificate import utc
 from croupier.net.server_tls import ServerTls, Signature, TlsFiles
 from croupier.process.logging import get_logger
+from croupier.process.metric_families import Family
 
 # Time between two looks at the files.
 LOOK_S: Final = 1.0
@@ -124,3 +125,62 @@ class RenewedTls:
             trust_domain=certificate.trust_domain or None,
             expires=utc(certificate.expires_at),
         )
+
+
+class Renewal(Protocol):
+    """Files of credentials that are reread when they change.
+
+    Attributes:
+        renewals, failures: numbers of changed files that were taken, and that could not be used.
+        problem: why changed files are not in use now; empty if they are.
+    """
+
+    renewals: int
+    failures: int
+    problem: str
+
+
+def _expiry(tls: RenewedTls) -> dict[str, float]:
+    authority = tls.current.authority_expires_at
+    own = {"own": tls.current.certificate.expires_at}
+    return own if authority is None else {**own, "authority": authority}
+
+
+def _outcomes(renewals: Mapping[str, Renewal]) -> dict[tuple[str, ...], float]:
+    counts: dict[tuple[str, ...], float] = {}
+    for name, each in renewals.items():
+        counts |= {(name, "renewed"): each.renewals, (name, "failed"): each.failures}
+    return counts
+
+
+TLS: Final[tuple[Family[RenewedTls], ...]] = (
+    Family(
+        "certificate_expiry_time_seconds",
+        "Time at which this daemon's certificate, and its authority, expire, in seconds since the"
+        " Unix epoch.",
+        _expiry,
+        ("certificate",),
+    ),
+    Family(
+        "certificate_start_time_seconds",
+        "Time at which this daemon's certificate became valid, in seconds since the Unix epoch.",
+        lambda tls: tls.current.certificate.starts_at,
+    ),
+)
+# The keys are the files: `own` of --tls-cert, `etcd` of --etcd-cert.
+RENEWALS: Final[tuple[Family[Mapping[str, Renewal]], ...]] = (
+    Family(
+        "certificate_renewals",
+        "Changes of certificate files, the daemon's own or those for etcd, by outcome: renewed or"
+        " failed.",
+        _outcomes,
+        ("certificate", "outcome"),
+        is_counter=True,
+    ),
+    Family(
+        "certificate_refused",
+        "1 while changed certificate files, the daemon's own or those for etcd, cannot be used.",
+        lambda each: {name: float(bool(renewal.problem)) for name, renewal in each.items()},
+        ("certificate",),
+    ),
+)

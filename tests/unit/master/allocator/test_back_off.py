@@ -5,8 +5,8 @@ from __future__ import annotations
 from croupier.master.allocator import Cause, Rules
 from croupier.master.allocator.back_off import FORGET_S, GAP_S, BackOff, party_of
 from croupier.master.allocator.pending_demand import Shape
+from croupier.model.demand import ANYWHERE
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.placement import ANYWHERE
 from tests.harness.allocator_fixture import AllocatorFixture, want
 
 P, Q = party_of(FrameworkId("f"), ""), party_of(FrameworkId("g"), "client/q")
