@@ -22,10 +22,15 @@ DEADLINE_S = 10.0
 
 
 class Side:
-    """One stream of a command: a caller's, or an agent's."""
+    """One stream of a command: a caller's, or an agent's.
+
+    It is iterated, as the product does: `stream.read()` would lose answers that have come, once a
+    write has failed because the other side ended the stream.
+    """
 
     def __init__(self, stream: Any, message: Callable[..., Any]) -> None:
         self.stream, self._message = stream, message
+        self._answers = aiter(stream)
 
     async def send(self, **fields: Any) -> None:
         """Send a message; if the stream has ended, its status is not that of the write."""
@@ -41,20 +46,18 @@ class Side:
         """
         try:
             async with asyncio.timeout(DEADLINE_S):
-                found = await self.stream.read()
+                return await anext(self._answers)
         except grpc.aio.AioRpcError as error:
             raise AssertionError(f"{error.code()}: {error.details()}") from None
-        assert found is not grpc.aio.EOF, "the stream has ended in order"
-        return found
+        except StopAsyncIteration:
+            raise AssertionError("the stream has ended in order") from None
 
     async def ended(self) -> tuple[Any, str]:
         """Read to the end; return its status."""
         async with asyncio.timeout(DEADLINE_S):
-            try:
-                while await self.stream.read() is not grpc.aio.EOF:
+            with suppress(grpc.aio.AioRpcError):
+                async for _ in self._answers:
                     pass
-            except grpc.aio.AioRpcError:
-                pass
             return await self.stream.code(), await self.stream.details()
 
 

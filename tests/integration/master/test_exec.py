@@ -18,7 +18,7 @@ from croupier.master.services.pace import Pace
 from croupier.model.errors import FailedOver
 from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, task_pb2
 from tests.harness.eventually import eventually
-from tests.harness.exec_scene import DEADLINE_S, Scene, Side, scene_of
+from tests.harness.exec_scene import Scene, Side, scene_of
 from tests.harness.masters import running_master
 
 _STATUS = grpc.StatusCode
@@ -258,8 +258,8 @@ async def test_a_lost_caller_ends_the_agents_stream_although_input_was_not_taken
         await caller.next()
     caller.stream.cancel()
     await asyncio.wait([writing])
-    async with asyncio.timeout(DEADLINE_S):
-        assert await agent.stream.read() is grpc.aio.EOF
+    with pytest.raises(AssertionError, match="ended in order"):
+        await agent.next()
     assert (received, (await agent.ended())[0]) == (INPUT_WINDOW, _STATUS.OK)
 
 
@@ -279,7 +279,9 @@ async def test_input_goes_on_as_it_is_taken(scene: Scene) -> None:
         await agent.send(input_taken=size)
     await agent.send(end=exec_pb2.ExecEnd(exit_code=0))
     assert (await caller.next()).HasField("end")
-    assert (await caller.ended())[0] is _STATUS.OK
+    # The end is not lost, but perhaps the status: gRPC's client tells INTERNAL of a stream that the
+    # server has ended while a message was being sent.
+    assert (await caller.ended())[0] in (_STATUS.OK, _STATUS.INTERNAL)
     caller.stream.cancel()
     await asyncio.wait([writing])
 
@@ -295,8 +297,7 @@ async def test_a_caller_that_never_reads_makes_the_agent_wait(
             await agent.stream.write(agent_pb2.AgentServiceExecRequest(output=b"x" * MAX_CHUNK))
             sent += MAX_CHUNK
     assert sent < 4 << 20
-    # The agent is free at once, the caller once it reads. gRPC's client tells INTERNAL of a stream
-    # that the server has ended while a message was being sent.
+    # The agent is free at once (INTERNAL: as above), the caller once it reads.
     assert (await agent.ended())[0] in (_STATUS.OK, _STATUS.INTERNAL)
     assert (await caller.ended())[0] is _STATUS.RESOURCE_EXHAUSTED
 
