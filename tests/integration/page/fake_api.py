@@ -20,11 +20,11 @@ from tests.integration.page.cluster import HOSTILE, Cluster
 STATIC = Path(str(files("croupier.master") / "web/static"))
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none';"
+    " connect-src 'self' %s; font-src 'self'; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": POLICY % "",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -54,6 +54,8 @@ class FakeApi:
         cluster: what it tells about.
         needs_token: whether it refuses requests without `TOKEN`.
         leader: not empty: this server follows, and that is the leader's address.
+        others: the pages of other masters, which the page may ask whether they answer.
+        asked: set when the list of events was asked for while it is held back.
         posted: the path and the body of each POST.
         output_sent: bytes of output that were answered.
         stderr: of all tasks.
@@ -61,7 +63,9 @@ class FakeApi:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.needs_token, self.leader = False, ""
+        self.needs_token, self.leader, self.others = False, "", ""
+        self.asked, self._is_free = threading.Event(), asyncio.Event()
+        self._is_free.set()
         may = ["operate-agents", "kill", "teardown", "change-roles"]
         self.identity = {"may": may, "views_all": ["role", "agent", "cluster"]}
         self.posted: list[tuple[str, Any]] = []
@@ -82,6 +86,15 @@ class FakeApi:
     def cut(self) -> None:
         """End all streams."""
         self._to_watchers(None)
+
+    @contextmanager
+    def holding_events(self) -> Iterator[None]:
+        """Hold answers with the list of events back, as they are when they are asked for."""
+        self._loop.call_soon_threadsafe(self._is_free.clear)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._is_free.set)
 
     def _to_watchers(self, text: str | None) -> None:
         def put() -> None:
@@ -141,7 +154,8 @@ class FakeApi:
         return answer
 
     async def _page(self, _: web.Request) -> web.StreamResponse:
-        return web.FileResponse(STATIC / "index.html", headers=HEADERS)
+        policy = {"Content-Security-Policy": POLICY % self.others}
+        return web.FileResponse(STATIC / "index.html", headers={**HEADERS, **policy})
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
         answer = web.FileResponse(STATIC / request.match_info["path"], headers=HEADERS)
@@ -191,9 +205,7 @@ class FakeApi:
                 told |= {"master_id": "m1", "leader_address": None}
                 return self._json({**told, "total": cluster.overview()["total"]})
             case ["events"]:
-                kinds = request.query.getall("kind", [])
-                named = [each for each in cluster.events if not kinds or _is_of(each, kinds)]
-                return self._json({"items": named[-int(request.query["limit"]) :]})
+                return await self._events(request)
             case ["overview" | "heatmap" | "history" | "masters" as name]:
                 return self._json(getattr(cluster, name)())
             case ["frameworks", framework_id, "why"]:
@@ -210,6 +222,15 @@ class FakeApi:
                 task = self._one("tasks", "task_id", task_id)
                 return self._json(cluster.use(task) if use else task)
         return self._json({"error": {"code": "not-found", "message": "no such object"}}, 404)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        kinds = request.query.getall("kind", [])
+        named = [each for each in self.cluster.events if not kinds or _is_of(each, kinds)]
+        answer = self._json({"items": named[-int(request.query["limit"]) :]})
+        if not self._is_free.is_set():
+            self.asked.set()
+            await self._is_free.wait()
+        return answer
 
     def _one(self, kind: str, key: str, value: str) -> Any:
         return next(each for each in getattr(self.cluster, kind) if each[key] == value)

@@ -46,7 +46,7 @@ def main(directory: Path) -> None:
             ):
                 visitor.page.set_viewport_size({"width": width, "height": HEIGHT})
                 visitor.go(*view)
-                visitor.one(".live.live").wait_for()
+                visitor.one(".link.live").wait_for()
                 visitor.page.screenshot(path=directory / f"{name}.png")
 
 

@@ -38,7 +38,7 @@ def test_the_first_paint_is_fast_and_small(browser: Browser, url: str) -> None:
             sizes = visitor.page.evaluate(TRANSFERRED)
             assert 10_000 < sum(sizes) < MOST_BYTES, sizes
             paints.append(visitor.page.evaluate(PAINTED))
-            visitor.one(".live.live").wait_for()
+            visitor.one(".link.live").wait_for()
             assert visitor.faults == []
         if paints[-1] < FIRST_PAINT_MS:
             break

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from croupier.net.transport import free_addresses
 from tests.integration.page.cluster import HOSTILE, Cluster
 from tests.integration.page.fake_api import OUTPUT_BYTES, TOKEN, FakeApi
 from tests.integration.page.visitor import Visitor
@@ -67,7 +68,7 @@ def test_views_load_and_are_accessible(
 
 def test_the_page_is_live(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("overview")
-    visitor.one(".live.live").wait_for()
+    visitor.one(".link.live").wait_for()
     api.happen("agent-lost")
     visitor.sees("agent lost: number 25")
     api.tell("overview", {**api.cluster.overview(), "epoch": 8, "tasks": {"RUNNING": 4321}})
@@ -87,10 +88,10 @@ def test_the_page_is_live(visitor: Visitor, api: FakeApi) -> None:
 
 def test_it_reconnects_and_keeps_the_place(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("tasks", query="?text=shard%201")
-    visitor.one(".live.live").wait_for()
+    visitor.one(".link.live").wait_for()
     api.cut()
-    visitor.one(".live.reconnecting").wait_for()
-    visitor.one(".live.live").wait_for()
+    visitor.one(".link.reconnecting").wait_for()
+    visitor.one(".link.live").wait_for()
     api.cluster.tasks[1]["name"] = "shard 1 after the failover"
     api.happen("task-finished")
     visitor.sees("shard 1 after the failover")
@@ -98,21 +99,55 @@ def test_it_reconnects_and_keeps_the_place(visitor: Visitor, api: FakeApi) -> No
     assert visitor.faults == []
 
 
+def test_events_that_come_while_their_list_is_asked_for_stay(
+    visitor: Visitor, api: FakeApi
+) -> None:
+    with api.holding_events():
+        visitor.page.goto(f"{visitor.url}/#/events")
+        visitor.one(".link.live").wait_for()
+        assert api.asked.wait(10)
+        api.happen("task-lost")
+        visitor.sees("task lost: number 25")
+    # The stream has told the last 20 before.
+    visitor.sees("task failed: number 1")
+    assert "task lost: number 25" in visitor.one(".events").inner_text()
+    assert visitor.one(".events li").count() == 25
+
+
 def test_a_follower_says_who_leads_and_goes_there(visitor: Visitor, api: FakeApi) -> None:
     with FakeApi(Cluster(5)).running() as leader:
+        api.others = leader.url
         visitor.go("agents")
-        visitor.one(".live.live").wait_for()
+        visitor.one(".link.live").wait_for()
         api.leader = leader.url
         api.cut()
         visitor.sees(f"{leader.url} leads")
         visitor.page.wait_for_url(f"{leader.url}/#/agents")
-        visitor.one(".live.live").wait_for()
+        visitor.one(".link.live").wait_for()
         visitor.one("tbody tr").nth(4).wait_for()
+
+
+def test_it_stays_while_the_leader_does_not_answer(visitor: Visitor, api: FakeApi) -> None:
+    """A leader that died is named until its lease ends."""
+    dead = f"http://{free_addresses(1)[0]}"
+    api.leader = api.others = dead
+    failed = visitor.page.expect_event(
+        "requestfailed", lambda request: request.url.startswith(dead)
+    )
+    with failed as probe:
+        visitor.page.goto(f"{visitor.url}/#/events")
+        visitor.sees(f"{dead} leads")
+    assert probe.value.url == f"{dead}/healthz"
+    api.leader = ""
+    visitor.one(".link.live").wait_for()
+    visitor.sees("preemption begun: number 23")
+    assert visitor.page.url == f"{visitor.url}/#/events"
+    assert not visitor.one("#banner").is_visible()
 
 
 def test_signing_in_at_a_follower_goes_to_the_leader(visitor: Visitor, api: FakeApi) -> None:
     with FakeApi(Cluster(5)).running() as leader:
-        api.needs_token, api.leader = True, leader.url
+        api.needs_token, api.leader, api.others = True, leader.url, leader.url
         visitor.page.goto(f"{visitor.url}/#/agents")
         field = visitor.page.get_by_label("Token")
         field.fill(TOKEN)
@@ -159,7 +194,7 @@ def test_signing_in_and_out(visitor: Visitor, api: FakeApi) -> None:
     field.press("Enter")
     visitor.sees("node2.example.org")
     visitor.sees("alice")
-    visitor.one(".live.live").wait_for()
+    visitor.one(".link.live").wait_for()
 
     visitor.page.reload()
     visitor.sees("node2.example.org")

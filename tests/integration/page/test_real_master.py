@@ -38,7 +38,7 @@ def test_tasks_come_and_go(browser: Browser, cluster: RealCluster) -> None:
         page = visitor.page
         visitor.go("overview")
         visitor.sees("3 agents: 3 connected")
-        visitor.one(".live.live").wait_for()
+        visitor.one(".link.live").wait_for()
         with cluster.running("--role", "ads/prod", "--cpus", "1", "--", "sh", "-c", SCRIPT):
             # Without a reload: the number of running tasks, and the event.
             visitor.sees("1 RUNNING")
@@ -93,11 +93,11 @@ def test_a_failover_keeps_the_page_going(browser: Browser, cluster: RealCluster)
     with signed_in(browser, cluster) as visitor:
         visitor.go("overview")
         visitor.sees("3 agents")
-        visitor.one(".live.live").wait_for()
+        visitor.one(".link.live").wait_for()
         before = visitor.one(".counts").inner_text()
         assert "term 1" in before
         cluster.kill_master()
-        visitor.one(".live.reconnecting").wait_for()
-        visitor.one(".live.live").wait_for()
+        visitor.one(".link.reconnecting").wait_for()
+        visitor.one(".link.live").wait_for()
         visitor.sees("term 2")
         assert visitor.page.url.endswith("#/overview")

@@ -87,7 +87,7 @@ def test_the_page_goes_where_the_leader_is(browser: Browser, tmp_path: Path) -> 
         visitor.one("tbody").get_by_text(leader.url).wait_for()
         visitor.page.get_by_role("link", name="Go there").click()
         visitor.page.wait_for_url(f"{leader.url}/#/events")
-        visitor.one(".live.live").wait_for()
+        visitor.one(".link.live").wait_for()
         visitor.sees("began to lead")
         seen = visitor.one(".events").inner_text()
 
@@ -96,7 +96,7 @@ def test_the_page_goes_where_the_leader_is(browser: Browser, tmp_path: Path) -> 
         visitor.sees(f"{follower.url} does")
         visitor.page.get_by_role("link", name="Go there").click()
         visitor.page.wait_for_url(f"{follower.url}/#/events")
-        visitor.one(".live.live").wait_for()
+        visitor.one(".link.live").wait_for()
         visitor.sees("began to lead")
         assert visitor.one(".events").inner_text() != seen
         visitor.go("masters")

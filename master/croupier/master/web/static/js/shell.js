@@ -22,8 +22,14 @@ const WORDS = {
   connecting: "connecting", live: "live", reconnecting: "reconnecting", follower: "follower", "signed-out": "signed out", paused: "paused",
 };
 
+// A banner is shown for this long before the page of another master is opened.
+const LEAVE_MS = 4000;
+// A leader that does not answer is named until its lease ends. This is longer.
+const MOST_STAY_MS = 60_000;
 // Between two looks for another master.
 const AGAIN_MS = 2000;
+// The value of `going` of a person who stays.
+const STAYS = -1;
 
 export class Shell {
   /** @param {{ search: () => HTMLElement | null, signedOut: () => void, retry: () => void }} what */
@@ -36,7 +42,7 @@ export class Shell {
     replace(this.nav, this.links);
     this.theme = button("", () => this.#turn(), { class: "quiet small" });
     const help = listenToKeys({ pages: PAGES, search: what.search, theme: () => this.#turn() });
-    this.status = h("span", { class: "live connecting", role: "status" }, WORDS.connecting);
+    this.status = h("span", { class: "link connecting", role: "status" }, WORDS.connecting);
     this.who = h("span", { class: "who" });
     replace(/** @type {HTMLElement} */ (document.getElementById("tools")), this.status, this.who, this.theme,
       button("?", help, { class: "quiet small", "aria-label": "Help for the keyboard" }));
@@ -66,7 +72,7 @@ export class Shell {
   /** @param {import("./live.js").Status} status */
   tellStatus(status) {
     replace(this.status, WORDS[status.state]);
-    this.status.setAttribute("class", `live ${status.state}`);
+    this.status.setAttribute("class", `link ${status.state}`);
     this.status.setAttribute("title", status.message ?? "");
     if (status.state === "follower") this.#follower(status.leader ?? "");
     else if (status.state === "reconnecting") this.#lost(status);
@@ -74,28 +80,45 @@ export class Shell {
   }
 
   #quiet() {
-    clearTimeout(this.going);
+    this.#cancel();
     clearTimeout(this.late);
-    this.going = this.late = 0;
+    this.late = 0;
     this.lost = null;
     this.banner.hidden = true;
   }
 
-  /** This master follows: say who leads and go there. @param {string} leader its address */
+  /** Forget the page that was to be opened. */
+  #cancel() {
+    clearTimeout(this.going);
+    this.going = 0;
+    this.there = "";
+  }
+
+  /** This master follows: say who leads and go there, once it answers. @param {string} leader its address */
   #follower(leader) {
-    if (this.going) return;
     const origin = safeOrigin(leader);
-    if (!origin || origin === location.origin) return;
+    if (!origin || origin === location.origin || this.going === STAYS || this.there === origin) return;
+    this.#cancel();
     this.#leave(origin, "This master is a follower: ", h("b", null, origin), " leads. ");
   }
 
   /** Say why, and go to the page of another master. @param {string} origin @param {...any} why */
   #leave(origin, ...why) {
-    const there = `${origin}/${location.hash}`;
-    const stay = button("Stay here", () => { clearTimeout(this.going); stay.remove(); }, { class: "quiet small" });
-    this.#show(...why, h("a", { href: there }, "Go there"),
+    const stay = button("Stay here", () => { this.#cancel(); this.going = STAYS; stay.remove(); }, { class: "quiet small" });
+    this.#show(...why, h("a", { href: `${origin}/${location.hash}` }, "Go there"),
       token() ? " (it asks for your token again) " : " ", stay);
-    this.going = setTimeout(() => location.assign(there), 4000);
+    this.there = origin;
+    const until = performance.now() + MOST_STAY_MS;
+    this.going = setTimeout(() => this.#goOnceItAnswers(origin, until), LEAVE_MS);
+  }
+
+  /** @param {string} origin @param {number} until when to go although it does not answer: perhaps it may not be asked */
+  async #goOnceItAnswers(origin, until) {
+    const mine = this.going;
+    const page = await answering([origin]);
+    if (this.going !== mine) return;
+    if (page || performance.now() > until) location.assign(`${origin}/${location.hash}`);
+    else this.going = setTimeout(() => this.#goOnceItAnswers(origin, until), AGAIN_MS);
   }
 
   /** @param {import("./live.js").Status} status */

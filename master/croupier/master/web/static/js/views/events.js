@@ -1,8 +1,7 @@
 // What happened in the cluster, as it happens; preemptions are a part of it.
 
-import { get } from "../api.js";
 import { button, h, section } from "../dom.js";
-import { hasEvents } from "../feed.js";
+import { hasEvents, pastEvents } from "../feed.js";
 import { EventList, KINDS, isOf } from "../parts/events.js";
 import { current, setQuery } from "../router.js";
 
@@ -42,9 +41,9 @@ function view({ title, empty, only = "" }) {
     if (isPaused) return;
     const asked = kind();
     if (pastKind !== asked || !hasEvents()) {
-      const found = await get(["events"], { limit: MOST, kind: asked }, signal);
+      const found = await pastEvents({ limit: MOST, kind: asked }, signal);
       if (asked !== kind()) return;
-      past = found.items;
+      past = found;
       pastKind = asked;
     }
     draw();

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h, link, replace, section } from "../dom.js";
-import { hasEvents, latest } from "../feed.js";
+import { hasEvents, latest, pastEvents } from "../feed.js";
 import { resourceBar, resourceLegend } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
 import { EventList, isOf } from "../parts/events.js";
@@ -16,6 +16,7 @@ import { count, percent, scalar } from "../text.js";
 const MAP_EVERY_MS = 5000;
 // All but the steps of tasks: these are many.
 const NOTABLE = ["agent", "framework", "offers", "preemption", "role", "term", "problem"];
+const isNotable = (/** @type {import("../types.js").ClusterEvent} */ event) => NOTABLE.some((word) => isOf(event.kind, word));
 
 /** @returns {import("../types.js").View} */
 export function overview() {
@@ -53,7 +54,7 @@ export function overview() {
     load: async (signal) => {
       if (latest()) draw(latest());
       if (!hasPast || !hasEvents()) {
-        get(["events"], { limit: 12, kind: NOTABLE }, signal).then((found) => events.replace(found.items), () => {});
+        pastEvents({ limit: 12, kind: NOTABLE }, signal).then((found) => events.replace(found.filter(isNotable)), () => {});
         hasPast = true;
       }
       // What is seen first is not kept waiting by the rest.
@@ -65,7 +66,7 @@ export function overview() {
     },
     overview: draw,
     changed: (event) => {
-      if (NOTABLE.some((word) => isOf(event.kind, word))) events.add([event]);
+      if (isNotable(event)) events.add([event]);
       // Totals come by themselves.
       return performance.now() - mappedAt > MAP_EVERY_MS;
     },
