@@ -87,4 +87,5 @@ async def test_the_token_is_sent() -> None:
         framework = Framework(master=str(address), credentials=Credentials(token="t1"))
         with pytest.raises(PermissionDenied):
             await framework.run()
-        assert sent == ["Bearer t1"]
+        # gRPC may cancel a call on a busy machine; the framework tries again then.
+        assert set(sent) == {"Bearer t1"}
