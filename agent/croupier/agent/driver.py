@@ -52,6 +52,10 @@ class Driver:
             decided = clock.now()
             await self._commit(batch)
             committed = clock.now()
+            reactor.send(batch)
+            if batch.effects:
+                # The session's writer sends the messages first.
+                await asyncio.sleep(0)
             reactor.perform(batch)
             if reactor.has_ended:
                 self.all_ended.set()

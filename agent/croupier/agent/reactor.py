@@ -11,6 +11,7 @@ A driver owns one `Reactor` and repeats, in real time (driver.py) or in virtual 
             make the deferred records and then batch.records durable
         else:
             defer batch.records
+        reactor.send(batch)
         reactor.perform(batch)
         wait for an event, at most until reactor.wake_at()
 
@@ -55,6 +56,9 @@ LAZY_S = 0.1
 # The longest time for which updates that may wait are held: those of a short task leave with its
 # end, in one message and after one commit.
 HOLD_S = 0.02
+
+
+_MESSAGES = (fx.SendRegister, fx.SendUpdates, fx.RefuseLaunch, fx.ReturnTasks, HealthChanged)
 
 
 class Session(Protocol):
@@ -128,7 +132,7 @@ class Batch:
     Attributes:
         records: the records that become durable with the batch, in order.
         is_urgent: whether `records`, and all that were deferred, must be durable before
-            `Reactor.perform`; else `records` may be deferred.
+            `Reactor.send`; else `records` may be deferred.
     """
 
     effects: list[Effect]
@@ -206,14 +210,24 @@ class Reactor:
             self._commit_by = now + LAZY_S
         return Batch(effects, [each.record for each in checkpoints], is_urgent)
 
+    def send(self, batch: Batch) -> None:
+        """Send the messages of a batch: its other effects may take a millisecond."""
+        for effect in batch.effects:
+            if isinstance(effect, _MESSAGES):
+                self._perform(effect)
+        if batch.is_urgent and self._send_by is not None and self._clock.now() >= self._send_by:
+            self._send_held()
+        self._flush()
+
     def perform(self, batch: Batch) -> None:
-        """Perform a batch, and some of the launches and adoptions that wait.
+        """Perform the rest of a batch, and some of the launches and adoptions that wait.
 
         Raises:
             Unavailable: as `Machine.adopt` does.
         """
         for effect in batch.effects:
-            self._perform(effect)
+            if not isinstance(effect, _MESSAGES):
+                self._perform(effect)
         until = self._clock.now() + LAUNCH_BUDGET_S
         while self._adoptions and self._clock.now() < until:
             adopt = self._adoptions.popleft()
@@ -221,9 +235,6 @@ class Reactor:
         until = self._clock.now() + LAUNCH_BUDGET_S
         while self._spawns and self._clock.now() < until:
             self._launch(self._spawns.popleft())
-        if batch.is_urgent and self._send_by is not None and self._clock.now() >= self._send_by:
-            self._send_held()
-        self._flush()
 
     def wake_at(self) -> float | None:
         """Return when the next turn is due if no event arrives before; None: never."""

@@ -8,8 +8,9 @@ The driver uses it as follows, and so do tests in virtual time:
     for _ in batch.allocate(now):           # at any time; `Driver` coalesces bursts
         ...
     commit(batch.records())                 # raises FailedOver once another master leads
-    for effect in joined(batch.effects):    # only after the commit, while this master leads
-        perform(effect)
+    for effects in in_turns(joined(batch.effects)):     # only after the commit, while it leads
+        for effect in effects:
+            perform(effect)
 
 Rule: the caller performs no effect before the records are durable, and decides nothing else
 while a commit is under way.
@@ -18,10 +19,11 @@ while a commit is under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import get_args
 
 from croupier.master.core.effects import Close, Deposed, Effect, Pause, Save, Send, SessionId
 from croupier.master.core.events import AllocationDue, TimePassed
-from croupier.master.core.messages import Updated
+from croupier.master.core.messages import ToFramework, Updated
 from croupier.master.core.records import Record
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, steps
@@ -29,6 +31,8 @@ from croupier.model.errors import FailedOver
 from croupier.model.limits import MAX_PER_REPORT
 
 OnDecided = Callable[[Event, float, Sequence[Effect]], None]
+
+_TO_FRAMEWORKS = frozenset(get_args(ToFramework))
 
 # About how many frameworks one slice of an allocation pass checks.
 PASS_BUDGET = 1000
@@ -114,3 +118,22 @@ def joined(effects: Iterable[Effect]) -> list[Effect]:
             latest.pop(effect.session, None)
         made.append(effect)
     return made
+
+
+def in_turns(effects: Iterable[Effect]) -> tuple[list[Effect], list[Effect]]:
+    """Return messages, those to agents first, and all other effects.
+
+    Tasks wait for launch orders, and nothing for facts. The messages of each session keep their
+    order, and a session ends after its messages.
+    """
+    orders: list[Effect] = []
+    messages: list[Effect] = []
+    others: list[Effect] = []
+    for effect in effects:
+        if not isinstance(effect, Send):
+            others.append(effect)
+        elif type(effect.message) in _TO_FRAMEWORKS:
+            messages.append(effect)
+        else:
+            orders.append(effect)
+    return orders + messages, others

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol, TypeVar, assert_never, cast
 
-from croupier.master.batch import Batch, joined
+from croupier.master.batch import Batch, in_turns, joined
 from croupier.master.core.effects import (
     AccessChanged,
     Answer,
@@ -175,12 +175,13 @@ class Driver:
                 await self._allocate(batch)
             await self._commit(batch.records())
             self._check_leading()
+            messages, others = in_turns(joined(batch.effects))
             self._slice.begin()
-            for number, effect in enumerate(joined(batch.effects)):
-                self._perform(effect)
-                if number % CHECK_EVERY == 0 and self._slice.is_over:
-                    await self._slice.give_way()
-                    self._check_leading()
+            await self._perform_all(messages)
+            if messages and others:
+                # The sessions' writers send the messages before logs and metrics are written.
+                await self._give_way()
+            await self._perform_all(others)
             self._recorder.flush(self.state)
 
     async def _wait(self) -> None:
@@ -243,6 +244,16 @@ class Driver:
             started = self._clock.now()
             await self._store.commit(records)
             self._observer.committed(self._clock.now() - started)
+
+    async def _perform_all(self, effects: list[Effect]) -> None:
+        for number, effect in enumerate(effects):
+            self._perform(effect)
+            if number % CHECK_EVERY == 0 and self._slice.is_over:
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        await self._slice.give_way()
+        self._check_leading()
 
     def _perform(self, effect: Effect) -> None:
         match effect:

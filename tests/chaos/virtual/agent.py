@@ -238,6 +238,7 @@ class AgentProcess(Process):
 
     def _perform(self, batch: Batch) -> None:
         self.observer.on_obeyed(self, self._epoch)
+        self.reactor.send(batch)
         self.reactor.perform(batch)
         if self.reactor.has_ended and self._up and not self._inbox:
             self._leave()

@@ -49,6 +49,7 @@ class World:
         if batch.is_urgent:
             self.durable += self.deferred
             self.deferred = []
+        self.reactor.send(batch)
         self.reactor.perform(batch)
         return batch.is_urgent
 

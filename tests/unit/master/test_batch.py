@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from croupier.master.batch import joined
-from croupier.master.core.effects import Close, Effect, Send, SessionId
-from croupier.master.core.messages import Heartbeat, Updated
+from croupier.master.batch import in_turns, joined
+from croupier.master.core.effects import Answer, Close, Effect, Send, SessionId
+from croupier.master.core.messages import Heartbeat, Registered, Updated
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import TaskState, TaskStatus
@@ -35,3 +35,12 @@ def test_other_messages_of_the_session_stay_between_its_updates() -> None:
 def test_a_message_is_bounded() -> None:
     found = joined([update(ONE, number) for number in range(MAX_PER_REPORT + 1)])
     assert found == [update(ONE, *range(MAX_PER_REPORT)), update(ONE, MAX_PER_REPORT)]
+
+
+def test_agents_get_their_messages_first_and_facts_come_last() -> None:
+    order = Send(OTHER, Registered(AgentId("a1"), 1.0, "m1"))
+    effects = [Answer(1, None), update(ONE, 1), order, Close(ONE, None), update(ONE, 2)]
+    assert in_turns(effects) == (
+        [order, update(ONE, 1), update(ONE, 2)],
+        [Answer(1, None), Close(ONE, None)],
+    )
