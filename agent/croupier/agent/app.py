@@ -58,7 +58,7 @@ from croupier.model.health import problems_text
 from croupier.model.isolation import feature_names
 from croupier.model.resources import Resources
 from croupier.net.address import Address
-from croupier.net.masters import Masters
+from croupier.net.leader_search import Masters
 from croupier.net.server_tls import ServerTls
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock

@@ -51,7 +51,7 @@ from croupier.model.task import TaskStatus
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
 from croupier.net.errors import error_from_rpc, error_from_wire
-from croupier.net.masters import Masters
+from croupier.net.leader_search import Masters
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2 as pb

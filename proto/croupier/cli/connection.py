@@ -20,8 +20,7 @@ from croupier.model.errors import (
 from croupier.net.address import Address
 from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials, MissingCredential
 from croupier.net.credentials import ClientSecurity
-from croupier.net.leader_search import LeaderAnswer, LeaderSearch
-from croupier.net.masters import leader_address
+from croupier.net.leader_search import LeaderAnswer, LeaderSearch, leader_address
 from croupier.net.transport import make_channel
 from croupier.net.unary import Answering, NoSuchCall, answers_of, call_master
 from croupier.v1 import operator_pb2 as pb

@@ -32,7 +32,7 @@ from croupier.net.address import Address
 from croupier.net.backoff import Backoff
 from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_rpc, tls_problem
-from croupier.net.masters import Masters
+from croupier.net.leader_search import Masters
 from croupier.net.outbox import Outbox, Sized
 from croupier.net.task_scope import reraise_own_cancellation, until_one_ends
 from croupier.net.transport import CONNECT_S, make_channel

@@ -1,8 +1,7 @@
-"""The search for the master that leads, for a client that makes a few unary calls.
+"""The search for the master that leads: `Masters` for sessions, `LeaderSearch` for a few calls.
 
-Rule: all known masters are asked at once, so that one that hangs delays nothing. A follower that
-names the leader adds it to the search. A follower is asked again until the search times out: an
-election takes a few seconds.
+Rule: a session tries one master after another, and a search asks all at once, so that one that
+hangs delays nothing. A follower that names the leader sends its client there.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import CroupierError, InvalidRequest, NotLeader, Unavailable
 from croupier.net.address import Address
 from croupier.net.task_scope import end
 
@@ -35,7 +35,10 @@ Ask = Callable[[Address, float], Awaitable[LeaderAnswer]]
 
 
 class LeaderSearch:
-    """One search, which takes at most `timeout_s`."""
+    """One search, which takes at most `timeout_s`.
+
+    A follower is asked again until then: an election takes a few seconds.
+    """
 
     def __init__(self, ask: Ask, timeout_s: float, *, by_token: bool = False) -> None:
         """Search by `ask(address, timeout_s)`, which raises CroupierError if there is no answer.
@@ -128,3 +131,58 @@ class LeaderSearch:
 
 def _verb(followers: Mapping[Address, Address | None]) -> str:
     return "follows" if len(followers) == 1 else "follow"
+
+
+MAX_HOPS = 3
+
+
+class Masters:
+    """The known masters of one cluster, at least one, in the order in which to try them.
+
+    A redirect never leads in a circle, and not back to a master that was just found dead.
+    """
+
+    def __init__(self, addresses: Sequence[Address], *, only_loopback: bool = False) -> None:
+        """Start with the first of `addresses`; a redirect may lead to others.
+
+        With `only_loopback` no redirect leads to another machine.
+        """
+        assert addresses
+        self._only_loopback = only_loopback
+        self._list = cycle(addresses)
+        self._current: Address | None = None
+        self._leader: Address | None = None
+        self._dead: Address | None = None
+        self._hops = 0
+
+    def next(self) -> Address:
+        """Return the master to try now: the leader that was named last, else the next listed."""
+        self._current, self._leader = self._leader or next(self._list), None
+        return self._current
+
+    def served(self) -> None:
+        """Record that the latest master leads."""
+        self._hops, self._dead = 0, None
+
+    def failed(self, error: CroupierError) -> bool:
+        """Record the error of the latest master; return whether to try the next without a wait."""
+        if not isinstance(error, NotLeader):
+            self._hops, self._dead = 0, self._current
+            return False
+        leader = leader_address(error.leader)
+        is_dead, self._dead = leader == self._dead, None
+        is_followed = leader is not None and (leader.is_loopback or not self._only_loopback)
+        if not is_followed or leader == self._current or is_dead or self._hops >= MAX_HOPS:
+            self._hops = 0
+            return False
+        self._hops += 1
+        self._leader = leader
+        return True
+
+
+def leader_address(text: str) -> Address | None:
+    """Return the address that a follower names; None if it names none, or no address."""
+    try:
+        return Address.parse(text) if text else None
+    except InvalidRequest:
+        return None

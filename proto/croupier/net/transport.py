@@ -12,11 +12,12 @@
 from __future__ import annotations
 
 import random
+import resource
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import grpc
 import grpc.aio
@@ -24,7 +25,6 @@ import grpc.aio
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity, Metadata
-from croupier.net.descriptors import connection_share
 
 # The limit of one call or report; the receiver refuses a larger one. A message carries
 # several, and gRPC ends a stream only above the two limits below, before it reads the message. The
@@ -136,6 +136,28 @@ class TokenChannel(grpc.aio.Channel):
     ) -> bool | None:
         await self.close()
         return None
+
+
+# Shares of all descriptors; the rest is for the daemon's own files and processes. A connection takes
+# one, and a process without a free one can open no file, start no task and accept no connection.
+_GRPC_SHARE: Final = 0.6
+_HTTP_SHARE: Final = 0.15
+MOST_HTTP: Final = 512
+
+
+def connection_share() -> int:
+    """Return the limit of gRPC connections of peers."""
+    return max(1, int(_limit() * _GRPC_SHARE))
+
+
+def http_share() -> int:
+    """Return the limit of HTTP connections. Each may need a file, too."""
+    return max(1, min(MOST_HTTP, int(_limit() * _HTTP_SHARE)))
+
+
+def _limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else min(soft, 2**20)
 
 
 def make_channel(

@@ -26,7 +26,7 @@ from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
 from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_from_wire, error_to_wire
-from croupier.net.masters import Masters
+from croupier.net.leader_search import Masters
 from croupier.net.transport import bind, free_addresses, make_server
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croupier.model.errors import NotLeader, Unavailable
 from croupier.net.address import Address
-from croupier.net.masters import MAX_HOPS, Masters
+from croupier.net.leader_search import MAX_HOPS, Masters
 
 A, B, C, D = (Address("host", port) for port in (1, 2, 3, 4))
 GONE = Unavailable("gone")

@@ -12,7 +12,7 @@ from croupier.model.errors import Unavailable
 from croupier.net import client_session
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, SessionTimes
-from croupier.net.masters import Masters
+from croupier.net.leader_search import Masters
 
 LOCAL, REMOTE = Address("127.0.0.1", 5050), Address("192.0.2.1", 5050)
 LONG = SessionTimes(backoff_first_s=60.0, backoff_cap_s=60.0)

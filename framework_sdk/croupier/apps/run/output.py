@@ -25,8 +25,8 @@ from croupier.apps.run.links import Links, TaskKey
 from croupier.cli.printer import Printer, Sink, Stream
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId
-from croupier.net.agent_tls import agent_context
 from croupier.net.backoff import Backoff
+from croupier.net.certificate import agent_context
 from croupier.net.credentials import ClientSecurity
 
 # Connections that are opened at the same time; any number may stay open.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.ids import AgentId
-from croupier.net.agent_tls import agent_context
+from croupier.net.certificate import agent_context
 from croupier.net.credentials import ClientSecurity
 
 if TYPE_CHECKING:

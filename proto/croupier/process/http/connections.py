@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from croupier.model.log_throttle import LogThrottle
-from croupier.net.descriptors import http_share
+from croupier.net.transport import http_share
 from croupier.process.http.listening import Acceptor, Listening, refuse
 from croupier.process.logging import get_logger
 
