@@ -29,20 +29,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OffersArrived:
-    """New offers."""
-
-    offers: tuple[Offer, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateArrived:
-    """A status update, new or sent again."""
-
-    status: TaskStatus
-
-
-@dataclass(frozen=True, slots=True)
 class HandlerCall:
     """A call of a handler whose result decides nothing.
 
@@ -56,7 +42,8 @@ class HandlerCall:
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
-Item = OffersArrived | UpdateArrived | HandlerCall
+# New offers; a status update, new or sent again; another event.
+Item = tuple[Offer, ...] | TaskStatus | HandlerCall
 
 
 class Inbox:
@@ -111,17 +98,17 @@ class Inbox:
             self._arrived.clear()
             await self._arrived.wait()
         item = self._queue.popleft()
-        if isinstance(item, OffersArrived):
+        if isinstance(item, tuple):
             item = self._merged(item)
         self._shrunk.set()
         return item
 
-    def _merged(self, first: OffersArrived) -> OffersArrived:
-        offers = list(first.offers)
-        while self._queue and isinstance(following := self._queue[0], OffersArrived):
-            offers += following.offers
+    def _merged(self, first: tuple[Offer, ...]) -> tuple[Offer, ...]:
+        offers = list(first)
+        while self._queue and isinstance(following := self._queue[0], tuple):
+            offers += following
             self._queue.popleft()
-        return OffersArrived(tuple(offers))
+        return tuple(offers)
 
 
 # After so many items the loop serves the stream, even if no handler waits.
@@ -162,12 +149,12 @@ class Dispatcher:
 
     async def _serve(self, item: Item) -> None:
         match item:
-            case OffersArrived(offers):
-                await self._serve_offers(offers)
-            case UpdateArrived(status):
-                await self._serve_update(status)
+            case TaskStatus():
+                await self._serve_update(item)
             case HandlerCall():
                 await self.serve(item)
+            case offers:
+                await self._serve_offers(offers)
 
     async def _serve_offers(self, arrived: tuple[Offer, ...]) -> None:
         offers = self._book.show(arrived, self._clock.now())

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from croupier.model.attributes import Constraint, check_constraints, facts_of
 from croupier.model.demand import Demand, check_demands
+from croupier.model.durations import to_milliseconds
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import Role, check_id
 from croupier.model.isolation import known_features
@@ -29,7 +30,6 @@ from croupier.sdk.core.subscription import (
     roles_of,
 )
 from croupier.sdk.credentials import Credentials, CredentialSource
-from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.log import log_event
 from croupier.sdk.offer import Agent, Failure, Offer, PreemptRequest
 from croupier.sdk.output import read_output
@@ -38,7 +38,6 @@ from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.sdk.task import Task
 from croupier.sdk.wire import (
-    FrameworkIdentity,
     accept_call,
     decline_calls,
     demand_call,
@@ -117,12 +116,15 @@ class Framework:
         address = (
             os.environ.get("CROUPIER_MASTER", str(DEFAULT_MASTER)) if master is None else master
         )
-        identity = FrameworkIdentity(
-            name=self._name,
+        identity = pb.Subscribe(
+            framework=pb.FrameworkInfo(
+                name=self._name,
+                hostname=socket.gethostname(),
+                failover_timeout_ms=to_milliseconds("the failover timeout", failover_timeout_s),
+            ),
             client_id=uuid.uuid4().hex,
-            hostname=socket.gethostname(),
-            failover_timeout_ms=to_milliseconds("the failover timeout", failover_timeout_s),
             offer_lease_ms=to_milliseconds("the offer lease", offer_lease_s or 0.0),
+            takes_reconciled=True,
         )
         masters = parse_addresses(address, MASTER_PORT)
         self._session = Session(
@@ -320,7 +322,7 @@ class Framework:
 
     def agent(self, agent_id: str) -> Agent | None:
         """Return what is known of an agent; None if it made no offer and runs no submitted task."""
-        return self._session.agents.find(agent_id)
+        return self._session.agents.get(agent_id)
 
     async def demand(
         self,

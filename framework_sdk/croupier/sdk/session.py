@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from croupier.model.clock import Clock
+from croupier.model.durations import from_milliseconds
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -32,19 +33,23 @@ from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection
 from croupier.net.errors import error_from_wire
-from croupier.net.masters import Masters
+from croupier.net.leader_search import Masters
 from croupier.net.task_scope import end
 from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import AcceptedTasks, Subscription
 from croupier.sdk.credentials import CredentialSource
-from croupier.sdk.dispatch import Dispatcher, HandlerCall, Inbox, OffersArrived, UpdateArrived
-from croupier.sdk.duration import from_milliseconds
+from croupier.sdk.dispatch import Dispatcher, HandlerCall, Inbox
 from croupier.sdk.log import log_event
-from croupier.sdk.offer import Failure
+from croupier.sdk.offer import Agent, Failure
 from croupier.sdk.output import Reader
 from croupier.sdk.settings import Settings
-from croupier.sdk.wire import AgentDirectory, FrameworkIdentity, preempt_from_wire, subscribe_call
+from croupier.sdk.wire import (
+    agent_from_wire,
+    offer_from_wire,
+    preempt_from_wire,
+    subscribe_call,
+)
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
 from croupier.wire.task import status_from_wire
@@ -67,13 +72,13 @@ class Session:
     """Owns the connection, the open calls and the handlers' task of one framework.
 
     Attributes:
-        agents: those that the master has described.
+        agents: those that the master has described, by id: each once in a stream.
     """
 
     def __init__(
         self,
         framework: Framework,
-        identity: FrameworkIdentity,
+        identity: pb.Subscribe,
         subscription: Subscription,
         masters: Sequence[Address],
         settings: Settings,
@@ -86,7 +91,7 @@ class Session:
         self._book = OfferBook()
         self._calls = Calls(subscription, settings, clock)
         self._dispatcher = Dispatcher(framework, self._inbox, self._book, self._calls, clock)
-        self.agents = AgentDirectory(clock)
+        self.agents: dict[str, Agent] = {}
         # The outbox has room for every unanswered call, the SUBSCRIBE and a heartbeat, however
         # large: calls are kept until their verdict anyway.
         self._connection: ClientSession[
@@ -328,9 +333,9 @@ class Session:
                     rescinded = partial(framework.on_rescind, offer_id)
                     put(HandlerCall("on_rescind", rescinded, {"offer_id": offer_id}))
             case "update":
-                self.agents.learn(event.update.agents)
+                self._learn(event.update.agents)
                 for status in event.update.statuses:
-                    put(UpdateArrived(status_from_wire(status)))
+                    put(status_from_wire(status))
             case "failure":
                 failure = Failure(
                     event.failure.agent_id, event.failure.hostname, event.failure.message
@@ -360,12 +365,19 @@ class Session:
         )
 
     def _on_offers(self, wire: pb.Offers) -> None:
-        self.agents.learn(wire.agents)
-        offers = tuple(self.agents.offer_from_wire(offer) for offer in wire.offers)
+        self._learn(wire.agents)
+        offers = tuple(
+            offer_from_wire(offer, self.agents.get(offer.agent_id), self._clock)
+            for offer in wire.offers
+        )
         now = self._clock.now()
         for offer in offers:
             self._book.add(offer, now)
-        self._inbox.put(OffersArrived(offers))
+        self._inbox.put(offers)
+
+    def _learn(self, described: Iterable[pb.AgentDescription]) -> None:
+        for each in described:
+            self.agents[each.agent_id] = agent_from_wire(each)
 
 
 def _raised(task: asyncio.Task[Any]) -> BaseException | None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from croupier.model.durations import to_milliseconds
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Isolation, Limits, feature_names, parse_limits
@@ -14,7 +15,6 @@ from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_outp
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
-from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.log import log_event
 
 

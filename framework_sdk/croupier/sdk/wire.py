@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from croupier.model.attributes import Constraint, attribute_text
 from croupier.model.clock import Clock
 from croupier.model.demand import Demand
+from croupier.model.durations import from_milliseconds, to_milliseconds
 from croupier.model.errors import InvalidRequest
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON, MAX_TASKS_PER_SUBMIT
 from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.errors import error_from_wire
 from croupier.sdk.core.subscription import Subscription
-from croupier.sdk.duration import from_milliseconds, to_milliseconds
 from croupier.sdk.offer import Agent, Offer, PreemptRequest
 from croupier.sdk.task import Task
 from croupier.v1 import framework_pb2 as pb
@@ -22,42 +21,19 @@ from croupier.wire.resources import attributes_from_wire, constraint_to_wire, re
 from croupier.wire.task import demand_to_wire, task_to_wire
 
 
-@dataclass(frozen=True, slots=True)
-class FrameworkIdentity:
-    """Fields of SUBSCRIBE that do not change while the framework runs.
-
-    Attributes:
-        client_id: unique to this run of the program.
-        offer_lease_ms: the lease it asks for; 0 is the master's default.
-    """
-
-    name: str
-    client_id: str
-    hostname: str
-    failover_timeout_ms: int
-    offer_lease_ms: int
-
-
-def subscribe_call(identity: FrameworkIdentity, subscription: Subscription) -> pb.Call:
-    """Return a SUBSCRIBE with the current subscription."""
+def subscribe_call(identity: pb.Subscribe, subscription: Subscription) -> pb.Call:
+    """Return a SUBSCRIBE with the current subscription, and what `identity` has of all of them."""
     everywhere = subscription.suppressed == subscription.roles
-    return pb.Call(
-        subscribe=pb.Subscribe(
-            framework=pb.FrameworkInfo(
-                framework_id=subscription.framework_id,
-                name=identity.name,
-                roles=subscription.roles,
-                failover_timeout_ms=identity.failover_timeout_ms,
-                hostname=identity.hostname,
-            ),
-            client_id=identity.client_id,
-            offer_lease_ms=identity.offer_lease_ms,
-            demands=map(demand_to_wire, subscription.demands),
-            suppressed=everywhere,
-            suppressed_roles=() if everywhere else subscription.suppressed,
-            takes_reconciled=True,
-        )
+    subscribe = pb.Subscribe(
+        framework=pb.FrameworkInfo(
+            framework_id=subscription.framework_id, roles=subscription.roles
+        ),
+        demands=map(demand_to_wire, subscription.demands),
+        suppressed=everywhere,
+        suppressed_roles=() if everywhere else subscription.suppressed,
     )
+    subscribe.MergeFrom(identity)
+    return pb.Call(subscribe=subscribe)
 
 
 def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float) -> pb.Call:
@@ -90,10 +66,8 @@ def submit_calls(
         taken = message.ByteSize() + 8
         last = found[-1].submit if found else None
         if last is None or len(last.tasks) == MAX_TASKS_PER_SUBMIT or size + taken > most_bytes:
-            last, size = pb.Submit(), placement.ByteSize() + 64
-            last.CopyFrom(placement)
-            found.append(pb.Call(submit=last))
-            last = found[-1].submit
+            found.append(pb.Call(submit=placement))
+            last, size = found[-1].submit, placement.ByteSize() + 64
         last.tasks.append(message)
         size += taken
     return found
@@ -101,10 +75,7 @@ def submit_calls(
 
 def withdraw_calls(task_ids: Sequence[str]) -> list[pb.Call]:
     """Return the WITHDRAWs of these tasks; a call names at most 1,000."""
-    parts = [
-        task_ids[i : i + MAX_TASKS_PER_SUBMIT]
-        for i in range(0, len(task_ids), MAX_TASKS_PER_SUBMIT)
-    ]
+    parts = _parts(task_ids, MAX_TASKS_PER_SUBMIT)
     return [pb.Call(withdraw=pb.Withdraw(task_ids=part)) for part in parts]
 
 
@@ -117,12 +88,13 @@ def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> lis
     if len(reason) > MAX_REASON:
         raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
     filters = _filters(refuse_s)
-    parts = [
-        offer_ids[i : i + MAX_OFFERS_PER_CALL]
-        for i in range(0, len(offer_ids), MAX_OFFERS_PER_CALL)
-    ]
+    parts = _parts(offer_ids, MAX_OFFERS_PER_CALL)
     declines = [pb.Decline(offer_ids=part, filters=filters, reason=reason) for part in parts]
     return [pb.Call(decline=decline) for decline in declines]
+
+
+def _parts(ids: Sequence[str], most: int) -> list[Sequence[str]]:
+    return [ids[begin : begin + most] for begin in range(0, len(ids), most)]
 
 
 def demand_call(demands: Iterable[Demand]) -> pb.Call:
@@ -170,54 +142,36 @@ def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
     )
 
 
-class AgentDirectory:
-    """Descriptions of agents: the master sends each once in a stream, and then its id only."""
+def agent_from_wire(wire: pb.AgentDescription) -> Agent:
+    """Return the agent in `wire`.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._agents: dict[str, pb.AgentDescription] = {}
-        self._attributes: dict[str, dict[str, str]] = {}
+    Raises:
+        InvalidRequest: if it is malformed.
+    """
+    attributes = attributes_from_wire(wire.attributes)
+    texts = {name: attribute_text(value) for name, value in attributes.items()}
+    return Agent(wire.agent_id, wire.hostname, wire.http_address, texts, frozenset(wire.isolation))
 
-    def learn(self, agents: Iterable[pb.AgentDescription]) -> None:
-        """Add descriptions.
 
-        Raises:
-            InvalidRequest: if one is malformed.
-        """
-        for agent in agents:
-            attributes = attributes_from_wire(agent.attributes)
-            self._agents[agent.agent_id] = agent
-            self._attributes[agent.agent_id] = {
-                name: attribute_text(value) for name, value in attributes.items()
-            }
+def offer_from_wire(wire: pb.Offer, agent: Agent | None, clock: Clock) -> Offer:
+    """Return the offer in `wire`, which has just arrived, of an agent if it was described.
 
-    def find(self, agent_id: str) -> Agent | None:
-        """Return the latest description of an agent; None if none was sent."""
-        agent = self._agents.get(agent_id)
-        if agent is None:
-            return None
-        attributes, isolation = self._attributes[agent_id], frozenset(agent.isolation)
-        return Agent(agent_id, agent.hostname, agent.http_address, attributes, isolation)
-
-    def offer_from_wire(self, wire: pb.Offer) -> Offer:
-        """Return the offer in `wire`, which has just arrived.
-
-        Raises:
-            InvalidRequest: if an amount of resources is malformed.
-        """
-        agent = self._agents.get(wire.agent_id)
-        return Offer(
-            id=wire.offer_id,
-            agent_id=wire.agent_id,
-            hostname=agent.hostname if agent else "",
-            resources=resources_from_wire(wire.resources),
-            attributes=self._attributes.get(wire.agent_id, {}),
-            role=wire.role,
-            http_address=agent.http_address if agent else "",
-            expires_at=self._clock.now() + from_milliseconds(wire.lease_ms),
-            clock=self._clock,
-            isolation=frozenset(agent.isolation if agent else ()),
-        )
+    Raises:
+        InvalidRequest: if an amount of resources is malformed.
+    """
+    known = agent or Agent(wire.agent_id, hostname="", http_address="")
+    return Offer(
+        id=wire.offer_id,
+        agent_id=wire.agent_id,
+        hostname=known.hostname,
+        resources=resources_from_wire(wire.resources),
+        attributes=known.attributes,
+        role=wire.role,
+        http_address=known.http_address,
+        expires_at=clock.now() + from_milliseconds(wire.lease_ms),
+        clock=clock,
+        isolation=known.isolation,
+    )
 
 
 def _filters(refuse_s: float) -> pb.Filters:

@@ -5,11 +5,13 @@ Rule: sentences show a duration by `duration_text`, and columns by `span_text`, 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.limits import MAX_WAIT_S
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER: Final = r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}"
@@ -52,3 +54,19 @@ def _parts(seconds: float, units: Sequence[str]) -> list[tuple[int, str]]:
         if number or not parts:
             parts.append((number, unit))
     return parts
+
+
+def to_milliseconds(name: str, seconds: float) -> int:
+    """Return `seconds` in whole milliseconds; `name` names the argument in the error.
+
+    Raises:
+        InvalidRequest: if it is negative, not a number, or over 365 days.
+    """
+    if math.isnan(seconds) or not 0 <= seconds <= MAX_WAIT_S:
+        raise InvalidRequest(f"{name} must be between 0 seconds and 365 days, not {seconds}")
+    return round(seconds * 1000)
+
+
+def from_milliseconds(milliseconds: int) -> float:
+    """Return the seconds in `milliseconds` from a master; at most 365 days."""
+    return min(milliseconds / 1000, MAX_WAIT_S)

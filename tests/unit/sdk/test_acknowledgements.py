@@ -12,7 +12,7 @@ from croupier.sdk import Framework
 from croupier.sdk.calls import ACKNOWLEDGED_AT_ONCE, Calls
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import Subscription
-from croupier.sdk.dispatch import Dispatcher, Inbox, UpdateArrived
+from croupier.sdk.dispatch import Dispatcher, Inbox
 from croupier.sdk.settings import Settings
 from croupier.v1 import framework_pb2 as pb
 from tests.harness.eventually import eventually
@@ -56,9 +56,9 @@ async def test_a_task_that_ended_and_is_queued_again_is_withdrawn() -> None:
     inbox = Inbox(10)
     dispatcher = Dispatcher(Framework("127.0.0.1:1"), inbox, OfferBook(), calls, SystemClock())
     ended = replace(status("t1", MASTER_SEQUENCE), state=TaskState.KILLED)
-    inbox.put(UpdateArrived(ended))
+    inbox.put(ended)
     # An operator has restored an older copy of the store.
-    inbox.put(UpdateArrived(replace(status("t1", 0), state=TaskState.QUEUED)))
+    inbox.put(replace(status("t1", 0), state=TaskState.QUEUED))
     running = asyncio.create_task(dispatcher.run())
     await eventually(lambda: any(call.HasField("withdraw") for call in sent))
     inbox.close()

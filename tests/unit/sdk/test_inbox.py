@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from croupier.sdk.dispatch import HandlerCall, Inbox, OffersArrived
+from croupier.sdk.dispatch import HandlerCall, Inbox
 from tests.unit.sdk.test_offer_book import offer
 
 
@@ -18,13 +18,13 @@ CALL = HandlerCall("on_subscribed", nothing)
 class TestInbox:
     async def test_consecutive_offers_are_one_item(self) -> None:
         inbox = Inbox(10)
-        inbox.put(OffersArrived((offer("o1"),)))
-        inbox.put(OffersArrived((offer("o2"),)))
+        inbox.put((offer("o1"),))
+        inbox.put((offer("o2"),))
         inbox.put(CALL)
-        inbox.put(OffersArrived((offer("o3"),)))
+        inbox.put((offer("o3"),))
         first = await inbox.take()
-        assert isinstance(first, OffersArrived)
-        assert [o.id for o in first.offers] == ["o1", "o2"]
+        assert isinstance(first, tuple)
+        assert [o.id for o in first] == ["o1", "o2"]
         assert await inbox.take() == CALL
         assert len(inbox) == 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from croupier.model.durations import to_milliseconds
 from croupier.model.output_bound import OutputBound
 from croupier.model.resources import Resources
 from croupier.model.verdict import Verdict
@@ -20,7 +21,6 @@ from croupier.sdk import (
     equals,
     fit,
 )
-from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.wire import decline_calls
 from croupier.wire.task import task_from_wire, task_to_wire
 from tests.unit.sdk.test_offer_book import offer

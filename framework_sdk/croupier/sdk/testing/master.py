@@ -40,8 +40,7 @@ from croupier.net.task_scope import end
 from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
 from croupier.process.clock import SystemClock
 from croupier.sdk.testing.core import Behaviour, Description, with_room
-from croupier.sdk.testing.observed import Observed
-from croupier.sdk.testing.service import Service
+from croupier.sdk.testing.service import Observed, Service
 from croupier.v1 import framework_pb2 as pb
 
 
