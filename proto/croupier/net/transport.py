@@ -138,7 +138,7 @@ class TokenChannel(grpc.aio.Channel):
         return None
 
 
-# Shares of all descriptors; the rest is for the daemon's own files and processes. A connection takes
+# Shares of all descriptors; the rest is for the daemon's own files. A connection takes
 # one, and a process without a free one can open no file, start no task and accept no connection.
 _GRPC_SHARE: Final = 0.6
 _HTTP_SHARE: Final = 0.15
