@@ -15,7 +15,7 @@ from croupier.master.allocator import policies
 from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.filters import Filters
-from croupier.master.allocator.limit_waiters import LimitWaiters
+from croupier.master.allocator.limits import LimitWaiters
 from croupier.master.allocator.queue import ORDERS
 from tests.harness.effort import portion
 from tests.harness.random_driver import RandomDriver

@@ -16,6 +16,7 @@ from croupier.lab.solvers.filling import demand_of
 from croupier.lab.solvers.hdrf import Rule
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.master.allocator import Allocator, Rules
+from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.policies import Policy
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -95,7 +96,7 @@ class RandomTree:
             if theirs is not None and theirs.tasks < 40:
                 self.forest.start(theirs)
         self.engine.catch_up()
-        self.engine.tree.check()
+        check_tree(self.engine.tree)
 
     def _weigh(self, node: Pool) -> None:
         node.weight = Fraction(self.chance.choice((1, 2, 3, 5, 7)))

@@ -9,7 +9,7 @@ import pytest
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.allocator import profile as profiles_module
 from croupier.master.allocator.agent_pool import PooledAgent
-from croupier.master.allocator.groups import Groups
+from croupier.master.allocator.kinds import Groups
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.profile import Profile

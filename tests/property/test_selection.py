@@ -16,6 +16,7 @@ from random import Random
 import pytest
 
 from croupier.master.allocator import policies
+from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.node import Leaf, PrincipalNode
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.share import Totals
@@ -234,7 +235,7 @@ class Twins:
     def ask(self) -> int:
         """Compare the choices; return how many had several candidates."""
         self.tree.refresh()
-        self.tree.check()
+        check_tree(self.tree)
         guarded = 0
         willing = [leaf for leaf in self.pairs if leaf.is_listed]
         for part in (1.0, 0.5, 0.2):

@@ -9,9 +9,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from croupier.master.allocator.node import Branch, Leaf, Level, Node
-from croupier.master.allocator.policies import Asset, Drf, Key, SingleResource, Slots
-from croupier.master.allocator.policies.level import least
-from croupier.master.allocator.share import Totals
+from croupier.master.allocator.policies import Asset, Drf, Key, Policy, SingleResource, Slots
+from croupier.master.allocator.policies.policy import least
 
 
 class Unrotated(Drf):
@@ -56,20 +55,13 @@ class MinSatWeights(Unrotated):
         return least(role.own, (tier, number * weights, over * child.weight))
 
 
-class Collapsed:
+class Collapsed(Policy):
     """The flattened tree: a leaf's weight is the product of the relative weights on its path.
 
     A role whose members do not compete with each other gets less than its entitlement.
     """
 
     name = "flat"
-
-    def __init__(self) -> None:
-        self._totals = Totals()
-
-    def scale(self, totals: Totals, _depth: int, _weight_bits: int, /) -> None:
-        """See `Policy`."""
-        self._totals = totals
 
     def own(self, node: Node) -> Level:
         """Return a leaf's share over its part of the whole; a role has none of its own."""
@@ -86,12 +78,6 @@ class Collapsed:
         """Return the level, then the arrival."""
         tier, number, over = level
         return tier, Fraction(number, over), node.arrival
-
-    def listed(self, leaf: Leaf, /) -> None:
-        """Do nothing: the level alone orders leaves."""
-
-    def dealt(self, leaf: Leaf, /) -> None:
-        """Do nothing: the charge itself moves the leaf."""
 
 
 class UnrotatedAsset(Asset):

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from croupier.master.allocator import Allocator, Grant, Rules
+from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
@@ -51,7 +52,7 @@ class TestShares:
             tree.charge(leaf, Resources.parse(amount).scalars)
             leaf.is_connected = True
             tree.relist(leaf)
-        tree.check()
+        check_tree(tree)
         return list(tree.in_order())
 
     def test_equal_rationals_are_equal_where_floats_are_not(self) -> None:

@@ -31,6 +31,7 @@ from croupier.lab.vectors.numbers import Unreadable, not_negative, shortened
 from croupier.lab.vectors.outcome import TaskOutcome, continuous_tasks, users_of
 from croupier.lab.vectors.scripted_events import Fill, Finish, read_events
 from croupier.lab.vectors.vector import Vector
+from croupier.master.allocator.invariants import check_tree
 
 Runs = Iterator[tuple[str, VectorOutcome]]
 Run = Callable[[Vector, str, Sequence[Vector]], Runs]
@@ -121,7 +122,7 @@ def _finish(filling: Filling, rule: Rule, policy: str, event: Finish) -> None:
 def _check(rule: Rule) -> None:
     if isinstance(rule, EngineRule):
         rule.catch_up()
-        rule.tree.check()
+        check_tree(rule.tree)
 
 
 def counts_of(forest: Forest) -> dict[str, Fraction]:

@@ -21,16 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queued
 from croupier.master.allocator.grant import Grant
-from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import Cause
-from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.resources import NOTHING
 
 # Work after which a visit ends, about 10 ms; then the agent is queued again. Units may be as small
@@ -53,11 +50,7 @@ class Pass:
         last: the parties that back off, with the end of each back-off.
     """
 
-    tree: Tree
-    agents: AgentPool
-    profiles: Profiles
-    waiters: LimitWaiters
-    rules: Rules
+    state: AllocatorState
     last: Mapping[Party, float]
     number: int
     now: float
@@ -71,15 +64,9 @@ class AgentAllocation:
     """
 
     def __init__(self, agent: PooledAgent, this_pass: Pass) -> None:
-        self._agent, self._pass, self._tree = agent, this_pass, this_pass.tree
-        self._eligibility = Eligibility(
-            agent,
-            this_pass.tree,
-            this_pass.rules,
-            len(this_pass.agents.agents),
-            this_pass.now,
-            this_pass.last,
-        )
+        self._agent, self._pass, self._state = agent, this_pass, this_pass.state
+        self._tree = this_pass.state.tree
+        self._eligibility = Eligibility(agent, this_pass.state, this_pass.now, this_pass.last)
         # Leaves of parties that back off; they are offered the rest after all others.
         self._last: set[Leaf] = set()
         # Leaves that are offered nothing, since filters cover what they would be offered.
@@ -90,7 +77,7 @@ class AgentAllocation:
         self._out: set[Leaf] = set()
         # The fit of each framework that was found eligible: of several the tree chooses one.
         self._fits: dict[Leaf, Fit] = {}
-        self._profile = this_pass.profiles.visit(agent, this_pass.number)
+        self._profile = this_pass.state.profiles.visit(agent, this_pass.number)
         self._misfits = self._profile.misfits
         self._passed_over = 0
         self._is_closed = False
@@ -128,7 +115,7 @@ class AgentAllocation:
         agent.is_dealt = agent.is_dealt or bool(grants)
         agent.is_waited_for = eligibility.waits_for_round
         if again or (eligibility.is_contended and grants):
-            self._pass.agents.mark_dirty(agent)
+            self._state.agents.mark_dirty(agent)
         return grants
 
     def _is_of_use_to(self, leaves: Iterable[Leaf]) -> bool:
@@ -138,13 +125,13 @@ class AgentAllocation:
 
     def _follow_up(self) -> None:
         """Set the next wake-up, withhold scarce resources, and park leaves blocked by limits."""
-        eligibility, agents = self._eligibility, self._pass.agents
+        eligibility, agents = self._eligibility, self._state.agents
         if eligibility.wake_at is not None:
             agents.wake_at(self._agent.agent_id, eligibility.wake_at)
         if eligibility.is_withheld:
             agents.withhold(self._agent)
         for leaf, is_cut in eligibility.blocked.items():
-            if not self._pass.waiters.park(leaf, is_cut=is_cut):
+            if not self._state.waiters.park(leaf, is_cut=is_cut):
                 # It was dealt surplus, which limits do not count: nothing blocks it now.
                 agents.mark_all_dirty(leaf)
             if not leaf.is_listed:
@@ -191,7 +178,7 @@ class AgentAllocation:
             del eligibility.dealt[leaf]
 
     def _deal_units(self) -> bool:
-        one_by_one = self._pass.rules.order == "spread"
+        one_by_one = self._state.rules.order == "spread"
         eligibility, neediest = self._eligibility, self._tree.neediest
         is_eligible, profile = self._is_eligible, self._profile
         self._is_last = not self._pass.last
@@ -239,7 +226,7 @@ class AgentAllocation:
         if is_last:
             self._last.add(leaf)
             return False
-        if not self._pass.rules.skips and found in _IN_THE_WAY:
+        if not self._state.rules.skips and found in _IN_THE_WAY:
             self._is_closed = True
         return False
 
@@ -251,13 +238,13 @@ class AgentAllocation:
         found = self._eligibility.check(leaf, only_queued=only_queued)
         if isinstance(found, Fit):
             return found
-        if found.cause in _FOR_GOOD and self._pass.profiles.may_learn(leaf):
+        if found.cause in _FOR_GOOD and self._state.profiles.may_learn(leaf):
             unmet = self._eligibility.unmet_for_good(leaf)
             if unmet is not None:
-                self._pass.profiles.learn(self._profile, leaf, unmet)
+                self._state.profiles.learn(self._profile, leaf, unmet)
                 return found.cause
-        elif found.cause is Cause.IN_USE and self._pass.profiles.may_learn(leaf):
-            self._pass.profiles.learn_usable(self._profile, leaf)
+        elif found.cause is Cause.IN_USE and self._state.profiles.may_learn(leaf):
+            self._state.profiles.learn_usable(self._profile, leaf)
         leaf.reasons.note(found.cause, self._pass.number, self._agent.agent_id, found.detail)
         return found.cause
 
@@ -298,20 +285,20 @@ class AgentAllocation:
 
     def _grants(self, leaf: Leaf, dealt: Dealt) -> Iterator[Grant]:
         """Note what a framework was dealt; yield what is offered, and each shape to launch."""
-        agent, agents = self._agent, self._pass.agents
+        agent, agents = self._agent, self._state.agents
         agents.set_free(agent, self._eligibility.left)
         mark = agent.earmark
         if mark is not None and mark.leaf is leaf:
             agents.earmark(agent, mark.without(dealt.resources))
             self._eligibility.is_contended = True
-        leaf.reasons.clear(self._pass.profiles.visits)
+        leaf.reasons.clear(self._state.profiles.visits)
         self._tree.relist(leaf)
         if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):
             # The rest of its demand is below the minimum of an offer, so agents with less free
             # may do.
             agents.mark_all_dirty(leaf)
         if leaf.limited:
-            self._pass.waiters.update_surplus(leaf)
+            self._state.waiters.update_surplus(leaf)
             # A framework that demands scarce resources may be at its limit now.
             agents.mark_withheld_dirty()
         leaf.reservations.discard(agent.agent_id)

@@ -3,7 +3,7 @@
 Offered and used resources are both charged to the framework that has them, in one of its roles
 (pessimistic offers). All resources of an agent are either free in the pool or charged to one leaf
 of the tree. Those of an agent that has not returned to this master are either charged or idle; see
-`absent_agents`.
+`charges`.
 """
 
 from __future__ import annotations
@@ -11,27 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from croupier.master.allocator.absent_agents import AbsentAgents
-from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
-from croupier.master.allocator.back_off import MOMENT_S, BackOff, Party, party_of
+from croupier.master.allocator.agent_pool import PooledAgent
+from croupier.master.allocator.back_off import MOMENT_S, Party, party_of
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.demand_changes import DemandChanges
 from croupier.master.allocator.grant import Grant, Units
-from croupier.master.allocator.invariants import check_holdings
-from croupier.master.allocator.limit_waiters import LimitWaiters
-from croupier.master.allocator.memberships import Memberships
+from croupier.master.allocator.invariants import check_holdings, check_tree
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.passes import Passes
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
-from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.promises import Promises
 from croupier.master.allocator.queries import Queries
 from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.share import Totals
 from croupier.master.allocator.starvation import PreemptionRules
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -64,41 +59,21 @@ class Allocator:
             rules: how agents are dealt.
             roles: the initial settings of roles.
         """
-        rules = rules or Rules(remembers_misfits=True)
-        self._totals = Totals()
-        self._tree = Tree(self._totals, policy, roles)
-        self._agents = AgentPool(rules.order, rules.seed, rules.scarce)
-        self._profiles = Profiles(
-            self._tree.kinds, remembers=rules.skips and rules.remembers_misfits
-        )
-        self._members = Memberships(self._tree, self._agents)
-        self._waiters = LimitWaiters(self._tree, self._agents)
-        self._demand = DemandChanges(
-            self._tree, self._agents, self._profiles, self._members, self._waiters
-        )
-        self.absent = AbsentAgents(self._totals)
-        self.back_off = BackOff()
-        self.charges = Charges(self._tree, self._agents, self.absent, self._members, self._waiters)
-        self.queries = Queries(
-            self._tree, self._agents, self._profiles, self._members, self.back_off, rules
-        )
-        self.promises = Promises(
-            self._tree, self._agents, self._profiles, self._members, self.back_off, rules
-        )
-        self._passes = Passes(
-            self._tree,
-            self._agents,
-            self._profiles,
-            self._members,
-            self._waiters,
-            self.back_off,
-            rules,
-        )
+        state = AllocatorState(policy, rules or Rules(remembers_misfits=True), roles)
+        self._state, self._totals, self._tree = state, state.totals, state.tree
+        self._agents, self._profiles, self._members = state.agents, state.profiles, state.members
+        self._waiters, self.back_off = state.waiters, state.back_off
+        self._demand = DemandChanges(state)
+        self.charges = Charges(state)
+        self.absent = self.charges.absent
+        self.queries = Queries(state)
+        self.promises = Promises(state)
+        self._passes = Passes(state)
         self._others_wait = -inf, False
 
     def preemptor(self, rules: PreemptionRules) -> Preemptor:
         """Return a preemptor for this allocator's frameworks and agents."""
-        return Preemptor(self._tree, self._agents, self.back_off, rules)
+        return Preemptor(self._state, rules)
 
     # Agents.
 
@@ -382,7 +357,7 @@ class Allocator:
 
     def check(self) -> None:
         """Assert every invariant, such as that all resources are either free or charged."""
-        self._tree.check()
+        check_tree(self._tree)
         self._profiles.check(self._agents.agents.values())
         self.absent.check()
         check_holdings(self._tree, self._agents, self.absent)

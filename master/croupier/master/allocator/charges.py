@@ -2,20 +2,22 @@
 
 Offered and used resources are both charged to the framework that has them. An agent that gets
 resources back is dirty, and frameworks that wait for headroom under a limit are checked again.
+
+Agents of the master's records that have not returned to it are absent. Their capacity counts in the
+cluster's totals, and the resources of their tasks are charged to roles and frameworks. So shares
+and limits stay as they were under the previous master. Absent agents are not in the pool: nothing
+of them is dealt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from croupier.master.allocator.absent_agents import AbsentAgents
-from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.grant import Grant
-from croupier.master.allocator.limit_waiters import LimitWaiters
-from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.pending_demand import Shape
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.share import Totals
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, sum_of, total_of
 
@@ -24,18 +26,16 @@ Charge = tuple[FrameworkId, Role, Resources]
 
 
 class Charges:
-    """Charges frameworks for what they hold of agents."""
+    """Charges frameworks for what they hold of agents.
 
-    def __init__(
-        self,
-        tree: Tree,
-        agents: AgentPool,
-        absent: AbsentAgents,
-        members: Memberships,
-        waiters: LimitWaiters,
-    ) -> None:
-        self._tree, self._agents, self._absent = tree, agents, absent
-        self._members, self._waiters = members, waiters
+    Attributes:
+        absent: agents that have not returned to this master.
+    """
+
+    def __init__(self, state: AllocatorState) -> None:
+        self._tree, self._agents = state.tree, state.agents
+        self.absent = AbsentAgents(state.totals)
+        self._members, self._waiters = state.members, state.waiters
 
     def charge(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
@@ -67,7 +67,7 @@ class Charges:
         """Charge a framework for its tasks on absent agents. O(tasks + log n)."""
         scalars: Amounts = {}
         for agent_id, amount in held:
-            self._absent.charge(agent_id, amount.scalars)
+            self.absent.charge(agent_id, amount.scalars)
             add_amounts(scalars, amount.scalars, 1)
         self._charge(framework_id, role, scalars, len(held))
 
@@ -85,13 +85,13 @@ class Charges:
         self._agents.set_free(agent, agent.free - sum_of(amount for _, amount in tasks))
         for framework_id, amount in tasks:
             agent.count_tasks(framework_id, 1)
-            self._absent.release(agent_id, amount.scalars)
+            self.absent.release(agent_id, amount.scalars)
 
     def release_absent(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
     ) -> None:
         """Release a task that was charged while its agent was absent. O(log n)."""
-        self._absent.release(agent_id, amount.scalars)
+        self.absent.release(agent_id, amount.scalars)
         self._release(self._members.leaf(framework_id, role), amount.scalars)
 
     def grant(
@@ -172,3 +172,67 @@ def _by_leaf(charges: Iterable[Charge]) -> dict[tuple[FrameworkId, Role], list[R
     for framework_id, role, amount in charges:
         found.setdefault((framework_id, role), []).append(amount)
     return found
+
+
+class AbsentAgents:
+    """The capacity of each absent agent, and the part that its tasks hold."""
+
+    def __init__(self, totals: Totals) -> None:
+        """Start with none; `totals` are the cluster's."""
+        self._totals = totals
+        self._capacity: dict[AgentId, Amounts] = {}
+        self._charged: dict[AgentId, Amounts] = {}
+
+    def add(self, agent_id: AgentId, capacity: Mapping[str, int]) -> None:
+        """Add an agent; `capacity` is empty if no record has it."""
+        assert agent_id not in self._capacity
+        self._capacity[agent_id] = dict(capacity)
+        self._charged[agent_id] = {}
+        self._totals.add(capacity)
+
+    def remove(self, agent_id: AgentId) -> None:
+        """Stop counting the agent's capacity; do nothing if it is not absent.
+
+        Charges stay until each task is released, or charged to its agent on the agent's return.
+        """
+        self._totals.add(self._capacity.pop(agent_id, {}), -1)
+        self._drop_if_empty(agent_id)
+
+    def charge(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
+        """Charge a task's resources; the capacity grows to at least the sum of all charges."""
+        charged, capacity = self._charged[agent_id], self._capacity[agent_id]
+        add_amounts(charged, scalars, 1)
+        missing = {
+            name: milli - capacity.get(name, 0)
+            for name, milli in charged.items()
+            if milli > capacity.get(name, 0)
+        }
+        add_amounts(capacity, missing, 1)
+        self._totals.add(missing)
+
+    def release(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
+        """Release a task's resources; do nothing if all of them are without shares."""
+        if not scalars:
+            return
+        add_amounts(self._charged[agent_id], scalars, -1)
+        self._drop_if_empty(agent_id)
+
+    def uncharged(self) -> Amounts:
+        """Return the capacity that is not charged; it cannot be dealt."""
+        left: Amounts = {}
+        for capacity in self._capacity.values():
+            add_amounts(left, capacity, 1)
+        for charged in self._charged.values():
+            add_amounts(left, charged, -1)
+        return left
+
+    def check(self) -> None:
+        """Assert that no charge exceeds its agent's capacity."""
+        assert self._charged.keys() == self._capacity.keys()
+        for agent_id, charged in self._charged.items():
+            capacity = self._capacity[agent_id]
+            assert all(milli <= capacity.get(name, 0) for name, milli in charged.items()), agent_id
+
+    def _drop_if_empty(self, agent_id: AgentId) -> None:
+        if agent_id not in self._capacity and not self._charged.get(agent_id, True):
+            del self._charged[agent_id]

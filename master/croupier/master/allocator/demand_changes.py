@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.grant import Units
-from croupier.master.allocator.limit_waiters import LimitWaiters
-from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape, carried, queue_of, return_units, shapes
 from croupier.master.allocator.pending_demand import count_down as counted_down
-from croupier.master.allocator.profiles import Profiles
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.demand import Demand
 from croupier.model.ids import FrameworkId
 from croupier.model.resources import Resources
@@ -22,16 +18,9 @@ from croupier.model.resources import Resources
 class DemandChanges:
     """Applies changes of demand to leaves, and marks the agents dirty that may serve it."""
 
-    def __init__(
-        self,
-        tree: Tree,
-        agents: AgentPool,
-        profiles: Profiles,
-        members: Memberships,
-        waiters: LimitWaiters,
-    ) -> None:
-        self._tree, self._agents, self._profiles = tree, agents, profiles
-        self._members, self._waiters = members, waiters
+    def __init__(self, state: AllocatorState) -> None:
+        self._tree, self._agents, self._profiles = state.tree, state.agents, state.profiles
+        self._members, self._waiters = state.members, state.waiters
 
     def distribute(self, framework_id: FrameworkId) -> None:
         """Apply the declared demand of a framework to all its leaves."""

@@ -16,15 +16,13 @@ from typing import NamedTuple
 from croupier.master.allocator import limits, rejections
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
-from croupier.master.allocator.comparison import taken_by
+from croupier.master.allocator.comparison import is_ahead, taken_by
 from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
-from croupier.master.allocator.precedence import is_ahead
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rejections import Text
-from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.attributes import Constraint
 from croupier.model.resources import NOTHING, Resources
 
@@ -109,21 +107,11 @@ class Eligibility:
     """
 
     def __init__(
-        self,
-        agent: PooledAgent,
-        tree: Tree,
-        rules: Rules,
-        agent_count: int,
-        now: float,
-        last: Mapping[Party, float],
+        self, agent: PooledAgent, state: AllocatorState, now: float, last: Mapping[Party, float]
     ) -> None:
-        """Check against all free resources of `agent`, one of `agent_count`.
-
-        The parties in `last` back off until the given times.
-        """
-        self._last = last
-        self._agent, self._tree, self._rules = agent, tree, rules
-        self._agent_count, self._now = agent_count, now
+        """Check against all free resources; the parties in `last` back off until those times."""
+        self._agent, self._tree, self._rules = agent, state.tree, state.rules
+        self._agent_count, self._now, self._last = len(state.agents.agents), now, last
         self._demanded: dict[str, bool] = {}
         self.left = agent.free
         self.dealt: dict[Leaf, Dealt] = {}

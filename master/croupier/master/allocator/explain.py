@@ -6,37 +6,26 @@ agent kept for it now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from itertools import takewhile
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
-from croupier.master.allocator.back_off import PATIENCE_S, Party
+from croupier.master.allocator.back_off import PATIENCE_S
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import Eligibility, Rejection
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
-from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.reasons import Cause, PassedOver, passed_over
 from croupier.master.allocator.rejections import AtLimit, Shortage
-from croupier.master.allocator.rules import Rules
+from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 
 
-def of_leaf(
-    leaf: Leaf,
-    tree: Tree,
-    pool: AgentPool,
-    profiles: Profiles,
-    last: Mapping[Party, float],
-    now: float,
-) -> list[PassedOver]:
-    """Return the reasons why the leaf was not dealt agents, the latest first.
-
-    The parties in `last` back off until the given times.
-    """
+def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
+    """Return the reasons why the leaf was not dealt agents, the latest first."""
+    tree, pool, last = state.tree, state.agents, state.back_off.active(now)
     cause = _with_any_agent(leaf)
     if cause is not None:
         return [cause]
@@ -44,7 +33,7 @@ def of_leaf(
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
     active = sum(agent.is_active for agent in pool.agents.values())
     found = [*_making_room(leaf, pool), *_fits_nowhere(leaf, pool)]
-    reported = leaf.reasons.report(leaf.role, profiles.cases(leaf))
+    reported = leaf.reasons.report(leaf.role, state.profiles.cases(leaf))
     still = [each for each in reported if _is_true_now(each, leaf, tree, pool, now)]
     causes = {each.cause for each in found}
     found += [each for each in still if each.cause not in causes]
@@ -55,22 +44,15 @@ def of_leaf(
     return found or [_outranked(leaf, tree, active)]
 
 
-def of_agent(
-    leaf: Leaf,
-    agent: PooledAgent,
-    tree: Tree,
-    pool: AgentPool,
-    rules: Rules,
-    last: Mapping[Party, float],
-    now: float,
-) -> PassedOver:
+def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) -> PassedOver:
     """Return the reason why the leaf is not dealt one agent now; ELIGIBLE if it would be."""
     cause = _with_any_agent(leaf)
     if cause is not None:
         return cause
     if not agent.is_active:
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
-    eligibility = Eligibility(agent, tree, rules, len(pool.agents), now, last)
+    tree, last = state.tree, state.back_off.active(now)
+    eligibility = Eligibility(agent, state, now, last)
     for other in tree.leaves.values():
         # A reservation may come before the leaf: let the check find its starved framework first.
         if other is not leaf and other.reservations.has(agent.agent_id, now):

@@ -1,12 +1,72 @@
-"""Invariants of the agents and frameworks together, for tests."""
+"""Invariants of the share tree, and of agents and frameworks together, for tests."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from croupier.master.allocator import limits
-from croupier.master.allocator.absent_agents import AbsentAgents
 from croupier.master.allocator.agent_pool import AgentPool
-from croupier.master.allocator.node import Amounts, add_amounts
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.charges import AbsentAgents
+from croupier.master.allocator.kinds import Kind, part_of
+from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts
+from croupier.master.allocator.tree import Tree, limited_at
+
+
+def check_tree(tree: Tree) -> None:
+    """Assert every invariant of the tree."""
+    _check_branch(tree, tree.root)
+    for role_node in (tree.root, *tree.roles.values()):
+        assert list(role_node.order) == sorted(role_node.order)
+        assert all(role_node in leaf.waits_at for leaf in role_node.waiting)
+    for key, leaf in tree.leaves.items():
+        assert leaf.parent is not None
+        assert leaf.parent.leaves[key[0]] is leaf
+        assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
+        assert leaf.limited == limited_at(leaf.role_node)
+        assert leaf.signature == leaf.kind.alone
+        waiting = {part_of(each) for each in leaf.pending or () if each.left}
+        assert waiting <= set(leaf.kind.parts), leaf.name
+        assert all(leaf in each.waiting and each in leaf.limited for each in leaf.waits_at)
+        assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at
+        assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
+
+
+def _check_branch(tree: Tree, role: Branch) -> None:
+    held: Amounts = {}
+    used: Amounts = {}
+    surplus: Amounts = {}
+    slots = willing = alive = 0
+    direction_sum: Amounts = {}
+    kinds: Counter[Kind] = Counter()
+    for node in role.below():
+        if isinstance(node, Branch):
+            assert not isinstance(node, RoleNode) or tree.roles[node.role] is node
+            assert not node.is_empty
+            _check_branch(tree, node)
+        for mine, theirs in ((held, node.held), (used, node.used), (surplus, node.surplus)):
+            add_amounts(mine, theirs, 1)
+        slots, willing = slots + node.slots, willing + node.willing
+        if isinstance(node, Branch):
+            kinds.update(node.kinds)
+        elif isinstance(node, Leaf) and node.is_listed:
+            kinds[node.kind] += 1
+        alive += node.is_alive
+        assert node.is_alive == (node.weighted_direction is not None), node
+        add_amounts(direction_sum, node.weighted_direction or {}, 1)
+        assert (node.entry is not None) == (node.willing > 0)
+        if node.entry is not None:
+            assert node.entry in role.order
+            if not tree.is_stale:
+                assert node.entry == tree.ordering.entry(node)
+    assert role.willing == willing
+    assert role.kinds == kinds
+    if role.groups is not None:
+        role.groups.check(role.order)
+    assert role.alive == alive
+    assert {n: p for n, p in role.direction_sum.items() if p} == direction_sum
+    if role is not tree.root:
+        assert (role.held, role.used, role.slots) == (held, used, slots), role
+        assert role.surplus == surplus, role
 
 
 def check_holdings(tree: Tree, pool: AgentPool, absent: AbsentAgents) -> None:

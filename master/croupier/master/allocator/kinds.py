@@ -1,13 +1,16 @@
 """Kinds of demand: the part of a leaf's demand that decides which agents can ever serve it.
 
 A kind is a list of units with their constraints. Leaves that wait for the same share one kind, and
-what is learned about the kind holds for all of them; see `profiles`.
+what is learned about the kind holds for all of them; see `profiles`. A branch groups its entries by
+the kinds below them, so that a search skips whole groups at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sortedcontainers import SortedList
 
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.model.attributes import Constraint
@@ -130,3 +133,74 @@ def counting(pending: Sequence[PendingDemand]) -> Sequence[PendingDemand]:
 
 def _names(parts: Iterable[Part]) -> list[str]:
     return [each.attribute for _, constraints in parts for each in constraints]
+
+
+Entry = tuple[Any, ...]
+Group = SortedList[Entry]
+
+# Empty groups that are kept beside as many others: leaves come and go.
+_KEPT_EMPTY = 8
+
+
+class Groups:
+    """The entries of one branch, in groups of equal signatures.
+
+    A branch keeps groups from the first search that may skip one.
+
+    Attributes:
+        version: a number that changes when groups are made or dropped.
+    """
+
+    __slots__ = ("_empty", "_groups", "version")
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._groups: dict[Signature, Group] = {}
+        self._empty = 0
+        self.version = 0
+        for entry in entries:
+            self.add(entry)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def add(self, entry: Entry) -> None:
+        """Add the entry of a node by its present signature."""
+        node = entry[-1]
+        group = self._groups.get(node.signature)
+        if group is None:
+            group = self._groups[node.signature] = SortedList()
+            self.version += 1
+        elif not group:
+            self._empty -= 1
+        group.add(entry)
+        node.group = group
+
+    def remove(self, entry: Entry) -> None:
+        """Remove the entry of a node from the group that it was added to."""
+        node = entry[-1]
+        group: Group = node.group
+        group.remove(entry)
+        node.group = None
+        if not group:
+            self._empty += 1
+            if 2 * self._empty > len(self._groups) + _KEPT_EMPTY:
+                self._groups = {key: each for key, each in self._groups.items() if each}
+                self._empty = 0
+                self.version += 1
+
+    def without(self, kinds: Container[Kind]) -> list[Group]:
+        """Return the groups that have nodes of other kinds. O(groups)."""
+        return [
+            group
+            for signature, group in self._groups.items()
+            if signature is None or not all(kind in kinds for kind in signature)
+        ]
+
+    def check(self, entries: Iterable[Entry]) -> None:
+        """Assert that they hold these entries, each in its group."""
+        for signature, group in self._groups.items():
+            assert list(group) == sorted(group)
+            assert all(entry[-1].signature == signature for entry in group)
+            assert all(entry[-1].group is group for entry in group)
+        assert sorted(each for group in self._groups.values() for each in group) == list(entries)
+        assert self._empty == sum(not group for group in self._groups.values())

@@ -14,8 +14,7 @@ from typing import Any
 from sortedcontainers import SortedList
 
 from croupier.master.allocator.back_off import Party, party_of
-from croupier.master.allocator.groups import Group, Groups
-from croupier.master.allocator.kinds import ANY, Kind, Signature
+from croupier.master.allocator.kinds import ANY, Group, Groups, Kind, Signature
 from croupier.master.allocator.pending_demand import PendingDemand, Shape
 from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.soft_reservations import SharedReservations, SoftReservations
@@ -171,7 +170,7 @@ class RoleNode(Branch):
 
     Attributes:
         role: its path; empty at the root.
-        waiting: leaves that wait for headroom under the limit here; see `limit_waiters`.
+        waiting: leaves that wait for headroom under the limit here; see `limits`.
     """
 
     role: Role = field(init=False)

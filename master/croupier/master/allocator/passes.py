@@ -1,17 +1,28 @@
-"""Passes over the dirty agents, in slices."""
+"""Passes over the dirty agents, in slices.
+
+A sweep is the visits of agents for some frameworks only, most of which end before they begin. A
+framework that changed is of no interest to an agent that can never serve it (see `profiles`), nor
+to one without room for a unit. A sweep passes over such agents by the kinds of the frameworks'
+demand; each framework is told the reason as if it had been checked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from croupier.master.allocator.agent_allocation import AgentAllocation, Pass
-from croupier.master.allocator.agent_pool import AgentPool
-from croupier.master.allocator.back_off import BackOff
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.grant import Grant, merged
-from croupier.master.allocator.limit_waiters import LimitWaiters
-from croupier.master.allocator.memberships import Memberships
-from croupier.master.allocator.profiles import Profiles
-from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.sweeps import Sweep
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.kinds import Kind
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.reasons import Cause
+from croupier.master.allocator.rejections import Shortage
+from croupier.master.allocator.state import AllocatorState
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+
+# How many agents in a row had no room; the last one, with its free and total resources.
+_Full = tuple[int, AgentId, Resources, Resources]
 
 
 class Passes:
@@ -21,46 +32,26 @@ class Passes:
         number: how many passes began.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        agents: AgentPool,
-        profiles: Profiles,
-        members: Memberships,
-        waiters: LimitWaiters,
-        back_off: BackOff,
-        rules: Rules,
-    ) -> None:
-        self._tree, self._agents, self._profiles = tree, agents, profiles
-        self._members, self._waiters = members, waiters
-        self._back_off, self._rules = back_off, rules
+    def __init__(self, state: AllocatorState) -> None:
+        self._state = state
         self.number = 0
         self._in_pass = False
 
     def run(self, now: float, budget: int) -> list[Grant]:
         """Run a slice of a pass, or begin one; see `Allocator.run`."""
+        state, agents = self._state, self._state.agents
         if not self._in_pass:
-            if not self._tree.has_willing:
-                self._agents.mark_all_clean()
-            if not self._agents.line_up():
+            if not state.tree.has_willing:
+                agents.mark_all_clean()
+            if not agents.line_up():
                 return []
             self.number += 1
-        self._tree.refresh()
-        last = self._back_off.active(now)
-        this_pass = Pass(
-            self._tree,
-            self._agents,
-            self._profiles,
-            self._waiters,
-            self._rules,
-            last,
-            self.number,
-            now,
-        )
+        state.tree.refresh()
+        this_pass = Pass(state, state.back_off.active(now), self.number, now)
         grants: list[Grant] = []
-        sweep = Sweep(self._agents, self._profiles, self.number)
+        sweep = Sweep(state, self.number)
         while budget > 0:
-            found = self._agents.take_dirty()
+            found = agents.take_dirty()
             if found is None:
                 break
             agent, leaves = found
@@ -72,12 +63,12 @@ class Passes:
             grants += visit.run(leaves)
             budget -= visit.checks + visit.work + 1
         sweep.tell()
-        self._in_pass = self._agents.is_dirty
-        return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
+        self._in_pass = agents.is_dirty
+        return grants if state.rules.order != "spread" else merged(grants, self._is_one_offer)
 
     def _is_one_offer(self, grant: Grant) -> bool:
         """Return whether one offer may have all units of the grant."""
-        pending = self._members.leaf(grant.framework_id, grant.role).declared
+        pending = self._state.members.leaf(grant.framework_id, grant.role).declared
         if grant.shape is not None:
             return True
         if pending is None:
@@ -85,3 +76,62 @@ class Passes:
         most = {each.demand.unit: each.demand.max_per_offer for each in pending}
         bounds = ((number, most.get(unit)) for unit, number in grant.units)
         return all(bound is None or number <= bound for number, bound in bounds)
+
+
+class Sweep:
+    """The swept agents of one slice of a pass."""
+
+    def __init__(self, state: AllocatorState, pass_number: int) -> None:
+        self._agents, self._profiles = state.agents, state.profiles
+        self._pass_number = pass_number
+        self._full: dict[Kind, _Full] = {}
+        self._leaves: Mapping[Leaf, None] = {}
+
+    def skips(self, agent: PooledAgent, leaves: Mapping[Leaf, None]) -> bool:
+        """Return whether the agent can serve none of the leaves, which it is to be visited for."""
+        if not any(leaf.is_listed for leaf in leaves):
+            # They were dealt all that they want by now.
+            return True
+        full = self._without_room(agent)
+        if full is None:
+            return False
+        self._profiles.visit(agent, self._pass_number)
+        self._leaves = leaves
+        for kind in full:
+            before = self._full.get(kind)
+            count = 1 if before is None else before[0] + 1
+            self._full[kind] = count, agent.agent_id, agent.free, agent.total
+        return True
+
+    def _without_room(self, agent: PooledAgent) -> list[Kind] | None:
+        """Return the swept kinds that the agent has no room for now.
+
+        Return None if it may serve one of the others.
+        """
+        profile, free = self._profiles.of(agent), agent.free
+        misfits, usable = profile.misfits, profile.usable
+        found: list[Kind] = []
+        for kind in self._agents.swept_kinds:
+            if kind in misfits:
+                continue
+            if kind not in usable or agent.earmark is not None:
+                return None
+            if kind.parts[0][0].units_within(free, 1):
+                return None
+            found.append(kind)
+        return found
+
+    def tell(self) -> None:
+        """Note the reason with each leaf that was passed over for lack of room, so far."""
+        if not self._full:
+            return
+        for leaf in self._leaves:
+            full = self._full.get(leaf.kind)
+            if full is not None and leaf.is_listed:
+                count, agent_id, free, total = full
+                pending = next(each for each in leaf.pending or () if each.left)
+                shortage = Shortage(pending.demand.unit, pending.least, free, total)
+                is_enough = pending.demand.unit.units_within(total, pending.least) >= pending.least
+                cause = Cause.IN_USE if is_enough else Cause.DOES_NOT_FIT
+                leaf.reasons.note(cause, self._pass_number, agent_id, shortage, count)
+        self._full.clear()

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from croupier.master.allocator.agent_pool import AgentPool, Earmark
-from croupier.master.allocator.back_off import BackOff
+from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, PreemptionPlan, Search, plan
 from croupier.master.allocator.share_projection import ShareProjection, may_preempt
 from croupier.master.allocator.starvation import PreemptionRules, Starvation, Starving
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
 
@@ -38,12 +37,10 @@ class _Ending:
 class Preemptor:
     """Finds starving frameworks, plans preemptions, and records those in progress."""
 
-    def __init__(
-        self, tree: Tree, agents: AgentPool, back_off: BackOff, rules: PreemptionRules
-    ) -> None:
+    def __init__(self, state: AllocatorState, rules: PreemptionRules) -> None:
         self.rules = rules
-        self._tree, self._agents = tree, agents
-        self._starvation = Starvation(self._tree, back_off, rules)
+        self._tree, self._agents = state.tree, state.agents
+        self._starvation = Starvation(state, rules)
         self._ending: dict[VictimKey, _Ending] = {}
         self._tried: dict[Leaf, float] = {}
         # Offers that plans of the present look take back; they are rescinded after it.

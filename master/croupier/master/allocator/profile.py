@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import merge
 
-from croupier.master.allocator.groups import Entry, Group, Groups
-from croupier.master.allocator.kinds import Kind, Unmet
+from croupier.master.allocator.kinds import Entry, Group, Groups, Kind, Unmet
 from croupier.master.allocator.node import Branch
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources

@@ -6,32 +6,19 @@ Rule: nothing is dealt or remembered here. When in doubt the answer is no.
 from __future__ import annotations
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
-from croupier.master.allocator.back_off import BackOff
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.eligibility import Eligibility, Fit
-from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape
-from croupier.master.allocator.profiles import Profiles
-from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
 
 
 class Promises:
     """Answers who would be dealt what a task holds, if the task ended now."""
 
-    def __init__(
-        self,
-        tree: Tree,
-        agents: AgentPool,
-        profiles: Profiles,
-        members: Memberships,
-        back_off: BackOff,
-        rules: Rules,
-    ) -> None:
-        self._tree, self._agents, self._profiles = tree, agents, profiles
-        self._members, self._back_off, self._rules = members, back_off, rules
+    def __init__(self, state: AllocatorState) -> None:
+        self._state = state
 
     def would_deal(
         self, agent_id: AgentId, framework_id: FrameworkId, role: Role, shape: Shape, now: float
@@ -40,8 +27,8 @@ class Promises:
 
         O(log n + frameworks that wait before it).
         """
-        tree, agent = self._tree, self._agents.agents[agent_id]
-        leaf = self._members.leaf(framework_id, role)
+        tree, agent = self._state.tree, self._state.agents.agents[agent_id]
+        leaf = self._state.members.leaf(framework_id, role)
         if not (agent.is_active and leaf.is_connected and leaf.is_member) or agent.earmark:
             return False
         scalars = shape.unit.scalars
@@ -56,14 +43,13 @@ class Promises:
 
     def _is_next(self, agent: PooledAgent, own: Leaf, shape: Shape, now: float) -> bool:
         """Return whether no other framework comes before, if a unit of the shape were free."""
-        tree, last = self._tree, self._back_off.active(now)
+        tree, last = self._state.tree, self._state.back_off.active(now)
         if tree.root.willing == own.willing:
             return True
         # A change of the cluster may have made the resources scarce.
-        if any(agent.free[name] and not shape.unit[name] for name in self._rules.scarce):
+        if any(agent.free[name] and not shape.unit[name] for name in self._state.rules.scarce):
             return False
-        number = len(self._agents.agents)
-        eligibility = Eligibility(agent, tree, self._rules, number, now, last)
+        eligibility = Eligibility(agent, self._state, now, last)
         eligibility.left = agent.free + shape.unit
 
         def could_take(leaf: Leaf) -> bool:
@@ -76,5 +62,5 @@ class Promises:
             # One that waits for more than a unit may be due a reservation.
             return isinstance(found, Fit) or bool(eligibility.starved)
 
-        profile = self._profiles.of(agent)
+        profile = self._state.profiles.of(agent)
         return tree.neediest(could_take, profile if profile.misfits else None) in (own, None)

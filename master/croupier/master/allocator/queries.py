@@ -7,15 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
-from croupier.master.allocator.agent_pool import AgentPool
-from croupier.master.allocator.back_off import BackOff
-from croupier.master.allocator.memberships import Memberships
-from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, add_amounts
-from croupier.master.allocator.profiles import Profiles
+from croupier.master.allocator.entitlements import lift_of
+from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode, add_amounts
+from croupier.master.allocator.pending_demand import MANY
 from croupier.master.allocator.reasons import PassedOver
-from croupier.master.allocator.rest import Rest, pending_units, rest_of, rough_share
-from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.what_if import WhatIf
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -41,17 +37,9 @@ class RoleUsage:
 class Queries:
     """Answers questions about an allocator; changes no decision."""
 
-    def __init__(
-        self,
-        tree: Tree,
-        agents: AgentPool,
-        profiles: Profiles,
-        members: Memberships,
-        back_off: BackOff,
-        rules: Rules,
-    ) -> None:
-        self._tree, self._agents, self._members, self._rules = tree, agents, members, rules
-        self._profiles, self._back_off = profiles, back_off
+    def __init__(self, state: AllocatorState) -> None:
+        self._state = state
+        self._tree, self._agents, self._members = state.tree, state.agents, state.members
 
     # The cluster.
 
@@ -245,13 +233,77 @@ class Queries:
         """
         self._tree.refresh()
         found: list[PassedOver] = []
-        last = self._back_off.active(now)
         for leaf in self._members.subscribed(framework_id):
             if agent_id is None:
-                found += explain.of_leaf(leaf, self._tree, self._agents, self._profiles, last, now)
+                found += explain.of_leaf(leaf, self._state, now)
             else:
                 agent = self._agents.agents[agent_id]
-                found.append(
-                    explain.of_agent(leaf, agent, self._tree, self._agents, self._rules, last, now)
-                )
+                found.append(explain.of_agent(leaf, agent, self._state, now))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Several nodes together, none within another.
+
+    Attributes:
+        share: the dominant share of everything that they hold.
+        entitlement: the sum of their entitlements.
+        pending: units of demand that wait; 0 for roles.
+    """
+
+    share: float = 0.0
+    entitlement: float = 0.0
+    pending: int = 0
+
+
+def rest_of(nodes: Iterable[Node], root: RoleNode, totals: Mapping[str, int]) -> Rest:
+    """Sum up `nodes`. O(nodes x depth); a node that is not alive costs little."""
+    held: Amounts = {}
+    parts = _Parts(root)
+    entitlement, pending = 0.0, 0
+    for node in nodes:
+        if node.weighted_direction is not None:
+            entitlement += parts.of(node)
+        for name, milli in node.held.items():
+            held[name] = held.get(name, 0) + milli
+        if isinstance(node, Leaf):
+            pending += pending_units(node)
+    return Rest(rough_share(held, totals), entitlement, pending)
+
+
+class _Parts:
+    """Entitlements of nodes, rounded; `Entitlements` has the exact ones, at four times the cost."""
+
+    def __init__(self, root: RoleNode) -> None:
+        # Of each branch: what a child is entitled to for each thousandth of its weight.
+        self._per_weight: dict[Node, float] = {}
+        self._root = root
+
+    def of(self, node: Node) -> float:
+        if node is self._root:
+            return 1.0
+        parent = node.parent
+        if node.weighted_direction is None or parent is None:
+            return 0.0
+        per_weight = self._per_weight.get(parent)
+        if per_weight is None:
+            up, down = lift_of(parent)
+            per_weight = self._per_weight[parent] = self.of(parent) * down / up
+        return per_weight * node.weight
+
+
+def rough_share(held: Mapping[str, int], totals: Mapping[str, int]) -> float:
+    """Return a dominant share that is rounded: for reports, not for decisions."""
+    return max((milli / totals[name] for name, milli in held.items() if name in totals), default=0)
+
+
+def pending_units(leaf: Leaf) -> int:
+    """Return the units that a framework waits for in one role.
+
+    A demand without a count is one unit. Demand that limits block, or of a framework that can
+    receive no offers, is not counted.
+    """
+    if not leaf.is_willing or leaf.pending is None:
+        return 0
+    return sum(1 if each.left == MANY else each.left for each in leaf.pending)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from croupier.master.allocator.node import Leaf, RoleNode
-from croupier.master.allocator.policies.level import needy
+from croupier.master.allocator.policies.policy import needy
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_scalar

@@ -60,7 +60,7 @@ class ShareProjection:
         return share * over, whole * entitled
 
     def is_needy(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> bool:
-        """Return whether it would be below its guarantee; see `policies.level`.
+        """Return whether it would be below its guarantee; see `policies.policy`.
 
         A node that has some of its guarantee now may not lose the last of it.
         """

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.entitlements import Ratio
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.share_projection import ShareProjection, is_below, may_preempt
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.state import AllocatorState
 from croupier.model.errors import InvalidRequest
 
 
@@ -85,10 +84,8 @@ class Starving:
 class Starvation:
     """The times since when frameworks are below."""
 
-    def __init__(self, tree: Tree, back_off: BackOff, rules: PreemptionRules) -> None:
-        self._tree = tree
-        self._back_off = back_off
-        self._rules = rules
+    def __init__(self, state: AllocatorState, rules: PreemptionRules) -> None:
+        self._tree, self._back_off, self._rules = state.tree, state.back_off, rules
         self._since: dict[Leaf, float] = {}
         self._excused: dict[Leaf, float] = {}
 

@@ -7,12 +7,12 @@ decision: O(n log n).
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
 from croupier.master.allocator.entitlements import Entitlements
-from croupier.master.allocator.kinds import Kind, Kinds, part_of
+from croupier.master.allocator.kinds import Kind, Kinds
 from croupier.master.allocator.node import (
     DEFAULT,
     Amounts,
@@ -32,13 +32,12 @@ from croupier.master.allocator.share import Totals
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
-_NOTHING: Mapping[str, int] = {}
-
 
 class Tree:
     """Roles, principals and frameworks in the order in which they are dealt to.
 
     Attributes:
+        ordering: updates the order when a node changes.
         root: the node above all roles; it is in no order.
         roles: every role that has frameworks at or below it.
         leaves: by framework and role.
@@ -58,7 +57,7 @@ class Tree:
         """Start empty; roles without `settings` have weight 1, no guarantee and no limit."""
         self.totals = totals
         self.policy: Policy = policy or Drf()
-        self._ordering = Ordering(self.policy, totals)
+        self.ordering = Ordering(self.policy, totals)
         self.settings = dict(settings or {})
         self.root = RoleNode(Role(""), None, 0)
         self.roles: dict[Role, RoleNode] = {}
@@ -89,7 +88,7 @@ class Tree:
         leaf = Leaf(framework_id, parent, self._next_arrival())
         parent.leaves[framework_id] = leaf
         self.leaves[framework_id, role] = leaf
-        leaf.limited = _limited(leaf.role_node)
+        leaf.limited = limited_at(leaf.role_node)
         return leaf
 
     def move(self, leaf: Leaf, owner: str) -> None:
@@ -111,7 +110,7 @@ class Tree:
         self.charge(leaf, used, 1, slots)
         for node in leaf.path:
             add_amounts(node.held, offered, 1)
-        self._ordering.rekey(leaf)
+        self.ordering.rekey(leaf)
         self.set_surplus(leaf, surplus)
         self.relist(leaf)
 
@@ -149,9 +148,9 @@ class Tree:
         self._apply(role_node)
         for node in role_node.nodes():
             if isinstance(node, Leaf):
-                node.limited = _limited(node.role_node)
+                node.limited = limited_at(node.role_node)
                 self.unpark(node)
-        self._ordering.update_from(role_node)
+        self.ordering.update_from(role_node)
 
     def unpark(self, leaf: Leaf) -> bool:
         """End the leaf's wait at limits; return whether it was newly listed."""
@@ -178,7 +177,7 @@ class Tree:
             self.askers.setdefault(name, {})[leaf] = None
         self.update_kind(leaf)
         # The direction of an idle leaf is that of its demand.
-        self._ordering.update_from(leaf)
+        self.ordering.update_from(leaf)
 
     def update_kind(self, leaf: Leaf) -> None:
         """Update the leaf's kind after a change of its demand."""
@@ -190,7 +189,7 @@ class Tree:
         if leaf.is_listed:
             self._count_kind(leaf, before, -1)
             self._count_kind(leaf, kind, 1)
-            self._ordering.rekey(leaf)
+            self.ordering.rekey(leaf)
 
     # Holdings.
 
@@ -199,7 +198,7 @@ class Tree:
         self.deals += 1
         number = self.deals
         self.policy.dealt(leaf)
-        own, reseat = self.policy.own, self._ordering.reseat
+        own, reseat = self.policy.own, self.ordering.reseat
         comes_alive = leaf.weighted_direction is None
         for node in leaf.path:
             held = node.held
@@ -209,7 +208,7 @@ class Tree:
             node.dealt_at = number
             node.own = own(node)
             if comes_alive:
-                self._ordering.update_direction(node)
+                self.ordering.update_direction(node)
             reseat(node)
         return number
 
@@ -217,7 +216,7 @@ class Tree:
         """Count offered resources as used by tasks."""
         for node in leaf.path:
             add_amounts(node.used, scalars, 1)
-        self._ordering.update_from(leaf)
+        self.ordering.update_from(leaf)
 
     def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1, tasks: int = 1) -> None:
         """Charge resources that tasks use together, or release them with `sign` -1."""
@@ -225,20 +224,20 @@ class Tree:
             add_amounts(node.held, scalars, sign)
             add_amounts(node.used, scalars, sign)
             node.slots += sign * tasks
-        self._ordering.rekey(leaf)
+        self.ordering.rekey(leaf)
 
     def withdraw(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
         """Release offered resources."""
         for node in leaf.path:
             add_amounts(node.held, scalars, -1)
-        self._ordering.rekey(leaf)
+        self.ordering.rekey(leaf)
 
     def count_slots(self, leaf: Leaf, change: int) -> None:
         """Change the leaf's number of slots."""
         if change:
             for node in leaf.path:
                 node.slots += change
-            self._ordering.rekey(leaf)
+            self.ordering.rekey(leaf)
 
     def set_surplus(self, leaf: Leaf, surplus: Amounts) -> bool:
         """Set the leaf's surplus; return whether any amount of it grew."""
@@ -255,18 +254,23 @@ class Tree:
     # Order.
 
     @property
+    def is_stale(self) -> bool:
+        """Whether the order of shares may have changed since the last `refresh`."""
+        return self._is_stale or self.totals.is_stale
+
+    @property
     def has_willing(self) -> bool:
         """Whether any leaf is willing."""
         return self.root.willing > 0
 
     def refresh(self) -> None:
         """Key every node again if the order of shares may have changed. O(n log n)."""
-        if not self._is_stale and not self.totals.is_stale:
+        if not self.is_stale:
             return
         self.totals.refresh()
         self.policy.scale(self.totals, self._depth, self._weight_bits)
         self._is_stale = False
-        self._ordering.rebuild(self.root)
+        self.ordering.rebuild(self.root)
 
     def neediest(
         self, is_eligible: Callable[[Leaf], bool], profile: Profile | None = None
@@ -275,7 +279,7 @@ class Tree:
 
         Misfits of `profile` may be skipped without a question. O(depth + leaves passed over).
         """
-        found = self._ordering.least(self.root, is_eligible, profile)
+        found = self.ordering.least(self.root, is_eligible, profile)
         return found[0] if found is not None else None
 
     def in_order(self) -> Iterator[Leaf]:
@@ -304,10 +308,10 @@ class Tree:
 
         O(depth); after a change, O(depth x roles right below those above it).
         """
-        if self._entitlements is None or self._entitlements[0] != self._ordering.changes:
+        if self._entitlements is None or self._entitlements[0] != self.ordering.changes:
             is_limited = any(each.limit for each in self.settings.values())
             found = Entitlements(self.root, totals=self.totals if is_limited else None)
-            self._entitlements = self._ordering.changes, found
+            self._entitlements = self.ordering.changes, found
         return self._entitlements[1].of(node)
 
     def entitlements(self) -> dict[Node, Fraction]:
@@ -377,7 +381,7 @@ class Tree:
             node.willing += change
         self.root.willing += change
         self._count_kind(leaf, leaf.kind, change)
-        self._ordering.rekey(leaf)
+        self.ordering.rekey(leaf)
 
     def _count_kind(self, leaf: Leaf, kind: Kind, change: int) -> None:
         branch = leaf.parent
@@ -385,67 +389,11 @@ class Tree:
             branch.count_kind(kind, change)
             branch = branch.parent
 
-    # Invariants.
-
-    def check(self) -> None:
-        """Assert every invariant of the tree."""
-        self._check_branch(self.root)
-        for role_node in (self.root, *self.roles.values()):
-            assert list(role_node.order) == sorted(role_node.order)
-            assert all(role_node in leaf.waits_at for leaf in role_node.waiting)
-        for key, leaf in self.leaves.items():
-            assert leaf.parent is not None
-            assert leaf.parent.leaves[key[0]] is leaf
-            assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
-            assert leaf.limited == _limited(leaf.role_node)
-            assert leaf.signature == leaf.kind.alone
-            waiting = {part_of(each) for each in leaf.pending or () if each.left}
-            assert waiting <= set(leaf.kind.parts), leaf.name
-            assert all(leaf in each.waiting and each in leaf.limited for each in leaf.waits_at)
-            assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at
-            assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
-
-    def _check_branch(self, role: Branch) -> None:
-        held: Amounts = {}
-        used: Amounts = {}
-        surplus: Amounts = {}
-        slots = willing = alive = 0
-        direction_sum: Amounts = {}
-        kinds: Counter[Kind] = Counter()
-        for node in role.below():
-            if isinstance(node, Branch):
-                assert not isinstance(node, RoleNode) or self.roles[node.role] is node
-                assert not node.is_empty
-                self._check_branch(node)
-            for mine, theirs in ((held, node.held), (used, node.used), (surplus, node.surplus)):
-                add_amounts(mine, theirs, 1)
-            slots, willing = slots + node.slots, willing + node.willing
-            if isinstance(node, Branch):
-                kinds.update(node.kinds)
-            elif isinstance(node, Leaf) and node.is_listed:
-                kinds[node.kind] += 1
-            alive += node.is_alive
-            assert node.is_alive == (node.weighted_direction is not None), node
-            add_amounts(direction_sum, node.weighted_direction or _NOTHING, 1)
-            assert (node.entry is not None) == (node.willing > 0)
-            if node.entry is not None:
-                assert node.entry in role.order
-                if not self._is_stale and not self.totals.is_stale:
-                    assert node.entry == self._ordering.entry(node)
-        assert role.willing == willing
-        assert role.kinds == kinds
-        if role.groups is not None:
-            role.groups.check(role.order)
-        assert role.alive == alive
-        assert {n: p for n, p in role.direction_sum.items() if p} == direction_sum
-        if role is not self.root:
-            assert (role.held, role.used, role.slots) == (held, used, slots), role
-            assert role.surplus == surplus, role
-
 
 def _names(pending: list[PendingDemand] | None) -> set[str]:
     return {name for each in pending or () for name in each.demand.unit.scalars}
 
 
-def _limited(role: RoleNode) -> tuple[RoleNode, ...]:
+def limited_at(role: RoleNode) -> tuple[RoleNode, ...]:
+    """Return the roles at or above a role that have limits."""
     return tuple(each for each in role.path if isinstance(each, RoleNode) and each.settings.limit)

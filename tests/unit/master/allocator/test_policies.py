@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 
 from croupier.master.allocator import policies
+from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.policies import Drf, SingleResource
 from croupier.master.allocator.prng import SplitMix64
 from croupier.model.errors import InvalidRequest
@@ -95,7 +96,7 @@ class TestDrf:
                 tree.charge(leaf, {held: 1000})
             tree.charge(rich, {"cpus": 50_000})
             tree.charge(other, {"cpus": 20_000})
-            tree.check()
+            check_tree(tree)
             pick = tree.neediest(lambda _: True)
             picks.append(pick and str(pick.framework_id))
         assert picks == ["poor"] * 3
@@ -199,7 +200,7 @@ class TestYarnDrf:
             tree.relist(leaf)
             amounts = {name: 1000 * each for name, each in held[leaf.role].items()}
             tree.charge(leaf, amounts)
-        tree.check()
+        check_tree(tree)
         pick = tree.neediest(lambda _: True)
         assert pick is not None
         return str(pick.framework_id)

@@ -8,6 +8,7 @@ import pytest
 
 from croupier.master.allocator import policies
 from croupier.master.allocator.entitlements import Q
+from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Drf
@@ -40,7 +41,7 @@ def add(tree: Tree, role: str, **held: int) -> Leaf:
 
 def neediest(tree: Tree) -> Leaf | None:
     tree.refresh()
-    tree.check()
+    check_tree(tree)
     return tree.neediest(lambda _: True)
 
 
@@ -183,7 +184,7 @@ class TestDirections:
         add(tree, "a/c", cpus=1)
         tree.refresh()
         tree.deal(sleeper, {"mem": 1})
-        tree.check()
+        check_tree(tree)
         assert tree.roles[Role("a")].weighted_direction == {"cpus": 1000 * Q, "mem": 500 * Q}
 
 

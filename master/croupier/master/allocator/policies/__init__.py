@@ -12,7 +12,7 @@ from typing import Final
 from croupier.master.allocator.policies.drf import Drf
 from croupier.master.allocator.policies.flat import Fifo, Random
 from croupier.master.allocator.policies.naive import Asset, SingleResource, Slots, YarnDrf
-from croupier.master.allocator.policies.protocol import Key, Policy
+from croupier.master.allocator.policies.policy import Key, Policy
 from croupier.model.errors import InvalidRequest
 
 _MAKERS: Final[dict[str, Callable[[int], Policy]]] = {

@@ -27,14 +27,13 @@ from collections.abc import Mapping
 
 from croupier.master.allocator.entitlements import Q, lift_of
 from croupier.master.allocator.node import Branch, Leaf, Level, Node, PrincipalNode
-from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
-from croupier.master.allocator.policies.protocol import Key
+from croupier.master.allocator.policies.policy import NEED_BITS, Key, Policy, least, needy
 from croupier.master.allocator.share import Totals
 
 _Q_BITS = Q.bit_length()
 
 
-class Drf(Still):
+class Drf(Policy):
     """The default policy.
 
     Of equal levels, the least recently dealt comes first, so that no name or age can starve
@@ -45,13 +44,13 @@ class Drf(Still):
 
     def __init__(self, *, rotate: bool = True) -> None:
         """Start without a cluster; `rotate` False is for schedules that fix the order of ties."""
+        super().__init__()
         self._rotate = rotate
-        self._factors: Mapping[str, int] = {}
         self._shift = 0
 
     def scale(self, totals: Totals, depth: int, weight_bits: int, /) -> None:
         """See `Policy`."""
-        self._factors = totals.factors
+        super().scale(totals, depth, weight_bits)
         self._shift = 2 * (depth + 1) * (weight_bits + _Q_BITS)
 
     def own(self, node: Node) -> Level:
@@ -61,16 +60,9 @@ class Drf(Still):
             below = needy(node)
             if below is not None:
                 return below
-        factors = self._factors
-        share = 0
         if settings.resource_weights:
-            return weighted_share(node.held, factors, settings.resource_weights)
-        for name, milli in node.held.items():
-            if name in factors:
-                scaled = milli * factors[name]
-                if scaled > share:
-                    share = scaled
-        return (1, share, 1)
+            return weighted_share(node.held, self._totals.factors, settings.resource_weights)
+        return (1, self._totals.dominant(node.held), 1)
 
     def join(self, role: Branch, child: Node, level: Level) -> Level:
         """Return the lesser of the role's own level and its neediest child's, in its scale."""

@@ -6,12 +6,11 @@ principal in a role, except under `random`: there the principal has a turn of it
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from math import log
 
 from croupier.master.allocator.node import Branch, Leaf, Level, Node, PrincipalNode
-from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
-from croupier.master.allocator.policies.protocol import Key
+from croupier.master.allocator.policies.policy import NEED_BITS, Key, Policy, least, needy
 from croupier.master.allocator.prng import SplitMix64
 
 _LAST: Level = (2, 0, 1)
@@ -19,10 +18,8 @@ _LAST: Level = (2, 0, 1)
 _PARTS = 1 << 40
 
 
-class Flat(Still, ABC):
+class Flat(Policy):
     """The framework with the least turn comes first, wherever it is in the tree."""
-
-    name: str
 
     @abstractmethod
     def turn(self, leaf: Leaf) -> int:
@@ -66,6 +63,7 @@ class Random(Flat):
     name = "random"
 
     def __init__(self, seed: int = 0) -> None:
+        super().__init__()
         self._prng = SplitMix64(seed)
         self._time = 0
 

@@ -6,31 +6,27 @@ These policies are for comparison, and for clusters that migrate from such sched
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 
 from croupier.master.allocator.node import Branch, Level, Node
-from croupier.master.allocator.policies.level import NEED_BITS, Still, needy
-from croupier.master.allocator.policies.protocol import Key
+from croupier.master.allocator.policies.policy import NEED_BITS, Key, Policy, needy
 from croupier.master.allocator.share import Totals
 
 
-class Naive(Still, ABC):
+class Naive(Policy):
     """One measure; guarantees first; ties by the least recent deal."""
 
-    name: str
-
     def __init__(self) -> None:
-        self._factors: Mapping[str, int] = {}
+        super().__init__()
         self._shift = 0
 
     @abstractmethod
     def measure(self, node: Node) -> int:
         """Return the measure that the policy equalises between siblings, before weights."""
 
-    def scale(self, totals: Totals, _depth: int, weight_bits: int, /) -> None:
+    def scale(self, totals: Totals, depth: int, weight_bits: int, /) -> None:
         """See `Policy`."""
-        self._factors = totals.factors
+        super().scale(totals, depth, weight_bits)
         self._shift = 2 * weight_bits
 
     def own(self, node: Node) -> Level:
@@ -56,7 +52,7 @@ class Asset(Naive):
 
     def measure(self, node: Node) -> int:
         """Return the sum of its shares."""
-        factors = self._factors
+        factors = self._totals.factors
         return sum(milli * factors[name] for name, milli in node.held.items() if name in factors)
 
 
@@ -97,16 +93,14 @@ class YarnDrf(Naive):
 
     def measure(self, node: Node) -> int:
         """Return its dominant share."""
-        factors = self._factors
-        shares = (milli * factors[name] for name, milli in node.held.items() if name in factors)
-        return max(shares, default=0)
+        return self._totals.dominant(node.held)
 
     def key(self, node: Node, level: Level) -> Key:
         """Order by need, or by all shares over weight, the largest first; then by arrival."""
         tier, number, over = level
         if not tier:
             return 0, ((number << NEED_BITS) // over,), node.arrival
-        factors = self._factors
+        factors = self._totals.factors
         shares = sorted(
             (milli * factors[name] for name, milli in node.held.items() if name in factors),
             reverse=True,

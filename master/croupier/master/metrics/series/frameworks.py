@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.master.allocator.rest import Rest
+from croupier.master.allocator.queries import Rest
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
 from croupier.master.metrics.series.top_names import OTHER, Score, TopNames

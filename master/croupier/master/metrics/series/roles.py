@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from croupier.master.allocator.rest import Rest
+from croupier.master.allocator.queries import Rest
 from croupier.master.core.state import State
 from croupier.master.metrics.series.top_names import OTHER, Score, TopNames
 from croupier.model.ids import Role
