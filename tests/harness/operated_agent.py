@@ -7,8 +7,8 @@ from croupier.master.core.agent_commands import (
     AgentAction,
     OperateAgent,
 )
+from croupier.master.core.agent_status import DrainProgress, drain_progress
 from croupier.master.core.agents import Agent
-from croupier.master.core.drains import DrainProgress, drain_progress
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentTask
 from croupier.master.core.facts import AgentDrained

@@ -16,7 +16,7 @@ from croupier.master.core.agent_commands import (
     OperateAgent,
     Reactivate,
 )
-from croupier.master.core.drains import drain_progress
+from croupier.master.core.agent_status import drain_progress
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send, SessionId
 from croupier.master.core.events import AgentTask, Received, SessionEnded, TimePassed
 from croupier.master.core.messages import (

@@ -11,13 +11,13 @@ from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.core.effects import AccessChanged, Answer, Effect, SessionId
 from croupier.master.core.events import Register, Subscribe
 from croupier.master.core.policy_changes import PolicyChange, SetGroup, SetRule
-from croupier.master.core.policy_commands import PolicyAnswer, UpdatePolicy
+from croupier.master.core.policy_commands import UpdatePolicy
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Command, Event
 from croupier.master.core.tasks import Task
 from croupier.master.core.token_commands import CreateToken
-from croupier.model.access import Rule
+from croupier.model.access import AccessPolicy, Rule
 from croupier.model.access_checks import parse_action
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, Role
@@ -108,11 +108,11 @@ class SecuredWorld(World):
         assert len(self.saved) == before
         return error
 
-    def allow(self, *changes: PolicyChange | str) -> PolicyAnswer:
+    def allow(self, *changes: PolicyChange | str) -> AccessPolicy:
         """Change the policy as an administrator; text is a rule."""
         made = tuple(SetRule(rule(each)) if isinstance(each, str) else each for each in changes)
         answer = self.ask(UpdatePolicy(1, made, NOW_MS, caller=ADMIN))
-        assert isinstance(answer, PolicyAnswer), answer
+        assert isinstance(answer, AccessPolicy), answer
         return answer
 
     def add_token(self, made: TokenRecord) -> TokenRecord:

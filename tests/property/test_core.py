@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import consumes, invariant, rule
 
-from croupier.master.core.drains import drain_progress
+from croupier.master.core.agent_status import drain_progress
 from croupier.master.core.effects import SessionId
 from croupier.master.core.state import State
 from croupier.model.task import TERMINAL, TaskState

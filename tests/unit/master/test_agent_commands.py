@@ -10,8 +10,7 @@ from croupier.master.core.agent_commands import (
     Drain,
     Reactivate,
 )
-from croupier.master.core.agent_status import AgentStatus, agent_status
-from croupier.master.core.drains import DrainProgress
+from croupier.master.core.agent_status import AgentStatus, DrainProgress, agent_status
 from croupier.master.core.events import AgentStopped
 from croupier.master.core.facts import AgentDrained, AgentOperated
 from croupier.master.core.messages import Rescinded

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.master.core import calls, drains
+from croupier.master.core import agent_status, calls
 from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.events import Received
 from croupier.master.core.settings import Settings
@@ -108,7 +108,9 @@ def test_unacknowledged_end_survives_its_agent() -> None:
     scene.end_session(scene.host)
     scene.pass_time(76.0)
     for _ in range(2):
-        progress = drains.drain_progress(scene.state, scene.state.agents[scene.host_id], scene.now)
+        progress = agent_status.drain_progress(
+            scene.state, scene.state.agents[scene.host_id], scene.now
+        )
         assert progress is not None
         assert progress.is_done
         scene.restart()

@@ -10,10 +10,14 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from croupier.master.core.agent_status import AgentStatus, agent_status
+from croupier.master.core.agent_status import (
+    AgentStatus,
+    agent_status,
+    drain_kills,
+    may_be_withdrawn,
+)
 from croupier.master.core.agents import Agent, Gone
 from croupier.master.core.authorisation import finds_agent, require
-from croupier.master.core.drains import drain_kills, may_be_withdrawn
 from croupier.master.core.effects import Close, Effect, Happened, Save
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
 from croupier.master.core.on_agent import announce, concerned, disconnect, remove, withhold

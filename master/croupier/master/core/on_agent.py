@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import replace
-from itertools import pairwise
 
-from croupier.master.core.agent_size import check_size
 from croupier.master.core.agents import Agent, Connected, Disconnected, Gone, Suspect, Unreachable
 from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
 from croupier.master.core.effects import (
-    PAUSE,
     Close,
     Deposed,
     Effect,
     Happened,
-    Pause,
     Save,
     Send,
     Step,
@@ -24,7 +19,6 @@ from croupier.master.core.effects import (
 from croupier.master.core.events import (
     AgentReported,
     AgentStopped,
-    AgentTask,
     Claim,
     Register,
     TasksReturned,
@@ -43,30 +37,30 @@ from croupier.master.core.on_line import (
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, end, forget_removed, orphan, set_status
 from croupier.master.core.records import ForgetAgent
-from croupier.master.core.resource_kinds import check_kinds
+from croupier.master.core.registration import (
+    check_kinds,
+    check_registration,
+    check_size,
+    identified,
+)
 from croupier.master.core.state import State
 from croupier.model.errors import (
     Conflict,
     CroupierError,
     FailedOver,
-    InvalidRequest,
     NotLeader,
-    PermissionDenied,
     ProtocolViolation,
-    Removed,
-    Unauthenticated,
 )
 from croupier.model.health import problems_text
-from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId, check_hostname, check_id
-from croupier.model.resources import sum_of
-from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
+from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId
+from croupier.model.task import REPORTABLE, Reason, TaskState
 
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Connect an agent: new, reconnected, or replacing an older session."""
     try:
         # First, so that the rest of an impostor's message has no effect.
-        event = _identified(state, event)
+        event = identified(state, event)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
         agent_id = AgentId(event.agent_id[:MAX_ID_BYTES])
@@ -88,7 +82,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
             yield from disconnect(state, peer, "it registered twice", now)
         return
     try:
-        yield from _check(state, event)
+        yield from check_registration(state, event)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
         return
@@ -180,8 +174,7 @@ def remove(
     state: State, agent: Agent, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
     """Remove a disconnected agent; its tasks end with status `new`."""
-    _leave_pool(state, agent)
-    state.place_line(agent, now)
+    _lose(state, agent, now)
     for task in list(agent.tasks.values()):
         if task.state.is_terminal:
             yield from orphan(state, task, now)
@@ -259,8 +252,7 @@ def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
 def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
     """Move a disconnected agent and its tasks to UNREACHABLE; its resources do not count."""
     losers = concerned(agent)
-    _leave_pool(state, agent)
-    state.place_line(agent, now)
+    _lose(state, agent, now)
     agent.move(Unreachable())
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     yield Save(agent.record())
@@ -280,79 +272,6 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
     state.unreachable[agent.agent_id] = None
     for forgotten in state.forget_unreachable():
         yield Save(ForgetAgent(forgotten))
-
-
-def _identified(state: State, event: Register) -> Register:
-    """Return `event` with the id that the agent has proven.
-
-    Raises:
-        Unauthenticated: if it has no credential.
-        PermissionDenied: if it has proven another id, or has not all attributes of its join token.
-    """
-    if not state.access.is_on:
-        return event
-    agent_id = event.principal.agent_id
-    if event.principal.is_anonymous:
-        raise Unauthenticated("an agent needs a certificate, or a token by a join token")
-    if agent_id is None or event.agent_id not in ("", agent_id):
-        raise PermissionDenied(f"{event.principal} is not agent {event.agent_id[:80]!r}")
-    token = state.tokens.of_agent(agent_id)
-    if token is not None and (missing := token.missing_in(event.attributes)):
-        raise PermissionDenied(f"agent {agent_id} has joined as one with attribute {missing[0]}")
-    return replace(event, agent_id=agent_id)
-
-
-def _check(state: State, event: Register) -> Iterator[Pause]:
-    """Check a registration before anything is changed. O(tasks)."""
-    if event.agent_id:
-        check_id("agent", event.agent_id)
-    if event.agent_id in state.gone:
-        raise Removed(f"an operator has declared agent {event.agent_id} gone")
-    check_hostname(event.hostname)
-    if not event.total:
-        raise InvalidRequest("the agent has no resources")
-    seen: set[tuple[str, str]] = set()
-    for report in event.tasks:
-        yield PAUSE
-        key = (report.framework_id, report.task.task_id)
-        if key in seen:
-            raise InvalidRequest(f"task {report.task.task_id} is listed twice")
-        seen.add(key)
-        _check_report(state, event.agent_id, report)
-    live = (each for each in event.tasks if not each.latest.state.is_terminal)
-    try:
-        held = sum_of(report.task.resources for report in live)
-    except ValueError as error:
-        raise InvalidRequest(f"the agent's tasks overlap: {error}") from None
-    if not held <= event.total:
-        raise InvalidRequest(f"the agent's tasks hold {held}, but it has only {event.total}")
-
-
-def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
-    """Check that a listed task is consistent, and agrees with the ledger."""
-    check_id("framework", report.framework_id)
-    task_id = check_id("task", report.task.task_id)
-    check_grace(report.task.grace_ms)
-    framework = state.frameworks.get(report.framework_id)
-    known = framework.tasks.get(report.task.task_id) if framework else None
-    # A queued task of an older copy of the store may ask for any ports, and have some here.
-    # An agent that never had a task answers KILL by GONE, without resources.
-    is_gone = report.latest.state is TaskState.GONE
-    is_own = known is not None and known.agent_id == agent_id and not is_gone
-    if known is not None and is_own and known.info.resources != report.task.resources:
-        raise InvalidRequest(f"task {task_id} was launched with {known.info.resources}")
-    waiting = report.unacknowledged
-    for status in (*waiting, report.latest):
-        named = (status.agent_id, status.framework_id, status.task_id)
-        if named != (agent_id, report.framework_id, task_id):
-            raise InvalidRequest(f"task {task_id} is listed with another's status")
-        if status.state not in REPORTABLE or status.sequence < 1:
-            raise InvalidRequest(f"task {task_id} is listed as {status.state.name}")
-    is_rising = all(one.sequence < two.sequence for one, two in pairwise(waiting))
-    if not is_rising or (waiting and waiting[-1] != report.latest):
-        raise InvalidRequest(f"task {task_id} is listed with updates out of order")
-    if report.latest.state.is_terminal and not waiting:
-        raise InvalidRequest(f"task {task_id} has ended and waits for nothing")
 
 
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
@@ -393,6 +312,13 @@ def announce(
         permissions = state.permissions(framework.principal)
         if framework.framework_id in losers or may_view_agent(permissions, agent.agent_id):
             yield Send(framework.session, failed)
+
+
+def _lose(state: State, agent: Agent, now: float) -> None:
+    """Take a lost agent from the pool. It may have started lined-up tasks: they count as placed."""
+    _leave_pool(state, agent)
+    for task in list(agent.line.values()):
+        state.place_lined(task, now)
 
 
 def _leave_pool(state: State, agent: Agent) -> None:

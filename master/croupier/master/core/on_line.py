@@ -23,7 +23,7 @@ from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_task import end, moved_fact, on_status, order_kill, recall
 from croupier.master.core.state import State
 from croupier.master.core.suitability import check_suitable, require_user
-from croupier.master.core.tasks import Key, Task
+from croupier.master.core.tasks import Key, Task, TaskHold
 from croupier.model.errors import CroupierError
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, TaskState, TaskStatus
@@ -88,7 +88,8 @@ def give_back(state: State, task: Task, now: float) -> Iterator[Effect]:
     state.leave_line(task)
     yield Happened(TaskLined("returned"))
     if task.kill is None and task.role in framework.roles:
-        state.put_back(task)
+        task.hold_as(TaskHold.QUEUED)
+        state.enqueue(task, at_begin=True)
         yield Save(task.record())
         return
     task.queued = None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from croupier.master.core.agent_status import drain_kills
 from croupier.master.core.agents import Agent
-from croupier.master.core.drains import drain_kills
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.facts import TasksUnproven

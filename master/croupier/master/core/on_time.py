@@ -1,4 +1,4 @@
-"""Deadlines that pass: leases end, silent peers time out."""
+"""What time makes due: slices of allocation passes, and deadlines such as the end of a lease."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from croupier.master.core.deadlines import (
     StarvationCheck,
 )
 from croupier.master.core.effects import Close, Effect, SessionId
-from croupier.master.core.on_allocation import on_offer_due
+from croupier.master.core.on_allocation import offer, on_offer_due
+from croupier.master.core.on_line import Place, line_up, recall_broken, recall_stranded
+from croupier.master.core.on_submit import launch_queued
 from croupier.master.core.on_task import resend_terminal_updates
 from croupier.master.core.state import State
 from croupier.model.errors import Unavailable
+from croupier.model.ids import AgentId
 
 
 def on_time_passed(state: State, now: float) -> Iterator[Effect]:
@@ -79,3 +82,19 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
             yield from on_framework.disconnect(state, peer, message, now)
         return
     state.deadlines.set(SessionSilence(session), due)
+
+
+def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:
+    """Run a slice of an allocation pass, and do what it grants."""
+    filled: dict[AgentId, dict[Place | None, None]] = {}
+    for grant in state.allocator.run(now, budget):
+        if grant.shape is not None:
+            yield from launch_queued(state, grant, now)
+            place = (grant.framework_id, (grant.role, grant.shape))
+            filled.setdefault(grant.agent_id, {})[place] = None
+        else:
+            yield from offer(state, grant, state.frameworks[grant.framework_id].offer_lease_s, now)
+    yield from recall_stranded(state)
+    yield from recall_broken(state, now)
+    for agent_id, places in filled.items():
+        yield from line_up(state, state.agents[agent_id], places, now)

@@ -1,4 +1,4 @@
-"""Changes of groups, rules and revoked keys, as values that apply themselves to a draft."""
+"""Changes of groups, rules and revoked keys, as values, and the draft that they change."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from croupier.model.ids import check_id
 MAX_GROUP_BYTES = 128 * 1024
 MAX_DESCRIPTION = 256
 NameT = TypeVar("NameT", bound=str)
+ValueT = TypeVar("ValueT")
 MOST_REVOKED = 10_000
 _KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}\Z", re.ASCII)
 
@@ -103,35 +104,12 @@ class SetGroup:
     name: str
     members: frozenset[str]
 
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            InvalidRequest: if the name or a member is malformed.
-            Conflict: if there are too many members.
-        """
-        draft.put(check_id("group", self.name), self.members)
-        for member in self.members:
-            check_member(member)
-
 
 @dataclass(frozen=True, slots=True)
 class RemoveGroup:
-    """Remove a group."""
+    """Remove a group, unless it is built in."""
 
     name: str
-
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            NotFound: if there is no such group.
-            InvalidRequest: if it is built in.
-        """
-        draft.members(self.name)
-        if self.name in BUILTIN_GROUPS:
-            raise InvalidRequest(f"group {self.name!r} is built in; remove its members instead")
-        del draft.groups[self.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +119,6 @@ class AddMember:
     group: str
     member: str
 
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            NotFound: if there is no such group.
-            InvalidRequest: if the member is malformed.
-            Conflict: if there are too many members.
-        """
-        draft.put(self.group, draft.members(self.group) | {check_member(self.member)})
-
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
@@ -159,17 +127,6 @@ class RemoveMember:
     group: str
     member: str
 
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            NotFound: if there is no such group or member.
-        """
-        members = draft.members(self.group)
-        if self.member not in members:
-            raise NotFound(f"{self.member[:80]!r} is not a member of group {self.group!r}")
-        draft.groups[self.group] = members - {self.member}
-
 
 @dataclass(frozen=True, slots=True)
 class SetRule:
@@ -177,30 +134,12 @@ class SetRule:
 
     rule: Rule
 
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            InvalidRequest: if the rule is malformed.
-        """
-        draft.rules[self.rule.name] = check_rule(self.rule)
-
 
 @dataclass(frozen=True, slots=True)
 class RemoveRule:
     """Remove a rule."""
 
     name: str
-
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            NotFound: if there is no such rule.
-        """
-        if self.name not in draft.rules:
-            raise NotFound(f"no rule {self.name[:80]!r}")
-        del draft.rules[self.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,36 +149,12 @@ class RevokeKey:
     key_id: KeyId
     description: str = ""
 
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            InvalidRequest: if the id or the description is malformed.
-        """
-        if not _KEY_ID.match(self.key_id):
-            raise InvalidRequest(f"a key has an id of {KEY_DIGITS} hexadecimal digits")
-        if len(self.description) > MAX_DESCRIPTION or not self.description.isprintable():
-            raise InvalidRequest(
-                f"a description has at most {MAX_DESCRIPTION} printable characters"
-            )
-        draft.revoked[self.key_id] = self.description
-
 
 @dataclass(frozen=True, slots=True)
 class RestoreKey:
     """Accept the certificates with a revoked key again."""
 
     key_id: KeyId
-
-    def apply(self, draft: Draft) -> None:
-        """Change the draft.
-
-        Raises:
-            NotFound: if the key is not revoked.
-        """
-        if self.key_id not in draft.revoked:
-            raise NotFound(f"no key {self.key_id[:80]!r} is revoked")
-        del draft.revoked[self.key_id]
 
 
 PolicyChange = (
@@ -252,6 +167,64 @@ PolicyChange = (
     | RevokeKey
     | RestoreKey
 )
+
+
+def apply(change: PolicyChange, draft: Draft) -> None:
+    """Make a change of the draft.
+
+    Raises:
+        InvalidRequest: if it is malformed, or would remove a built-in group.
+        NotFound: if it names a group, member, rule or key that there is not.
+        Conflict: if a group would be too large.
+    """
+    match change:
+        case SetGroup(name, members):
+            draft.put(check_id("group", name), members)
+            for each in members:
+                check_member(each)
+        case RemoveGroup(name):
+            draft.members(name)
+            if name in BUILTIN_GROUPS:
+                raise InvalidRequest(f"group {name!r} is built in; remove its members instead")
+            del draft.groups[name]
+        case AddMember(group, member):
+            draft.put(group, draft.members(group) | {check_member(member)})
+        case RemoveMember(group, member):
+            members = draft.members(group)
+            if member not in members:
+                raise NotFound(f"{member[:80]!r} is not a member of group {group!r}")
+            draft.groups[group] = members - {member}
+        case SetRule(rule):
+            draft.rules[rule.name] = check_rule(rule)
+        case RemoveRule(name):
+            _remove(draft.rules, name, f"no rule {name[:80]!r}")
+        case RevokeKey(key_id, description):
+            draft.revoked[_checked_key(key_id)] = checked_description(description)
+        case RestoreKey(key_id):
+            _remove(draft.revoked, key_id, f"no key {key_id[:80]!r} is revoked")
+
+
+def _remove(known: dict[NameT, ValueT], name: NameT, error: str) -> None:
+    if name not in known:
+        raise NotFound(error)
+    del known[name]
+
+
+def _checked_key(key_id: KeyId) -> KeyId:
+    if not _KEY_ID.match(key_id):
+        raise InvalidRequest(f"a key has an id of {KEY_DIGITS} hexadecimal digits")
+    return key_id
+
+
+def checked_description(text: str) -> str:
+    """Return the description of a key or a token.
+
+    Raises:
+        InvalidRequest: if it is too long, or not printable.
+    """
+    if len(text) > MAX_DESCRIPTION or not text.isprintable():
+        raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION} printable characters")
+    return text
 
 
 def changed_records(before: AccessPolicy, draft: Draft) -> Iterator[AccessRecord]:

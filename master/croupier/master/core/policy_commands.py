@@ -16,6 +16,7 @@ from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.policy_changes import (
     Draft,
     PolicyChange,
+    apply,
     changed_records,
 )
 from croupier.master.core.state import State
@@ -27,14 +28,7 @@ MAX_CHANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyAnswer:
-    """The answer to UpdatePolicy: the policy after the changes."""
-
-    policy: AccessPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class UpdatePolicy(OperatorCommand[PolicyAnswer]):
+class UpdatePolicy(OperatorCommand[AccessPolicy]):
     """Change groups and rules: all changes are made, or none.
 
     Attributes:
@@ -47,8 +41,8 @@ class UpdatePolicy(OperatorCommand[PolicyAnswer]):
     dry_run: bool = False
     caller: Principal = ANONYMOUS
 
-    def execute(self, state: State, _now: float) -> Generator[Effect, None, PolicyAnswer]:
-        """Apply the changes in order.
+    def execute(self, state: State, _now: float) -> Generator[Effect, None, AccessPolicy]:
+        """Apply the changes in order; return the policy after them.
 
         Raises:
             PermissionDenied: if the caller may not administer the cluster.
@@ -60,7 +54,7 @@ class UpdatePolicy(OperatorCommand[PolicyAnswer]):
             raise InvalidRequest(f"a call makes 1 to {MAX_CHANGES} changes")
         draft = Draft.of(state.access, state.settings)
         for change in self.changes:
-            change.apply(draft)
+            apply(change, draft)
         draft.check()
         before = state.access
         policy = AccessPolicy(before.is_on, draft.groups, draft.rules, draft.revoked)
@@ -71,7 +65,7 @@ class UpdatePolicy(OperatorCommand[PolicyAnswer]):
                 yield Save(record)
             state.set_access(policy)
             yield AccessChanged(tuple(sorted(policy.revoked.keys() - before.revoked.keys())))
-        return PolicyAnswer(policy)
+        return policy
 
 
 def check_administered(

@@ -16,19 +16,17 @@ from typing import Literal
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.charges import Charge
 from croupier.master.core.agents import Agent
-from croupier.master.core.byte_budget import ByteBudget
 from croupier.master.core.deadlines import Deadline
 from croupier.master.core.effects import SessionId
-from croupier.master.core.ended_tasks import EndedTasks
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
-from croupier.master.core.owned_counts import OwnedCounts
+from croupier.master.core.quotas import ByteBudget, OwnedCounts
 from croupier.master.core.records import NO_OWNER
 from croupier.master.core.removed_ids import RemovedIds
 from croupier.master.core.settings import Settings
 from croupier.master.core.task_queues import shape_of
-from croupier.master.core.tasks import Task, TaskHold, TaskSnapshot
+from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
@@ -49,7 +47,6 @@ class State:
     Attributes:
         epoch: the epoch at the end of the master's id; 1 for an id without one.
         peers: the agent or framework of each session.
-        removed: ids of removed frameworks.
         gone: ids of agents that an operator declared gone; the oldest are forgotten.
         unreachable: ids of unreachable agents, oldest first.
         lined: ids of the agents at which tasks are lined up.
@@ -60,8 +57,6 @@ class State:
         descriptions: bytes of the text of known tasks.
         initial_roles: settings of the flags, which hold until an operator changes them.
         access: the groups and rules; replaced by `set_access`.
-        tokens: all tokens.
-        owned: frameworks and tasks of each owner.
         generation: how often an operator has continued with an older copy of the store.
         adopts_unproven_until: until then, listed tasks need no proof of launch.
     """
@@ -209,12 +204,13 @@ class State:
         elif agent is not None and not task.is_orphan:
             agent.tasks[task.framework_id, task.task_id] = task
 
-    def enqueue(self, task: Task) -> None:
-        """Let the allocator deal to a queued task, which has been added. O(log n)."""
+    def enqueue(self, task: Task, *, at_begin: bool = False) -> None:
+        """Queue a task that waits for an agent: the allocator deals to it. O(log n)."""
         assert task.is_queued
         assert task.queued is not None
-        framework = self.frameworks[task.framework_id]
-        key = framework.queues.add(task, shape_of(task.info, task.queued.placement))
+        queues = self.frameworks[task.framework_id].queues
+        shape = shape_of(task.info, task.queued.placement)
+        key = queues.add(task, shape, at_begin=at_begin)
         self.allocator.queue(task.framework_id, *key, 1)
 
     def place_task(
@@ -266,19 +262,6 @@ class State:
         agent_id = task.agent_id
         self.leave_line(task)
         self.place_task(task, agent_id, now, TaskHold.RELEASED)
-
-    def place_line(self, agent: Agent, now: float) -> None:
-        """Count all lined-up tasks of a lost agent as placed: it may have started them."""
-        for task in list(agent.line.values()):
-            self.place_lined(task, now)
-
-    def put_back(self, task: Task) -> None:
-        """Put a task that left its line at the begin of its queue. O(log n)."""
-        assert task.queued is not None
-        task.hold_as(TaskHold.QUEUED)
-        shape = shape_of(task.info, task.queued.placement)
-        key = self.frameworks[task.framework_id].queues.put_back(task, shape)
-        self.allocator.queue(task.framework_id, *key, 1)
 
     def succeed(self, ended: Task, task: Task, now: float) -> None:
         """Pass the charge of an ended task to one that was lined up behind it. O(1)."""

@@ -10,7 +10,6 @@ from croupier.master.core import (
     on_agent_health,
     on_call,
     on_framework,
-    on_pass,
     on_preemption,
     on_time,
 )
@@ -66,7 +65,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
         case Received():
             yield from _on_received(state, event, now)
         case AllocationDue(budget):
-            yield from on_pass.on_allocation_due(state, budget, now)
+            yield from on_time.on_allocation_due(state, budget, now)
             on_preemption.schedule_check(state, now)
         case TimePassed():
             yield from on_time.on_time_passed(state, now)

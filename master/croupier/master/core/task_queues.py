@@ -64,19 +64,16 @@ class TaskQueues:
         """Return whether a task of this role and shape can be added."""
         return key in self._queues or len(self._queues) < MAX_QUEUES
 
-    def add(self, task: Task, shape: Shape) -> Key:
-        """Add a task at the end of its queue, which it returns. O(1)."""
+    def add(self, task: Task, shape: Shape, *, at_begin: bool = False) -> Key:
+        """Add a task at the end of its queue, or at its begin; return the queue. O(1)."""
         assert task.queued is not None
         key = task.role, shape
         self.last = max(self.last, task.queued.number)
-        self._queues.setdefault(key, OrderedDict())[task.task_id] = task
+        queue = self._queues.setdefault(key, OrderedDict())
+        queue[task.task_id] = task
+        if at_begin:
+            queue.move_to_end(task.task_id, last=False)
         self._keys[task.task_id] = key
-        return key
-
-    def put_back(self, task: Task, shape: Shape) -> Key:
-        """Add a task at the begin of its queue, which it returns. O(1)."""
-        key = self.add(task, shape)
-        self._queues[key].move_to_end(task.task_id, last=False)
         return key
 
     def remove(self, task: Task) -> Key:

@@ -16,7 +16,7 @@ from croupier.master.core.authorisation import require_administer
 from croupier.master.core.effects import AccessChanged, Close, Effect, Save
 from croupier.master.core.on_agent import disconnect
 from croupier.master.core.operator_command import OperatorCommand
-from croupier.master.core.policy_changes import MAX_DESCRIPTION
+from croupier.master.core.policy_changes import checked_description
 from croupier.master.core.policy_commands import check_administered
 from croupier.master.core.state import State
 from croupier.model.access import (
@@ -213,8 +213,7 @@ def _check_token(token: TokenRecord, now_ms: int) -> None:
         raise InvalidRequest("a token has an id of 8 and a hash of 64 hexadecimal digits")
     if token.expires_ms is not None and not now_ms < token.expires_ms < _LAST_MS:
         raise InvalidRequest("the token's expiry has passed already, or is too late")
-    if len(token.description) > MAX_DESCRIPTION or not token.description.isprintable():
-        raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION} printable characters")
+    checked_description(token.description)
     if token.kind is TokenKind.JOIN:
         _check_join_token(token)
         return

@@ -11,9 +11,8 @@ from typing import Final
 
 from croupier.master.core.access_records import TokenKind
 from croupier.master.core.agent_status import AgentStatus
-from croupier.master.core.policy_commands import PolicyAnswer
 from croupier.master.core.tasks import TaskSnapshot
-from croupier.model.access import Action
+from croupier.model.access import AccessPolicy, Action
 from croupier.model.codec import error_name
 from croupier.model.errors import CroupierError
 
@@ -41,7 +40,7 @@ NAMES: Final = {
 _ANSWERS: Final[dict[type, str]] = {
     AgentStatus: "Agent",
     TaskSnapshot: "Task",
-    PolicyAnswer: "Policy",
+    AccessPolicy: "Policy",
 }
 
 

@@ -105,9 +105,7 @@ class AccessService(AccessServiceServicer):
         answer = await self._leadership.ask(
             lambda number: UpdatePolicy(number, changes, now_ms, request.dry_run, caller)
         )
-        return pb.UpdatePolicyResponse(
-            policy=policy_to_wire(answer.policy), dry_run=request.dry_run
-        )
+        return pb.UpdatePolicyResponse(policy=policy_to_wire(answer), dry_run=request.dry_run)
 
     @unary
     async def ListTokens(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from croupier.master.allocator import Cause, PassedOver
-from croupier.master.core.agent_status import AgentStatus
+from croupier.master.core.agent_status import AgentStatus, DrainProgress
 from croupier.master.core.agents import Agent, Connected
-from croupier.master.core.drains import DrainProgress
 from croupier.master.core.state import State
 from croupier.master.services.visibility import Visibility
 from croupier.master.services.wall_time import WallTime
