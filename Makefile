@@ -48,8 +48,9 @@ docs:  ## the documentation as a site in .site, without warnings
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "open .site/index.html"
 
-dist:  ## the wheel and the sdist in dist/, with the same bytes each time
+dist:  ## the wheel, the sdist and their SBOM in dist/; tries both in empty environments
 	@sh deploy/dist.sh
+	@sh deploy/try_dist.sh
 
 deb:  ## a Debian package in dist/, for releases with Python 3.11 to 3.13, and its test
 	@sh deploy/debian/build.sh

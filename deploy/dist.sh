@@ -1,5 +1,6 @@
 #!/bin/sh
-# Build the wheel and the sdist of this checkout: sh deploy/dist.sh [DIRECTORY], or make dist.
+# Build the wheel and the sdist of this checkout: sh deploy/dist.sh [DIRECTORY], or make dist, which
+# also tries them. Beside them comes a bill of materials: CycloneDX, NAME-VERSION.cdx.json.
 # They have the same bytes each time, on machines with the same C compiler. `croupier --version` of
 # them names the commit, with `-dirty` if there are uncommitted changes.
 set -eu
@@ -19,3 +20,6 @@ sed -i "s/^_COMMIT = .*/_COMMIT = \"$commit\"/" "$work/proto/croupier/net/versio
 SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
 export SOURCE_DATE_EPOCH
 .venv/bin/python -m build --no-isolation --outdir "$out" "$work"
+version="$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
+python3 -m deploy.sbom "$out/croupier-$version"-*.whl >"$out/croupier-$version.cdx.json"
+echo "dist: croupier-$version.cdx.json lists what the wheel runs on"

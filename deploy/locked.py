@@ -20,14 +20,35 @@ OWN = "croupier"
 
 def needed(lock: str, direct: Iterable[str]) -> str:
     """Return the pins of `lock` that the packages `direct` need, themselves included."""
-    pins = {_name(pin): pin for pin in re.findall(r"^[a-z].*(?:\n +.*)+", lock, flags=re.MULTILINE)}
-    parents = {name: {_name(each) for each in _via(pin)} for name, pin in pins.items()}
-    wanted = {_name(each) for each in direct}
+    pins = pins_of(lock)
+    wanted = {name_of(each) for each in direct}
     if missing := wanted - set(pins):
         raise SystemExit(f"locked: {', '.join(sorted(missing))} is not in the lock")
-    while more := {name for name in pins if name not in wanted and parents[name] & wanted}:
+    while more := {
+        name for name, pin in pins.items() if name not in wanted and wanted & parents_of(pin)
+    }:
         wanted |= more
     return "".join(f"{pin}\n" for name, pin in pins.items() if name in wanted)
+
+
+def pins_of(lock: str) -> dict[str, str]:
+    """Return the pins of a lock, several lines each, by the name of the package."""
+    pins = re.findall(r"^[a-z].*(?:\n +.*)+", lock, flags=re.MULTILINE)
+    return {name_of(pin): pin for pin in pins}
+
+
+def parents_of(pin: str) -> set[str]:
+    """Return the names of the packages that need the package of this pin, without Croupier."""
+    after = pin.partition("# via")[2]
+    names = [line.strip(" #") for line in after.splitlines()]
+    return {name_of(name) for name in names if name and not name.startswith(OWN)}
+
+
+def name_of(requirement: str) -> str:
+    """Return the normalized name of the package that a requirement or a pin begins with."""
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
 
 
 def direct_of(project: str, extras: Iterable[str]) -> list[str]:
@@ -37,18 +58,6 @@ def direct_of(project: str, extras: Iterable[str]) -> list[str]:
     for extra in extras:
         found += table["optional-dependencies"][extra]
     return found
-
-
-def _name(requirement: str) -> str:
-    name = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert name, requirement
-    return re.sub(r"[-_.]+", "-", name[0]).lower()
-
-
-def _via(pin: str) -> list[str]:
-    after = pin.partition("# via")[2]
-    names = [line.strip(" #") for line in after.splitlines()]
-    return [name for name in names if name and not name.startswith(OWN)]
 
 
 if __name__ == "__main__":

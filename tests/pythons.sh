@@ -8,15 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 versions="3.11 3.12 3.13 3.14"
 
-find_python() {
-    for candidate in "$(command -v "python$1" || true)" \
-        "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python"$1"; do
-        if [ -x "$candidate" ] && "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
-            echo "$candidate"
-            return
-        fi
-    done
-}
+. tests/find_python.sh
 
 run_tests() {  # VERSION PYTHON [ARGUMENT OF PYTEST]...
     version="$1"; python="$2"; shift 2

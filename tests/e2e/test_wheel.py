@@ -70,7 +70,7 @@ def test_a_second_build_has_the_same_bytes(installed: Run, tmp_path: Path) -> No
     succeed(["sh", "deploy/dist.sh", str(tmp_path)], REPO)
     first = Path(installed("python", "-c", "import sys; print(sys.prefix)").strip()).parent
     built = sorted(tmp_path.iterdir())
-    assert [path.suffix for path in built] == [".whl", ".gz"]
+    assert [path.suffix for path in built] == [".whl", ".json", ".gz"]
     assert [
         path.name for path in built if path.read_bytes() != (first / path.name).read_bytes()
     ] == []

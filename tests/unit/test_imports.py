@@ -39,6 +39,25 @@ def test_import_loads_no_heavy_module(statement: str, absent: set[str]) -> None:
     assert loaded_by(statement) & absent == set()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import croupier.sdk, croupier.futures, croupier.master.app, croupier.agent.app",
+        "from croupier.ctl.__main__ import main; main(['agents', '--help'])",
+        "from croupier.ctl.__main__ import main; main(['run', '--help'])",
+    ],
+)
+def test_only_its_own_command_loads_the_laboratory(statement: str) -> None:
+    """`croupier --help` loads its command line too, for the summary."""
+    assert not {name for name in loaded_by(statement) if name.startswith("croupier.lab")}
+
+
+def test_the_summary_of_all_commands_loads_no_library_of_the_laboratory() -> None:
+    loaded = loaded_by("from croupier.ctl.__main__ import main; main(['--help'])")
+    assert "croupier.lab.cli" in loaded
+    assert not {"matplotlib", "numpy", "croupier.master"} & loaded
+
+
 def test_first_pattern_loads_re2() -> None:
     assert "re2" in loaded_by("from croupier.sdk import matches; matches('rack', 'r.*')")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
+from deploy.locked import direct_of, needed
+
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
-SCRIPT = runpy.run_path(str(DEPLOY / "locked.py"))
-direct_of, needed = SCRIPT["direct_of"], SCRIPT["needed"]
 
 LOCK = """# made by a tool
 aiohttp==3.1 \\

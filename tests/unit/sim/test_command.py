@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,17 @@ def test_out_writes_csv_files_and_plots(tmp_path: Path, capsys: pytest.CaptureFi
             ["a", "1.0", "0.5"],
         ]
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("pretend")
+def test_without_the_extra_plots_are_missed_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["simulate", "properties", "--out", str(tmp_path)]) == 0
+    assert "no plots were drawn: pip install 'croupier[lab]'" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.csv", "numbers.csv"]
 
 
 @pytest.mark.usefixtures("pretend")
