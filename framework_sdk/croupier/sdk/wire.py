@@ -143,11 +143,7 @@ def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
 
 
 def agent_from_wire(wire: pb.AgentDescription) -> Agent:
-    """Return the agent in `wire`.
-
-    Raises:
-        InvalidRequest: if it is malformed.
-    """
+    """Return the agent in `wire`; raises InvalidRequest if it is malformed."""
     attributes = attributes_from_wire(wire.attributes)
     texts = {name: attribute_text(value) for name, value in attributes.items()}
     return Agent(wire.agent_id, wire.hostname, wire.http_address, texts, frozenset(wire.isolation))

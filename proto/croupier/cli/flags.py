@@ -26,11 +26,7 @@ CONNECTION: Final = Group("Connection", sort_key=1000)
 
 
 def parse_masters(text: str) -> tuple[Address, ...]:
-    """Read `HOST:PORT[,...]`.
-
-    Raises:
-        InvalidRequest: if it has another form.
-    """
+    """Read `HOST:PORT[,...]`; raises InvalidRequest if it has another form."""
     return parse_addresses(text, MASTER_PORT)
 
 

@@ -75,11 +75,7 @@ class Printer:
         self._jobs.put(None)
 
     async def write(self, file: BinaryIO, data: bytes) -> None:
-        """Write all of `data`.
-
-        Raises:
-            OutputClosed: if the reader has closed it.
-        """
+        """Write all of `data`; raises OutputClosed if the reader has closed it."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
 
@@ -110,11 +106,7 @@ class Sink:
         self._printer, self._file, self._prefixer = printer, file, prefixer
 
     async def write(self, chunk: bytes) -> None:
-        """Print what was read.
-
-        Raises:
-            OutputClosed: if the reader has closed it.
-        """
+        """Print what was read; raises OutputClosed if the reader has closed it."""
         data = self._prefixer.feed(chunk) if self._prefixer else chunk
         if data:
             await self._printer.write(self._file, data)

@@ -67,11 +67,7 @@ def check_member(text: str) -> str:
 
 
 def parse_action(text: str) -> Action:
-    """Return the action of that name.
-
-    Raises:
-        InvalidRequest: if there is none.
-    """
+    """Return the action of that name; raises InvalidRequest if there is none."""
     for action in Action:
         if action.value == text:
             return action

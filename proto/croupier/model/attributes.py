@@ -252,11 +252,7 @@ def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ..
 
 
 def check_attribute_name(name: str) -> str:
-    """Return `name` if it can name an attribute.
-
-    Raises:
-        InvalidRequest: if it cannot.
-    """
+    """Return `name` if it can name an attribute; raises InvalidRequest if it cannot."""
     if not _NAME.match(name):
         raise InvalidRequest(f"{name[:80]!r} is not the name of an attribute")
     return name

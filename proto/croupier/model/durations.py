@@ -20,11 +20,7 @@ _BARE: Final = re.compile(_NUMBER)
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds in `text`.
-
-    Raises:
-        InvalidRequest: if it is not a duration.
-    """
+    """Return the seconds in `text`; raises InvalidRequest if it is not a duration."""
     if _BARE.fullmatch(text):
         return float(text)
     parts = _PART.findall(text)

@@ -35,11 +35,7 @@ class OutputBound:
     files: int = 0
 
     def check(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            InvalidRequest: if one is out of range.
-        """
+        """Check the ranges; raises InvalidRequest if one is out of range."""
         if self.size and not LEAST_SIZE <= self.size <= MAX_SIZE:
             raise InvalidRequest("the size of an output file must be at least 64KB, at most 1PB")
         if self.files and not LEAST_FILES <= self.files <= MAX_FILES:
@@ -61,11 +57,7 @@ NO_OUTPUT_BOUND: Final = OutputBound()
 
 
 def parse_output_size(text: str) -> int:
-    """Return the bytes in `text`, such as `64MB`.
-
-    Raises:
-        InvalidRequest: if it is not an amount.
-    """
+    """Return the bytes in `text`, such as `64MB`; raises InvalidRequest if it is not an amount."""
     try:
         return parse_scalar("disk", text) * _MIB // 1000
     except InvalidRequest:

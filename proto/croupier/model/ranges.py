@@ -89,11 +89,7 @@ def count(ranges: Ranges) -> int:
 
 
 def lowest(ranges: Ranges, number: int) -> Ranges:
-    """Return the `number` lowest numbers of `ranges`.
-
-    Raises:
-        ValueError: if there are fewer.
-    """
+    """Return the `number` lowest numbers of `ranges`; raises ValueError if there are fewer."""
     taken: list[Range] = []
     for begin, end in ranges:
         if number <= 0:
@@ -107,11 +103,7 @@ def lowest(ranges: Ranges, number: int) -> Ranges:
 
 
 def parse_ranges(text: str) -> Ranges:
-    """Read `[31000-32000,40000]`.
-
-    Raises:
-        InvalidRequest: if `text` has another form.
-    """
+    """Read `[31000-32000,40000]`; raises InvalidRequest if `text` has another form."""
     body = text.strip()
     if not (body.startswith("[") and body.endswith("]")):
         raise InvalidRequest(f"{body!r} is not a list of ranges (example: [31000-32000])")

@@ -56,11 +56,7 @@ class StorePosition:
 
 
 def check_epoch(epoch: int) -> int:
-    """Return `epoch` if so many masters can have led a cluster.
-
-    Raises:
-        InvalidRequest: if not.
-    """
+    """Return `epoch` if so many masters can have led a cluster; raises InvalidRequest if not."""
     if not 0 <= epoch <= MAX_EPOCH:
         raise InvalidRequest(f"{epoch} is not a possible epoch")
     return epoch

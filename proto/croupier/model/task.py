@@ -227,11 +227,7 @@ class Command:
         return replace(self, secrets=dict.fromkeys(self.secrets, WITHHELD))
 
     def check(self) -> None:
-        """Check the command.
-
-        Raises:
-            InvalidRequest: if no agent can run it.
-        """
+        """Check the command; raises InvalidRequest if no agent can run it."""
         if bool(self.argv) == bool(self.shell):
             raise InvalidRequest("a command is either a list of words or a shell line")
         words = (*self.argv, self.shell, self.user)

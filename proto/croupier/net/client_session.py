@@ -244,11 +244,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         return Outbox(messages, limit_bytes=limit_bytes)
 
     async def run(self) -> None:
-        """Stay connected until `leave`.
-
-        Raises:
-            CroupierError: if it is fatal.
-        """
+        """Stay connected until `leave`; raises CroupierError if it is fatal."""
         self._began_at = _now()
         while True:
             self.address = self._masters.next()

@@ -35,11 +35,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable.
-
-    Raises:
-        OSError: if that fails.
-    """
+    """Make the names in a directory durable; raises OSError if that fails."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -59,11 +59,7 @@ class Subscription:
         return tuple(role for role in self.roles if role in self._suppressed)
 
     def own(self, roles: Iterable[str]) -> tuple[Role, ...]:
-        """Return `roles` if they are the framework's.
-
-        Raises:
-            InvalidRequest: if one is not.
-        """
+        """Return `roles` if they are the framework's; raises InvalidRequest if one is not."""
         chosen = tuple(Role(role) for role in roles)
         for role in chosen:
             if role not in self.roles:

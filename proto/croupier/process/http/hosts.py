@@ -14,11 +14,7 @@ from croupier.net.address import Address
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Read hostnames joined by commas.
-
-    Raises:
-        InvalidRequest: if one is malformed.
-    """
+    """Read hostnames joined by commas; raises InvalidRequest if one is malformed."""
     return tuple(Address.parse(name, 0).host for name in text.split(",") if name.strip())
 
 
