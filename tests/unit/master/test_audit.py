@@ -6,36 +6,29 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from croupier.master.access.audit import VERSION, Audit, AuditLine, AuditOutcome, MasterLogSink
 from croupier.master.access.audit_file import AuditFile
+from croupier.master.access.caller import Call, Caller, CredentialKind
 from croupier.model.errors import Unavailable
+from croupier.model.principal import Principal, PrincipalName
 from croupier.process.durable_files import write_all
 from tests.harness.eventually import eventually
 
 PAGE = Path(__file__).parents[3] / "docs/security.md"
 
 
-def line(method: str = "S/M", **more: object) -> AuditLine:
-    fields: dict[str, object] = {
-        "time_ms": 1_700_000_000_123,
-        "principal": "client/a",
-        "credential": "token",
-        "credential_id": "12345678",
-        "peer": "ipv4:10.0.0.1",
-        "method": method,
-        "object": "agent:a1",
-        "outcome": AuditOutcome.ALLOW,
-        "rule": "admin",
-        "result": "OK",
-        "size": 7,
-        **more,
-    }
-    return AuditLine(**fields)  # type: ignore[arg-type]
+CALLER = Caller(
+    Principal(PrincipalName("client/a")), CredentialKind.TOKEN, "12345678", host="ipv4:10.0.0.1"
+)
+
+
+def line(method: str = "S/M", about: str = "agent:a1", *, is_routine: bool = False) -> AuditLine:
+    call = Call(f"/croupier.v1.{method}", CALLER, 7, about, rule="admin")
+    return AuditLine(1_700_000_000_123, call, AuditOutcome.ALLOW, "OK", is_routine)
 
 
 class Clock:
@@ -53,13 +46,13 @@ def methods(path: Path) -> list[str]:
 
 
 def test_a_line_has_the_documented_fields() -> None:
-    found = json.loads(line(object="x\n" * 1000).encoded())
+    found = json.loads(line(about="x\n" * 1000).encoded())
     assert found["version"] == VERSION
     assert found["time"] == "2023-11-14T22:13:20.123Z"
     assert len(found["object"]) == 512
     page = PAGE.read_text()
     assert [name for name in found if f"`{name}`" not in page] == []
-    assert line(object="x\ny").encoded().count(b"\n") == 1
+    assert line(about="x\ny").encoded().count(b"\n") == 1
 
 
 def test_lines_are_appended_to_a_private_file(tmp_path: Path) -> None:
@@ -136,15 +129,19 @@ class Kept:
 def test_one_address_without_credentials_cannot_fill_the_log() -> None:
     clock, kept = Clock(), Kept()
     audit = Audit(kept, clock)
-    refused: dict[str, Any] = {"credential": "", "principal": "", "outcome": AuditOutcome.DENY}
+
+    def refuse(caller: Caller) -> None:
+        audit.write(Call("S/M", caller), AuditOutcome.DENY, "UNAUTHENTICATED")
+
+    first, second = Caller(host="ipv4:1.1.1.1"), Caller(host="ipv4:2.2.2.2")
     for _ in range(60):
-        audit.write(lambda at: line(time_ms=at, peer="ipv4:1.1.1.1", **refused))
+        refuse(first)
     assert (len(kept.lines), audit.suppressed) == (51, 9)
-    audit.write(lambda at: line(time_ms=at, peer="ipv4:2.2.2.2", **refused))
-    audit.write(lambda at: line(time_ms=at, outcome=AuditOutcome.DENY))
+    refuse(second)
+    refuse(CALLER)
     assert len(kept.lines) == 53
     clock.at = 1.0
-    audit.write(lambda at: line(time_ms=at, peer="ipv4:1.1.1.1", **refused))
+    refuse(first)
     assert len(kept.lines) == 54
     assert kept.lines[0].time_ms == 5
 
@@ -159,4 +156,5 @@ def test_the_log_of_the_master_leaves_out_routine_lines() -> None:
 def test_without_a_sink_nothing_is_audited() -> None:
     audit = Audit(None, Clock())
     assert not audit.is_on
-    audit.write(lambda _: pytest.fail("a line was made"))
+    audit.write(Call("S/M", CALLER), AuditOutcome.ALLOW, "OK")
+    assert audit.suppressed == 0

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
+import grpc
+
+from croupier.master.access.caller import Call, CredentialKind
 from croupier.master.access.rate_limits import Bucket
 from croupier.model.clock import Clock
 from croupier.process.logging import get_logger, time_text
@@ -24,6 +26,13 @@ MAX_DETAIL: Final = 4096
 # Lines of refused calls of one address without a credential, so that they cannot displace others.
 REFUSALS_PER_S, REFUSALS_BURST = 5.0, 50.0
 MOST_ADDRESSES: Final = 1_000
+_PACKAGE: Final = "/croupier.v1."
+_DENIED: Final = (
+    grpc.StatusCode.UNAUTHENTICATED.name,
+    grpc.StatusCode.PERMISSION_DENIED.name,
+    grpc.StatusCode.RESOURCE_EXHAUSTED.name,
+)
+_NOT_FOUND: Final = grpc.StatusCode.NOT_FOUND.name
 
 _log = get_logger("croupier.audit")
 
@@ -36,58 +45,53 @@ class AuditOutcome(Enum):
     UNDECIDED = "undecided"
 
 
+def short_name(method: str) -> str:
+    """Return `Service/Method` of a method's full name."""
+    return method.removeprefix(_PACKAGE)
+
+
+def outcome_of(result: str) -> AuditOutcome:
+    """Return the decision about a call by the name of its status."""
+    if result in _DENIED:
+        return AuditOutcome.DENY
+    return AuditOutcome.UNDECIDED if result == _NOT_FOUND else AuditOutcome.ALLOW
+
+
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """One line.
+    """One line about a call; a call on a stream has a method such as `FrameworkService/ACCEPT`.
 
     Attributes:
         time_ms: milliseconds since the epoch.
-        principal: empty if the caller is not authenticated.
-        credential: its kind, such as "token".
-        credential_id: no secret; empty without a credential.
-        peer: the caller's address, without the port.
-        method: such as `OperatorService/KillTask`; calls on a stream are named
-            `FrameworkService/ACCEPT`.
-        object: such as `agent:a1`; empty if the call is about none.
-        rule: the rule that allowed it; empty if none was needed or none allows it.
         result: `OK`, or the name of the gRPC status or error.
-        size: bytes of the request.
         is_routine: whether it is one of many in normal operation: only an own file has it.
-        detail: of a command beside a task: what was run, or how it ended; else empty.
     """
 
     time_ms: int
-    principal: str
-    credential: str
-    credential_id: str
-    peer: str
-    method: str
-    object: str
+    call: Call
     outcome: AuditOutcome
-    rule: str
     result: str
-    size: int
     is_routine: bool = False
-    detail: str = ""
 
     def fields(self) -> dict[str, str | int]:
         """Return the fields of the line."""
+        call, caller = self.call, self.call.caller
         fields: dict[str, str | int] = {
             "version": VERSION,
             "time": time_text(self.time_ms),
-            "principal": self.principal,
-            "credential": self.credential,
-            "credential_id": self.credential_id,
-            "peer": self.peer,
-            "method": self.method,
-            "object": self.object[:MAX_OBJECT],
+            "principal": caller.principal.name,
+            "credential": caller.kind.value,
+            "credential_id": caller.credential_id,
+            "peer": caller.host,
+            "method": short_name(call.method),
+            "object": call.object[:MAX_OBJECT],
             "decision": self.outcome.value,
-            "rule": self.rule,
+            "rule": call.rule,
             "result": self.result,
-            "bytes": self.size,
+            "bytes": call.size,
         }
-        if self.detail:
-            fields["detail"] = self.detail[:MAX_DETAIL]
+        if call.detail:
+            fields["detail"] = call.detail[:MAX_DETAIL]
         return fields
 
     def encoded(self) -> bytes:
@@ -129,19 +133,17 @@ class Audit:
         self._sink, self._clock = sink, clock
         self._refusals: OrderedDict[str, Bucket] = OrderedDict()
 
-    def write(self, make: Callable[[int], AuditLine]) -> None:
-        """Write the line that `make` returns for a time in milliseconds since the epoch."""
+    def write(
+        self, call: Call, outcome: AuditOutcome, result: str, *, is_routine: bool = False
+    ) -> None:
+        """Write the line of a call, which says what the call is about now."""
         if self._sink is None:
             return
-        line = make(self._clock.wall_ms())
-        if (
-            not line.credential
-            and line.outcome is AuditOutcome.DENY
-            and not self._is_due(line.peer)
-        ):
+        is_anonymous = call.caller.kind is CredentialKind.NONE
+        if is_anonymous and outcome is AuditOutcome.DENY and not self._is_due(call.caller.host):
             self.suppressed += 1
             return
-        self._sink.put(line)
+        self._sink.put(AuditLine(self._clock.wall_ms(), call, outcome, result, is_routine))
 
     def _is_due(self, address: str) -> bool:
         now = self._clock.now()

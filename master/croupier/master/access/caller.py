@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from croupier.model.errors import CroupierError, NotLeader
 from croupier.model.principal import ANONYMOUS, Principal
 
 
@@ -69,6 +70,19 @@ class Caller:
     def is_expired(self, now_ms: int) -> bool:
         """Return whether the credential has expired; `now_ms`: milliseconds since the epoch."""
         return self.expires_ms is not None and self.expires_ms <= now_ms
+
+    def redirected(self, error: CroupierError) -> CroupierError:
+        """Return `error` without the leader's address if the caller cannot use that.
+
+        The address is that of the listener that requires certificates. A caller that came to the
+        listener for tokens tries the masters that it knows.
+        """
+        if isinstance(error, NotLeader) and not self.is_redirected:
+            return NotLeader(
+                "not the leader; try the other masters: a caller with a token must list the token"
+                " ports of all"
+            )
+        return error
 
 
 UNKNOWN_CALLER: Final = Caller()

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from croupier.master.access.audit import Audit, AuditOutcome
 from croupier.master.access.caller import Call, Caller, CredentialKind
-from croupier.master.services.audit_lines import line_of
 from croupier.master.services.authentication import Authenticator, Presented
 from croupier.model.access import CLUSTER, Action, Permissions
 from croupier.model.errors import CroupierError, PermissionDenied, Unauthenticated, Unavailable
@@ -61,7 +59,7 @@ class MetricsReaders:
             self._check_permission(call.caller)
         except (Unauthenticated, PermissionDenied) as error:
             result = STATUS[_kind_of(error)].name
-            self._audit.write(partial(line_of, call, AuditOutcome.DENY, result))
+            self._audit.write(call, AuditOutcome.DENY, result)
             raise
 
     def _check_permission(self, caller: Caller) -> None:

@@ -13,7 +13,6 @@ from croupier.master.leadership.leadership import Leadership
 from croupier.master.services import lists
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
-from croupier.master.services.unary import unary
 from croupier.master.wire.access import (
     changes_from_wire,
     policy_to_wire,
@@ -40,7 +39,6 @@ class AccessService(AccessServiceServicer):
         self._leadership, self._clock, self._is_auth_on = leadership, clock, is_auth_on
         self._pages = Pages(leadership.read, clock)
 
-    @unary
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Context) -> pb.WhoAmIResponse:
         """Return the caller's principal and groups."""
         caller = current_caller()
@@ -58,7 +56,6 @@ class AccessService(AccessServiceServicer):
             is_auth_on=self._is_auth_on,
         )
 
-    @unary
     async def CheckAccess(
         self, request: pb.CheckAccessRequest, context: Context
     ) -> pb.CheckAccessResponse:
@@ -79,7 +76,6 @@ class AccessService(AccessServiceServicer):
 
         return await self._leadership.read(decide)
 
-    @unary
     async def GetPolicy(
         self, request: pb.GetPolicyRequest, context: Context
     ) -> pb.GetPolicyResponse:
@@ -92,7 +88,6 @@ class AccessService(AccessServiceServicer):
 
         return await self._leadership.read(policy)
 
-    @unary
     async def UpdatePolicy(
         self, request: pb.UpdatePolicyRequest, context: Context
     ) -> pb.UpdatePolicyResponse:
@@ -107,7 +102,6 @@ class AccessService(AccessServiceServicer):
         )
         return pb.UpdatePolicyResponse(policy=policy_to_wire(answer), dry_run=request.dry_run)
 
-    @unary
     async def ListTokens(
         self, request: pb.ListTokensRequest, context: Context
     ) -> pb.ListTokensResponse:
@@ -115,7 +109,6 @@ class AccessService(AccessServiceServicer):
         found, token = await self._pages.page(lists.all_tokens(current_caller().principal), request)
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
-    @unary
     async def CreateToken(
         self, request: pb.CreateTokenRequest, context: Context
     ) -> pb.CreateTokenResponse:
@@ -128,7 +121,6 @@ class AccessService(AccessServiceServicer):
         made = await self._leadership.ask(lambda number: CreateToken(number, token, now_ms, caller))
         return pb.CreateTokenResponse(token=token_to_wire(made))
 
-    @unary
     async def RevokeToken(
         self, request: pb.RevokeTokenRequest, context: Context
     ) -> pb.RevokeTokenResponse:

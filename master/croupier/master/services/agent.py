@@ -13,11 +13,9 @@ from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.term import Term
 from croupier.master.services.execs import Execs
 from croupier.master.services.privacy import is_private
-from croupier.master.services.redirection import as_redirected
 from croupier.master.services.registration import Registration
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.services.stream_guard import StreamGuard, StreamGuards
-from croupier.master.services.unary import unary
 from croupier.master.session import AgentSession
 from croupier.master.wire.from_agent import report_from_wire, with_claim
 from croupier.master.wire.to_agent import response_to_wire
@@ -54,7 +52,7 @@ class AgentService(AgentServiceServicer):
             term = self._leadership.term()
             session = term.sessions.open_agent(call.caller, is_private=is_private(context))
         except Unavailable as error:
-            refusal = as_redirected(error, call.caller)
+            refusal = call.caller.redirected(error)
             order = pb.Order(error=error_to_wire(refusal))
             await refuse(context, pb.AgentServiceConnectResponse(orders=[order]), refusal)
         guard = session.observer = self._guards.of(call)
@@ -73,7 +71,6 @@ class AgentService(AgentServiceServicer):
         """
         await self._execs.serve_agent(current_call().caller, request_iterator, context.write)
 
-    @unary
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
         """Give an agent a token of its own."""
         caller = current_call().caller

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import grpc
 
-from croupier.master.access.audit import Audit, AuditOutcome
+from croupier.master.access.audit import Audit, AuditOutcome, outcome_of, short_name
 from croupier.master.access.caller import Call, Caller
 from croupier.master.access.rate_limits import RateExceeded, RateLimiter, Usage
-from croupier.master.services.audit_lines import line_of, outcome_of, short_name
 from croupier.master.services.authentication import (
     AuthenticationFailed,
     Authenticator,
@@ -126,7 +124,7 @@ class Checks:
         if (leads or outcome is AuditOutcome.DENY) and (
             is_change or outcome is not AuditOutcome.ALLOW
         ):
-            self._audit.write(partial(line_of, call, outcome, result))
+            self._audit.write(call, outcome, result)
 
 
 def status_of(error: CroupierError) -> grpc.StatusCode:

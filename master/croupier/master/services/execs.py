@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, TypeVar
 
 from croupier.master.access.audit import MAX_DETAIL, Audit, AuditOutcome
@@ -25,7 +24,6 @@ from croupier.master.core.state import State
 from croupier.master.journal.watch import check_credential
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.term import Term
-from croupier.master.services.audit_lines import line_of
 from croupier.master.services.checks import status_of
 from croupier.master.services.exec_bridge import (
     AgentLost,
@@ -263,7 +261,7 @@ class Execs:
 
     def _write_line(self, call: Call, method: str, detail: str, result: str) -> None:
         made = Call(method, call.caller, call.size, call.object, detail, call.rule)
-        self._audit.write(partial(line_of, made, AuditOutcome.ALLOW, result))
+        self._audit.write(made, AuditOutcome.ALLOW, result)
 
 
 def _session(state: State, task: TaskPlace) -> SessionId:

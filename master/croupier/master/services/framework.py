@@ -11,7 +11,6 @@ from croupier.master.core.events import Received, Subscribe
 from croupier.master.core.step import Event
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.services.privacy import is_private
-from croupier.master.services.redirection import as_redirected
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.services.stream_guard import NO_GUARD, StreamGuard, StreamGuards
 from croupier.master.session import FrameworkSession
@@ -44,7 +43,7 @@ class FrameworkService(FrameworkServiceServicer):
             term = self._leadership.term()
             session = term.sessions.open_framework(call.caller, is_private=is_private(context))
         except Unavailable as refusal:
-            await refuse_framework(context, as_redirected(refusal, call.caller))
+            await refuse_framework(context, call.caller.redirected(refusal))
         first_call_s = term.sessions.limits.first_call_s
         guard = session.observer = self._guards.of(call)
         try:

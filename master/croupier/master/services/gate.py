@@ -10,8 +10,8 @@ parsing, and cannot make the master hold requests that never end: 2 MiB in each 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -22,17 +22,10 @@ from croupier.master.access.rate_limits import Usage
 from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.intake import Intake, Read
-from croupier.master.services.redirection import as_redirected
 from croupier.master.services.requirements import REQUIREMENTS, Requirement
 from croupier.master.services.stream import WRITE_TIMEOUT_S, Context
 from croupier.master.session_limits import host_of
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    TooSlow,
-    Unavailable,
-    shortened,
-)
+from croupier.model.errors import CroupierError, InvalidRequest, TooSlow, shortened
 from croupier.net.credentials import AUTHORIZATION
 from croupier.net.outbox import unless_encoded
 
@@ -74,51 +67,36 @@ class Gate(grpc.aio.ServerInterceptor):
         # gRPC's own iterators would keep each request until the next one comes.
         async def serve_stream(_: object, context: Context) -> None:
             call = Call(method)
-            with self._audited(call, requirement, context):
-                try:
-                    is_bulk = await self._begin_stream(call, requirement, context)
-                    usage = self._usage(call)
-                    read: Read = context.read
-                    requests = intake.bulk(read) if is_bulk else intake.requests(usage, read)
-                    async with aclosing(requests):
-                        await inner(requests, context)
-                except Unavailable as error:
-                    await _abort(context, as_redirected(error, call.caller))
-                except CroupierError as error:
-                    await _abort(context, error)
+            async with self._answered(call, requirement, context):
+                is_bulk = await self._begin_stream(call, requirement, context)
+                read: Read = context.read
+                requests = (
+                    intake.bulk(read) if is_bulk else intake.requests(self._usage(call), read)
+                )
+                async with aclosing(requests):
+                    await inner(requests, context)
 
         async def serve_unary(_: object, context: Context) -> bytes:
-            call, usage = Call(method), None
-            with self._audited(call, requirement, context):
-                try:
-                    usage = await self._admit(call, context)
-                    request = await self._request(call, requirement, intake, context.read, usage)
-                    answer = bytes(encode(await inner(request, context)))
-                except CroupierError as error:
-                    await _abort(context, error)
-                    raise
-                finally:
-                    self._note_read(call, usage)
+            call, answer = Call(method), b""
+            async with (
+                self._answered(call, requirement, context),
+                self._asked(call, requirement, intake, context) as (request, usage),
+            ):
+                answer = bytes(encode(await inner(request, context)))
                 if usage is not None:
                     self._limiter.answered(usage, len(answer))
-                return answer
+            return answer
 
         async def serve_answers(_: object, context: Context) -> None:
-            call, usage = Call(method), None
-            with self._audited(call, requirement, context):
-                try:
-                    usage = await self._admit(call, context)
-                    request = await self._request(call, requirement, intake, context.read, usage)
-                    counted = None if requirement is not None and requirement.is_bulk else usage
-                    async with aclosing(inner(request, context)) as answers:
-                        async for answer in answers:
-                            await self._write_answer(context, bytes(encode(answer)), counted)
-                except Unavailable as error:
-                    await _abort(context, as_redirected(error, call.caller))
-                except CroupierError as error:
-                    await _abort(context, error)
-                finally:
-                    self._note_read(call, usage)
+            call = Call(method)
+            async with (
+                self._answered(call, requirement, context),
+                self._asked(call, requirement, intake, context) as (request, usage),
+            ):
+                counted = None if requirement is not None and requirement.is_bulk else usage
+                async with aclosing(inner(request, context)) as answers:
+                    async for answer in answers:
+                        await self._write_answer(context, bytes(encode(answer)), counted)
 
         if handler.response_streaming and not handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(serve_answers)
@@ -126,15 +104,6 @@ class Gate(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(serve_stream, None, unless_encoded(encode))
         # As a stream, so that gRPC reads the request when it is asked for, not before.
         return grpc.stream_unary_rpc_method_handler(serve_unary)
-
-    async def _admit(self, call: Call, context: Context) -> Usage | None:
-        """Authenticate a call with one request, and count it; None: callers are not limited.
-
-        Raises:
-            CroupierError: if it is refused.
-        """
-        await self._authenticate(call, context)
-        return await self._checks.admit(call)
 
     async def _begin_stream(
         self, call: Call, requirement: Requirement | None, context: Context
@@ -152,30 +121,30 @@ class Gate(grpc.aio.ServerInterceptor):
         begin_call(call)
         return is_bulk
 
-    async def _request(
-        self,
-        call: Call,
-        requirement: Requirement | None,
-        intake: Intake,
-        read: Read,
-        usage: Usage | None,
-    ) -> Any:
-        """Return the request of a call that has one, and begin the call.
+    @asynccontextmanager
+    async def _asked(
+        self, call: Call, requirement: Requirement | None, intake: Intake, context: Context
+    ) -> AsyncIterator[tuple[Any, Usage | None]]:
+        """Begin a call with one request, and yield the request and the usage of its caller.
+
+        The usage is None if callers are not limited. At the end, the time for which the call has
+        read the state is counted.
 
         Raises:
-            CroupierError: if it does not arrive, is malformed, or the caller may not make it.
+            CroupierError: if the call is refused, or its request does not arrive or is malformed.
         """
-        data = await _one(read, usage)
-        call.size = len(data)
-        request = await intake.request(usage, data)
-        self._checks.require(call, requirement, request)
-        begin_call(call)
-        return request
-
-    def _note_read(self, call: Call, usage: Usage | None) -> None:
-        """Count the time for which a call that has ended has read the state."""
-        if usage is not None:
-            self._limiter.read(usage, call.read_s)
+        await self._authenticate(call, context)
+        usage = await self._checks.admit(call)
+        try:
+            data = await _one(context.read, usage)
+            call.size = len(data)
+            request = await intake.request(usage, data)
+            self._checks.require(call, requirement, request)
+            begin_call(call)
+            yield request, usage
+        finally:
+            if usage is not None:
+                self._limiter.read(usage, call.read_s)
 
     async def _write_answer(self, context: Context, data: bytes, usage: Usage | None) -> None:
         """Write one of many answers; `usage` counts their bytes.
@@ -204,14 +173,19 @@ class Gate(grpc.aio.ServerInterceptor):
         host = host_of(context.peer())
         await self._checks.authenticate(call, host, lambda: _presented(context, host))
 
-    @contextmanager
-    def _audited(
+    @asynccontextmanager
+    async def _answered(
         self, call: Call, requirement: Requirement | None, context: Context
-    ) -> Iterator[None]:
-        """Count the call if it is refused, and write its audit line if it needs one."""
+    ) -> AsyncIterator[None]:
+        """End the call with the status of a CroupierError, count a refusal, and audit the call."""
         result = _STATUS.UNKNOWN.name
         try:
-            yield
+            try:
+                yield
+            except CroupierError as error:
+                # The text may quote all of the request.
+                refusal = shortened(call.caller.redirected(error))
+                await context.abort(status_of(refusal), str(refusal))
             result = _STATUS.OK.name
         except grpc.aio.AbortError:
             code: Any = context.code()
@@ -222,12 +196,6 @@ class Gate(grpc.aio.ServerInterceptor):
             raise
         finally:
             self._checks.ended(call, requirement, result)
-
-
-async def _abort(context: Context, error: CroupierError) -> None:
-    """End the call with the status of `error`."""
-    # The text may quote all of the request.
-    await context.abort(status_of(error), str(shortened(error)))
 
 
 async def _one(read: Read, usage: Usage | None) -> bytes:

@@ -36,7 +36,6 @@ from croupier.master.services.stream import Context
 from croupier.master.services.task_files import TaskFiles, WantedPart, check_part, listing_to_wire
 from croupier.master.services.task_places import NamedTask
 from croupier.master.services.task_use import use_to_wire
-from croupier.master.services.unary import unary
 from croupier.master.services.visibility import Visibility
 from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
@@ -73,7 +72,6 @@ class OperatorService(OperatorServiceServicer):
         self._pages = Pages(leadership.read, clock)
         self._wall = WallTime(clock)
 
-    @unary
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
     ) -> pb.GetMasterResponse:
@@ -89,7 +87,6 @@ class OperatorService(OperatorServiceServicer):
         wire.version, wire.http_address = self._version, self._roster.own_page
         return wire
 
-    @unary
     async def ListMasters(
         self, request: pb.ListMastersRequest, context: Context
     ) -> pb.ListMastersResponse:
@@ -100,7 +97,6 @@ class OperatorService(OperatorServiceServicer):
         masters = self._roster.masters(only_leader=caller.kind is CredentialKind.UNCHECKED)
         return pb.ListMastersResponse(masters=masters, now_ms=self._clock.wall_ms())
 
-    @unary
     async def ListAgents(
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
@@ -110,7 +106,6 @@ class OperatorService(OperatorServiceServicer):
         now_ms = self._wall.now_ms
         return pb.ListAgentsResponse(agents=found, next_page_token=token, now_ms=now_ms)
 
-    @unary
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
@@ -120,7 +115,6 @@ class OperatorService(OperatorServiceServicer):
         now_ms = self._wall.now_ms
         return pb.ListFrameworksResponse(frameworks=found, next_page_token=token, now_ms=now_ms)
 
-    @unary
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
@@ -130,7 +124,6 @@ class OperatorService(OperatorServiceServicer):
         found, token = await self._pages.page(lists.all_roles(tasks, _principal(), chosen), request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
 
-    @unary
     async def ListOffers(
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
@@ -139,7 +132,6 @@ class OperatorService(OperatorServiceServicer):
         found, token = await self._pages.page(listed, request)
         return pb.ListOffersResponse(offers=found, next_page_token=token)
 
-    @unary
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
@@ -154,7 +146,6 @@ class OperatorService(OperatorServiceServicer):
         now_ms = self._wall.now_ms
         return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=now_ms)
 
-    @unary
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
         """Kill a task."""
         grace = request.kill_policy.grace_ms if request.HasField("kill_policy") else None
@@ -168,7 +159,6 @@ class OperatorService(OperatorServiceServicer):
         await self._note_rule(Action.KILL, task.framework_id, task.role)
         return pb.KillTaskResponse(task=views.view_task(task, self._wall))
 
-    @unary
     async def UpdateRoles(
         self, request: pb.UpdateRolesRequest, context: Context
     ) -> pb.UpdateRolesResponse:
@@ -184,7 +174,6 @@ class OperatorService(OperatorServiceServicer):
             caller, lambda visible: views.view_moved(moved, visible, dry_run=request.dry_run)
         )
 
-    @unary
     async def DrainAgent(
         self, request: pb.DrainAgentRequest, context: Context
     ) -> pb.DrainAgentResponse:
@@ -192,7 +181,6 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, drain_from_wire(request), context)
         return pb.DrainAgentResponse(agent=view)
 
-    @unary
     async def DeactivateAgent(
         self, request: pb.DeactivateAgentRequest, context: Context
     ) -> pb.DeactivateAgentResponse:
@@ -200,7 +188,6 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, Deactivate(), context)
         return pb.DeactivateAgentResponse(agent=view)
 
-    @unary
     async def ReactivateAgent(
         self, request: pb.ReactivateAgentRequest, context: Context
     ) -> pb.ReactivateAgentResponse:
@@ -208,7 +195,6 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, Reactivate(), context)
         return pb.ReactivateAgentResponse(agent=view)
 
-    @unary
     async def MarkAgentGone(
         self, request: pb.MarkAgentGoneRequest, context: Context
     ) -> pb.MarkAgentGoneResponse:
@@ -216,7 +202,6 @@ class OperatorService(OperatorServiceServicer):
         view = await self._operate(request.agent, MarkGone(), context)
         return pb.MarkAgentGoneResponse(agent=view)
 
-    @unary
     async def TeardownFramework(
         self, request: pb.TeardownFrameworkRequest, context: Context
     ) -> pb.TeardownFrameworkResponse:
@@ -229,7 +214,6 @@ class OperatorService(OperatorServiceServicer):
         await self._note_rule(Action.TEARDOWN, framework_id)
         return pb.TeardownFrameworkResponse(tasks=torn.tasks)
 
-    @unary
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain why a framework gets no more offers."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
@@ -238,7 +222,6 @@ class OperatorService(OperatorServiceServicer):
             lambda state: view_reasons(state, framework_id, agent_id, self._clock.now(), caller)
         )
 
-    @unary
     async def GetOutputLinks(
         self, request: pb.GetOutputLinksRequest, context: Context
     ) -> pb.GetOutputLinksResponse:
@@ -249,21 +232,18 @@ class OperatorService(OperatorServiceServicer):
         )
         return await links_to(tasks, keys, self._clock.wall_ms() / 1000)
 
-    @unary
     async def GetOverview(
         self, request: pb.GetOverviewRequest, context: Context
     ) -> pb.GetOverviewResponse:
         """Return the totals of the cluster."""
         return await self._surveys.overview(_principal())
 
-    @unary
     async def GetHeatmap(
         self, request: pb.GetHeatmapRequest, context: Context
     ) -> pb.GetHeatmapResponse:
         """Return the state and the load of every agent."""
         return await self._surveys.heatmap(_principal())
 
-    @unary
     async def GetHistory(
         self, request: pb.GetHistoryRequest, context: Context
     ) -> pb.GetHistoryResponse:
@@ -327,7 +307,6 @@ class OperatorService(OperatorServiceServicer):
         """
         await self._execs.serve_caller(current_call(), request_iterator, context.write)
 
-    @unary
     async def ListTaskFiles(
         self, request: pb.ListTaskFilesRequest, context: Context
     ) -> pb.ListTaskFilesResponse:
@@ -335,7 +314,6 @@ class OperatorService(OperatorServiceServicer):
         listed = await self._files.list(_named(request), request.path, current_caller())
         return listing_to_wire(listed)
 
-    @unary
     async def GetTaskUse(
         self, request: pb.GetTaskUseRequest, context: Context
     ) -> pb.GetTaskUseResponse:

@@ -7,22 +7,19 @@ ask or acknowledge have none.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Final
 
-from croupier.master.access.audit import Audit, AuditOutcome
+from croupier.master.access.audit import Audit, AuditOutcome, outcome_of
 from croupier.master.access.caller import Call
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Register, Subscribe
 from croupier.master.core.messages import Registered, Subscribed, ToAgent, ToFramework
-from croupier.master.services.audit_lines import line_of, outcome_of
 from croupier.model.errors import CroupierError
 from croupier.model.verdict import Verdict
 from croupier.net.errors import STATUS
 from croupier.net.outbox import Sized
 
-_PACKAGE: Final = "/croupier.v1."
 OK: Final = "OK"
 # The stream ended before the call was answered.
 UNANSWERED: Final = "UNKNOWN"
@@ -114,14 +111,13 @@ class StreamAudit:
             self._open[seq] = _Open(self._made(f"FrameworkService/{name}", about, wire), is_routine)
 
     def _made(self, method: str, about: str, wire: Sized) -> Call:
-        return Call(f"{_PACKAGE}{method}", self._call.caller, wire.ByteSize(), about)
+        return Call(method, self._call.caller, wire.ByteSize(), about)
 
     def _write(self, found: _Open, result: str) -> None:
         outcome = outcome_of(result)
         # What is refused is never routine.
         is_routine = found.is_routine and outcome is not AuditOutcome.DENY
-        line = partial(line_of, found.call, outcome, result)
-        self._audit.write(lambda time_ms: replace(line(time_ms), is_routine=is_routine))
+        self._audit.write(found.call, outcome, result, is_routine=is_routine)
 
 
 def _result(verdict: Verdict) -> str:

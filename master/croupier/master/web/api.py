@@ -10,7 +10,6 @@ from google.protobuf.message import Message
 
 from croupier.api.objects import as_object
 from croupier.master.services.checks import Checks
-from croupier.master.services.redirection import as_redirected
 from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
 from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls, find_calls
@@ -102,7 +101,7 @@ class HttpApi:
             return self._failures.answer(request, error)
         leader_http, found = "", find_calls()
         if isinstance(error, NotLeader) and found is not None and not found.caller.is_stored:
-            return error_answer(as_redirected(error, found.caller))
+            return error_answer(found.caller.redirected(error))
         if isinstance(error, NotLeader):
             leader_http = self._page_of(error.leader)
         return error_answer(error, leader_http)

@@ -7,7 +7,6 @@ and its audit line. The caller is authenticated, and its rate is checked, once f
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
@@ -46,16 +45,12 @@ class _Peer:
 
 
 def handlers_of(operator: object, access: object) -> dict[str, Callable[[Any, Context], Any]]:
-    """Return the handlers of two services by their names, such as `ListTasks`.
-
-    They raise what `unary` makes a status of gRPC.
-    """
-    found: dict[str, Callable[[Any, Context], Any]] = {}
-    for service, described in ((operator, OPERATOR), (access, ACCESS)):
-        for method in described.methods:
-            handler: Any = inspect.unwrap(getattr(type(service), method.name))
-            found[method.name] = handler.__get__(service)
-    return found
+    """Return the handlers of two services by their names, such as `ListTasks`."""
+    return {
+        method.name: getattr(service, method.name)
+        for service, described in ((operator, OPERATOR), (access, ACCESS))
+        for method in described.methods
+    }
 
 
 def full_name(method: str) -> str:
