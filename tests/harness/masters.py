@@ -12,7 +12,7 @@ import grpc.aio
 
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
-from croupier.master.session_limits import SessionLimits
+from croupier.master.sessions import SessionLimits
 from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import make_channel

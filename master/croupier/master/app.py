@@ -27,7 +27,7 @@ from croupier.master.services.execs import EXECS, Execs
 from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
 from croupier.master.services.task_files import TaskFiles
-from croupier.master.session_limits import SessionLimits
+from croupier.master.sessions import SessionLimits
 from croupier.master.tracing.tracing import END_S, TRACING, make_tracing
 from croupier.model.clock import Clock
 from croupier.net.address import Address

@@ -21,8 +21,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import get_args
 
+from croupier.master.core import calls
 from croupier.master.core.effects import Close, Deposed, Effect, Pause, Save, Send, SessionId
-from croupier.master.core.events import AllocationDue, TimePassed
+from croupier.master.core.events import (
+    AgentHealth,
+    AgentReported,
+    AllocationDue,
+    FrameworkCalled,
+    Register,
+    Subscribe,
+    TimePassed,
+)
 from croupier.master.core.messages import ToFramework, Updated
 from croupier.master.core.records import Record
 from croupier.master.core.state import State
@@ -137,3 +146,46 @@ def in_turns(effects: Iterable[Effect]) -> tuple[list[Effect], list[Effect]]:
         else:
             orders.append(effect)
     return orders + messages, others
+
+
+def event_cost(event: Event) -> int:
+    """Return the estimated cost in the core, in units of about 20 us, at least 1.
+
+    So batches take about the same time.
+    """
+    match event:
+        case FrameworkCalled():
+            return 1 + _call_cost(event.call)
+        case AgentReported(_, statuses):
+            return 1 + len(statuses)
+        case AgentHealth(_, _, refused):
+            return 1 + 4 * len(refused)
+        case Register():
+            return 1 + len(event.tasks)
+        case Subscribe():
+            return 10 + len(event.roles) + 4 * len(event.demands)
+        case _:
+            return 1
+
+
+def _call_cost(call: calls.Call) -> int:
+    match call:
+        case calls.Accept():
+            return len(call.offer_ids) + 4 * len(call.tasks)
+        case calls.Submit():
+            return 4 * len(call.tasks)
+        case calls.Withdraw():
+            return 3 * len(call.task_ids)
+        case calls.Decline():
+            return len(call.offer_ids)
+        case calls.Acknowledge():
+            return len(call.updates)
+        case calls.Reconcile():
+            # A call without ids asks for all tasks of the framework.
+            return len(call.task_ids) // 2 or 100
+        case calls.UpdateDemand():
+            return 4 * len(call.demands)
+        case calls.Malformed():
+            return len(call.task_ids) // 4
+        case _:
+            return 0

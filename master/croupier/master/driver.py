@@ -4,6 +4,10 @@ When no event waits, the master allocates at once, else after at most `COALESCE_
 changes costs one pass, and a single change is not delayed. While agents register one after the
 other, passes are at least `REGISTER_S` apart: thousands that return cost a few passes each second,
 and offers for many of them reach a framework as one message.
+
+A master that stalled (slow disk, overload, SIGSTOP) has not read what peers sent meanwhile. It
+reads for a grace period, and decides all events that arrived by then, before deadlines may
+expire. After `MAX_STALLS` stalls in a row deadlines expire all the same.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Protocol, TypeVar, assert_never, cast
+from typing import Final, Protocol, TypeVar, assert_never, cast
 
-from croupier.master.batch import Batch, in_turns, joined
+from croupier.master.batch import Batch, event_cost, in_turns, joined
 from croupier.master.core.effects import (
     AccessChanged,
     Answer,
@@ -29,15 +33,17 @@ from croupier.master.core.facts import Fact
 from croupier.master.core.records import ForgetTask, Record, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
-from croupier.master.event_cost import event_cost
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
-from croupier.master.stall_guard import StallGuard
 from croupier.master.store import Committing
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.process.inbox import Inbox
 from croupier.process.time_slice import TimeSlice
+
+MIN_STALL_S: Final = 1.0
+GRACE_S: Final = 1.0
+MAX_STALLS: Final = 5
 
 COALESCE_S = 0.020
 REGISTER_S = 0.050
@@ -49,6 +55,43 @@ SLICE_S = 0.010
 CHECK_EVERY = 10
 ASK_TIMEOUT_S = 10.0
 T = TypeVar("T")
+
+
+class StallGuard:
+    """Decides whether deadlines may expire. All times are seconds on one monotonic clock.
+
+    Attributes:
+        grace_until: end of the grace period; None if the master has not stalled.
+    """
+
+    def __init__(self) -> None:
+        self.grace_until: float | None = None
+        self._backlog: int | None = None
+        self._stalls = 0
+
+    def add_gap(self, seconds: float, now: float) -> None:
+        """Note that the master read nothing for `seconds` up to `now`; a long gap is a stall."""
+        if seconds > MIN_STALL_S and self._stalls < MAX_STALLS:
+            self._stalls += 1
+            self.grace_until, self._backlog = now + GRACE_S, None
+
+    def take(self, number: int) -> None:
+        """Note that the oldest `number` events of the inbox are being decided."""
+        if self._backlog is not None:
+            self._backlog = max(0, self._backlog - number)
+
+    def may_expire(self, now: float, waiting: int) -> bool:
+        """Return whether deadlines may expire, with `waiting` events in the inbox."""
+        if self.grace_until is None:
+            return True
+        if now < self.grace_until:
+            return False
+        if self._backlog is None:
+            self._backlog = waiting
+        if self._backlog:
+            return False
+        self.grace_until, self._backlog, self._stalls = None, None, 0
+        return True
 
 
 class Observer(Protocol):

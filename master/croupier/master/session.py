@@ -18,10 +18,7 @@ from croupier.master.sealing.box import KeyBox, SecretBox, open_task, seal_task
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import KnownAgents, event_to_wire
 from croupier.model.agent_orders import LaunchTask
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-)
+from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo

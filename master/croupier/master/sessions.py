@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NoReturn, TypeVar, cast
@@ -23,16 +24,9 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
 from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
-from croupier.master.session_limits import SessionLimits
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.clock import Clock
-from croupier.model.errors import (
-    CroupierError,
-    TooSlow,
-    Unauthenticated,
-    Unavailable,
-    shortened,
-)
+from croupier.model.errors import CroupierError, TooSlow, Unauthenticated, Unavailable, shortened
 from croupier.model.log_throttle import LogThrottle
 from croupier.net.outbox import Budget
 from croupier.process.inbox import Inbox
@@ -48,6 +42,27 @@ MOST_RECONNECT_S: Final = 10.0
 
 _log = get_logger("croupier.master")
 SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Limits of the sessions of one term.
+
+    Attributes:
+        most: sessions in all.
+        most_per_host: sessions from one address, so that one machine cannot lock out others.
+        most_per_principal: sessions of one principal, if callers are authenticated.
+        outbox_bytes: messages in all outboxes; beyond it the largest outbox's session is cut off.
+        register_bytes: tasks of agents that have not sent REGISTER yet.
+        first_call_s: time from the start of a stream to SUBSCRIBE or REGISTER.
+    """
+
+    most: int = 20_000
+    most_per_host: int = 15_000
+    most_per_principal: int = 2_000
+    outbox_bytes: int = 256 * 1024 * 1024
+    register_bytes: int = 128 * 1024 * 1024
+    first_call_s: float = 10.0
 
 
 class Sessions:

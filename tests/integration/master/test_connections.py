@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 
-from croupier.master.session_limits import SessionLimits
+from croupier.master.sessions import SessionLimits
 from croupier.net.transport import bind, make_server
 from croupier.v1 import agent_pb2, framework_pb2
 from tests.harness.eventually import eventually

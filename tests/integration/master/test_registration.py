@@ -10,7 +10,7 @@ import pytest
 
 from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.core.state import State
-from croupier.master.services import registration
+from croupier.master.services import agent as agent_service
 from croupier.model.ids import AgentId
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
@@ -84,7 +84,7 @@ async def test_missing_page_refuses_the_registration() -> None:
 async def test_pages_of_one_agent_are_bounded(
     name: str, value: float, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, name, value)
+    monkeypatch.setattr(agent_service, name, value)
     async with running_master(admission=ADOPTING) as master, RawAgent(master.address) as agent:
         await agent.send(page("t1"), page("t2", "t3"))
         assert (await agent.next("error")).error.code == code

@@ -10,8 +10,8 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from croupier.master.wire import message_scan
-from croupier.master.wire.message_scan import (
+from croupier.master.services import intake
+from croupier.master.services.intake import (
     BOUNDS,
     MOST_ENTRIES,
     MOST_FIELDS,
@@ -72,7 +72,7 @@ def test_pieces_are_small_and_complete() -> None:
 def test_what_can_be_parsed_passes_the_scan(
     kind: Descriptor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_scan, "SMALL_BYTES", 0)
+    monkeypatch.setattr(intake, "SMALL_BYTES", 0)
     messages, values = source(6)
     for _ in range(10):
         data = messages.message(kind).SerializeToString()
@@ -107,7 +107,7 @@ def test_half_a_million_heartbeats_are_refused_at_the_bound(
     (method,) = (each for each in all_methods() if each.request is CALLS)
     (flood,) = heartbeats(method)
     assert len(flood.data) == TO_SERVER_BYTES
-    looked, fields_of = 0, message_scan.fields_of
+    looked, fields_of = 0, intake.fields_of
 
     def counted(*given: Any) -> Any:
         nonlocal looked
@@ -115,7 +115,7 @@ def test_half_a_million_heartbeats_are_refused_at_the_bound(
             looked += 1
             yield field
 
-    monkeypatch.setattr(message_scan, "fields_of", counted)
+    monkeypatch.setattr(intake, "fields_of", counted)
     with pytest.raises(InvalidRequest, match="more than 4096 calls in one message"):
         split(flood.data, CALLS)
     assert looked == BOUNDS[f"{CALLS.full_name}.calls"] + 1

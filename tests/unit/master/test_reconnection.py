@@ -6,8 +6,7 @@ import pytest
 
 from croupier.master import sessions
 from croupier.master.core.messages import Registered
-from croupier.master.session_limits import SessionLimits
-from croupier.master.sessions import Sessions
+from croupier.master.sessions import SessionLimits, Sessions
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.model.ids import AgentId
 

@@ -6,8 +6,7 @@ from croupier.master.core.effects import Send
 from croupier.master.core.events import SessionEnded
 from croupier.master.core.messages import Updated
 from croupier.master.core.step import Event
-from croupier.master.session_limits import SessionLimits
-from croupier.master.sessions import Sessions
+from croupier.master.sessions import SessionLimits, Sessions
 from croupier.model.agent_orders import AcknowledgeUpdate
 from croupier.model.errors import TooSlow
 from croupier.model.ids import AgentId, FrameworkId, TaskId

@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 
 from croupier.master import driver as driver_module
+from croupier.master.batch import event_cost
 from croupier.master.core import calls
 from croupier.master.core.effects import Pause, Send, SessionId
 from croupier.master.core.events import AgentTask, FrameworkCalled
 from croupier.master.core.messages import Updated
 from croupier.master.core.step import Event, steps
-from croupier.master.event_cost import event_cost
 from croupier.master.wire.from_framework import PART, split_call
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus

@@ -13,8 +13,7 @@ from croupier.master.core.events import Received
 from croupier.master.core.records import Record
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.driver import BATCH, Driver
-from croupier.master.stall_guard import GRACE_S, MIN_STALL_S
+from croupier.master.driver import BATCH, GRACE_S, MIN_STALL_S, Driver
 from tests.harness.driven import RecordedPeers, Recorder, ended, register, subscribe
 from tests.harness.eventually import eventually
 

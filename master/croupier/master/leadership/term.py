@@ -27,8 +27,7 @@ from croupier.master.leadership.lineage import Lineage, Names, next_record, refu
 from croupier.master.leadership.recovery import Recovery
 from croupier.master.overview.history import History
 from croupier.master.sealing.box import SecretBox
-from croupier.master.session_limits import SessionLimits
-from croupier.master.sessions import Sessions
+from croupier.master.sessions import SessionLimits, Sessions
 from croupier.master.store import Store
 from croupier.master.task_log import TaskLog
 from croupier.model.clock import Clock

@@ -12,7 +12,7 @@ from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.term import Overtaken, Term, begin_term
 from croupier.master.metrics.counters import Metrics
 from croupier.master.sealing.box import SecretBox
-from croupier.master.session_limits import SessionLimits
+from croupier.master.sessions import SessionLimits
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.store_position import StorePosition

@@ -10,8 +10,7 @@ from croupier.master.access.caller import current_call
 from croupier.master.core.events import Received, Subscribe
 from croupier.master.core.step import Event
 from croupier.master.leadership.leadership import Leadership
-from croupier.master.services.privacy import is_private
-from croupier.master.services.stream import Context, refuse, serve_stream
+from croupier.master.services.stream import Context, is_private, refuse, serve_stream
 from croupier.master.services.stream_guard import NO_GUARD, StreamGuard, StreamGuards
 from croupier.master.session import FrameworkSession
 from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire

@@ -23,8 +23,7 @@ from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.intake import Intake, Read
 from croupier.master.services.requirements import REQUIREMENTS, Requirement
-from croupier.master.services.stream import WRITE_TIMEOUT_S, Context
-from croupier.master.session_limits import host_of
+from croupier.master.services.stream import WRITE_TIMEOUT_S, Context, host_of
 from croupier.model.errors import CroupierError, InvalidRequest, TooSlow, shortened
 from croupier.net.credentials import AUTHORIZATION
 from croupier.net.outbox import unless_encoded

@@ -13,6 +13,7 @@ from croupier.master.core.events import SessionEnded
 from croupier.master.core.step import Event
 from croupier.master.session import Session
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
+from croupier.net.address import Address
 from croupier.net.errors import STATUS, nearest_status
 from croupier.net.outbox import Encoded
 from croupier.process.inbox import Inbox
@@ -111,3 +112,25 @@ async def _write(session: Session[Any], write: Callable[[list[Encoded]], Awaitab
     while batch := await session.outbox.take():
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await write(batch)
+
+
+def host_of(peer: str) -> str:
+    """Return the address of a gRPC peer, such as `ipv4:10.0.0.1:4711`, without its port."""
+    return peer.rpartition(":")[0]
+
+
+def is_private(context: Context) -> bool:
+    """Return whether the connection is encrypted or stays on this machine."""
+    if b"ssl" in context.auth_context().get("transport_security_type", ()):
+        return True
+    return is_local(context.peer())
+
+
+def is_local(peer: str) -> bool:
+    """Return whether a gRPC peer, such as `ipv4:10.0.0.1:4711`, is on this machine."""
+    kind, _, host = host_of(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return peer.startswith("unix:")
+    # gRPC may percent-encode the brackets.
+    host = host.replace("%5B", "").replace("%5D", "").strip("[]")
+    return Address(host.removeprefix("::ffff:"), 0).is_loopback

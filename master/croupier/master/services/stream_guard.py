@@ -7,9 +7,9 @@ from typing import Final
 from croupier.master.access.audit import Audit
 from croupier.master.access.caller import Call
 from croupier.master.access.rate_limits import RateLimiter, Usage
+from croupier.master.batch import event_cost
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
-from croupier.master.event_cost import event_cost
 from croupier.master.services.stream_audit import StreamAudit
 from croupier.model.errors import CroupierError
 from croupier.net.outbox import Sized
