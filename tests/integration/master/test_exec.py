@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.master.access.rate_limits import Pace
 from croupier.master.services import execs
 from croupier.master.services.exec_bridge import LEAST_COST
 from croupier.master.services.exec_messages import INPUT_WINDOW, MAX_CHUNK
-from croupier.master.services.pace import Pace
 from croupier.model.errors import FailedOver
 from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, task_pb2
 from tests.harness.eventually import eventually

@@ -13,8 +13,8 @@ from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
 from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import TaskRecord
 from croupier.master.metrics.counters import Metrics
-from croupier.master.services.agent_views import view_agent
 from croupier.master.services.explanations import view_reasons
+from croupier.master.services.views import view_agent
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
 from croupier.model.ids import AgentId

@@ -11,7 +11,7 @@ from croupier.master.core.tasks import Task
 from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
 from croupier.master.services.lists import all_agents, all_frameworks, tasks_of
 from croupier.master.services.paging import KEYS_AT_ONCE, NOT_LISTED, Listed, Pages
-from croupier.master.services.wall_time import STEP_MS, WallTime
+from croupier.master.services.views import STEP_MS, WallTime
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId, short_id
 from croupier.model.suggestions import unknown_word

@@ -20,7 +20,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.step import Event
-from croupier.master.services import agent_views, views
+from croupier.master.services import views
 from croupier.master.session import AgentSession, FrameworkSession
 from croupier.master.store.rows import decode, encode
 from croupier.master.wire.from_framework import subscribe_from_wire
@@ -126,7 +126,7 @@ def check_encodable(world: World) -> None:
         if row.body is not None:
             assert decode(row.kind, row.body) == record
     for agent in world.state.agents.values():
-        agent_views.view_agent(agent_status(world.state, agent, world.now))
+        views.view_agent(agent_status(world.state, agent, world.now))
     for framework in world.state.frameworks.values():
         views.view_framework(world.state, framework, world.now)
     views.view_master(world.state, world.now)

@@ -24,7 +24,7 @@ from croupier.master.services.paging import (
     Pages,
     ViewT,
 )
-from croupier.master.services.wall_time import WallTime
+from croupier.master.services.views import WallTime
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus

@@ -84,7 +84,8 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
     def read(
         agents: Agents, part: WantedPart, *, is_live: bool = True, caller: Caller = UNKNOWN_CALLER
     ) -> Any:
-        term = SimpleNamespace(driver=SimpleNamespace(state=state))
+        journal = SimpleNamespace(ended=None)
+        term = SimpleNamespace(driver=SimpleNamespace(state=state), journal=journal)
         leadership = SimpleNamespace(term=lambda: term)
         files = TaskFiles(cast("Any", leadership), SystemClock(), ClientSecurity())
         place = TaskPlace(
@@ -94,10 +95,8 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
         async def find(*_: object) -> TaskPlace:
             return place
 
-        for name, value in (
-            ("_agents", agents), ("_find", find), ("_check", lambda _: None),
-            ("_link", lambda _, path: path),
-        ):  # fmt: skip
+        parts = {"_agents": agents, "_find": find, "_link": lambda _, path: path}
+        for name, value in parts.items():
             monkeypatch.setattr(files, name, value, raising=False)
         return files.read(NAMED, part, caller)
 

@@ -12,8 +12,8 @@ from croupier.master.services import explanations, lists, views
 from croupier.master.services.explanations import view_reasons
 from croupier.master.services.filters import TaskFilter
 from croupier.master.services.paging import Listed
+from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
-from croupier.master.services.wall_time import WallTime
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal

@@ -57,6 +57,11 @@ LONGEST_REFUSAL_S: Final = 10.0
 
 EventT = TypeVar("EventT")
 
+# Bytes a second.
+BYTES_PER_S: Final = 64 << 20
+# The pace may be exceeded for this time.
+BURST_S: Final = 0.02
+
 
 class RateExceeded(Unavailable):
     """The principal makes too many calls."""
@@ -283,3 +288,21 @@ class RateLimiter:
         if wait_s >= SHORTEST_PAUSE_S:
             self.delayed += 1
             await asyncio.sleep(min(wait_s, LONGEST_PAUSE_S))
+
+
+class Pace:
+    """The pace of all streams of one kind together."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin without a debt."""
+        self._clock = clock
+        self._free_at = 0.0
+
+    async def passed(self, size: int) -> None:
+        """Count `size` bytes; wait while the pace is exceeded.
+
+        Everything else has at least one turn of the loop meanwhile.
+        """
+        now = self._clock.now()
+        self._free_at = max(now, self._free_at) + size / BYTES_PER_S
+        await asyncio.sleep(max(0.0, self._free_at - now - BURST_S))

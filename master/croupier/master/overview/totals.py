@@ -13,9 +13,8 @@ from croupier.master.leadership.recovery import agents_missing
 from croupier.master.overview.shared import Made
 from croupier.master.overview.slices import Walk
 from croupier.master.services.paging import Read
-from croupier.master.services.views import view_task
+from croupier.master.services.views import WallTime, view_task
 from croupier.master.services.visibility import Visibility
-from croupier.master.services.wall_time import WallTime
 from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.principal import Principal

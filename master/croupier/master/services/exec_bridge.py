@@ -12,9 +12,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeVar
 
+from croupier.master.access.rate_limits import Pace
 from croupier.master.journal.watch import CHECK_S
 from croupier.master.services.exec_messages import InputWindow, for_agent, for_caller
-from croupier.master.services.pace import Pace
 from croupier.model.errors import ProtocolViolation, TooSlow, Unavailable
 from croupier.model.ids import AgentId
 from croupier.net.task_scope import reraise_own_cancellation, until_one_ends

@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 
 from croupier.master.access.audit import MAX_DETAIL, Audit, AuditOutcome
 from croupier.master.access.caller import Call, Caller
+from croupier.master.access.rate_limits import Pace
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.effects import SessionId
 from croupier.master.core.state import State
-from croupier.master.journal.watch import check_credential
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.term import Term
 from croupier.master.services.checks import status_of
@@ -33,9 +33,8 @@ from croupier.master.services.exec_bridge import (
     ExecBridge,
 )
 from croupier.master.services.exec_messages import start_of
-from croupier.master.services.pace import Pace
-from croupier.master.services.task_places import NamedTask, TaskPlace, find_place
-from croupier.model.access import AccessPolicy, Action
+from croupier.master.services.task_places import NamedTask, TaskPlace, find_place, rechecks
+from croupier.model.access import Action
 from croupier.model.clock import Clock
 from croupier.model.errors import (
     Conflict,
@@ -137,7 +136,7 @@ class Execs:
                 call.object = f"task:{start.framework_id}/{start.task_id},agent:{agent_id}"
                 caller = CallerStream(requests, write)
                 agent = await self._called_back(term, place, exec_id)
-                check = _checks(term, call.caller, place.task, self._clock)
+                check = rechecks(lambda: term, place.task, Action.EXEC, call.caller, self._clock)
                 bridge = ExecBridge(agent_id, caller, agent, self._pace, check)
                 with self._noted(call, bridge, start):
                     await bridge.run(start)
@@ -284,24 +283,6 @@ def _session(state: State, task: TaskPlace) -> SessionId:
             f"agent {agent_id} runs no commands beside tasks: it was started with --exec refuse"
         )
     return agent.session
-
-
-def _checks(term: Term, caller: Caller, task: TaskPlace, clock: Clock) -> Callable[[], None]:
-    """Return what checks that a command may go on: its permission if the policy has changed.
-
-    It raises a CroupierError if the term has ended, or the credential or permission was withdrawn.
-    """
-    checked: AccessPolicy | None = None
-
-    def check() -> None:
-        nonlocal checked
-        check_credential(term, caller, clock)
-        state = term.driver.state
-        if state.access is not checked:
-            task.require(Action.EXEC, state.permissions(caller.principal))
-            checked = state.access
-
-    return check
 
 
 async def _first(requests: AsyncIterator[RequestT]) -> RequestT:

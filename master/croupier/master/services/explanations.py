@@ -18,8 +18,12 @@ from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.role_status import count_tasks, in_tree_order, role_status
 from croupier.master.core.state import State
-from croupier.master.services.agent_views import withheld_reason, withheld_reasons
-from croupier.master.services.views import view_framework, view_role
+from croupier.master.services.views import (
+    view_framework,
+    view_role,
+    withheld_reason,
+    withheld_reasons,
+)
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, short_id

@@ -13,8 +13,8 @@ from typing import Final
 from croupier.master.core.agents import STATE_NAMES, Agent
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
-from croupier.master.services.wall_time import WallTime
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, short_id
 from croupier.model.suggestions import unknown_word

@@ -21,7 +21,7 @@ from croupier.master.core.offers import Offer
 from croupier.master.core.role_status import known_roles, role_status, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
-from croupier.master.services import agent_views, views
+from croupier.master.services import views
 from croupier.master.services.filters import (
     ANY_AGENT,
     ANY_TEXT,
@@ -31,8 +31,8 @@ from croupier.master.services.filters import (
     TextFilter,
 )
 from croupier.master.services.paging import NOT_LISTED, Listed, Read
+from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
-from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.access import token_to_wire
 from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
@@ -63,7 +63,7 @@ def all_agents(
         visible, agent = Visibility(state, caller), state.agents.get(AgentId(key))
         if agent is None or not visible.has_agent(agent.agent_id) or not chosen.passes(agent):
             return None
-        return agent_views.view_agent(agent_status(state, agent, wall.clock.now()), visible, wall)
+        return views.view_agent(agent_status(state, agent, wall.clock.now()), visible, wall)
 
     return Listed(_name("agents", chosen.key), keys, view, caller.name)
 

@@ -26,7 +26,7 @@ from croupier.master.leadership.candidate import Candidate
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.roster import Roster
 from croupier.master.overview.surveys import Surveys
-from croupier.master.services import agent_views, lists, views
+from croupier.master.services import lists, views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
 from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
@@ -36,8 +36,8 @@ from croupier.master.services.stream import Context
 from croupier.master.services.task_files import TaskFiles, WantedPart, check_part, listing_to_wire
 from croupier.master.services.task_places import NamedTask
 from croupier.master.services.task_use import use_to_wire
+from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
-from croupier.master.services.wall_time import WallTime
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.access import Action
 from croupier.model.clock import Clock
@@ -291,7 +291,7 @@ class OperatorService(OperatorServiceServicer):
                 request.follow,
             )
         )
-        chunks = self._files.read(_named(request), part, caller)
+        chunks = self._files.read(NamedTask.of(request), part, caller)
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield pb.ReadTaskFileResponse(offset=chunk.offset, data=chunk.data, size=chunk.size)
@@ -311,14 +311,14 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListTaskFilesRequest, context: Context
     ) -> pb.ListTaskFilesResponse:
         """Return the entries of a directory of a task's sandbox."""
-        listed = await self._files.list(_named(request), request.path, current_caller())
+        listed = await self._files.list(NamedTask.of(request), request.path, current_caller())
         return listing_to_wire(listed)
 
     async def GetTaskUse(
         self, request: pb.GetTaskUseRequest, context: Context
     ) -> pb.GetTaskUseResponse:
         """Return what a live task has used so far."""
-        return use_to_wire(await self._files.use(_named(request), current_caller()))
+        return use_to_wire(await self._files.use(NamedTask.of(request), current_caller()))
 
     async def _note_rule(
         self, action: Action, framework_id: FrameworkId, role: Role | None = None
@@ -346,7 +346,7 @@ class OperatorService(OperatorServiceServicer):
             lambda number: OperateAgent(number, named, action, peer, caller)
         )
         return await self._seen(
-            caller, lambda visible: agent_views.view_agent(status, visible, self._wall)
+            caller, lambda visible: views.view_agent(status, visible, self._wall)
         )
 
     async def _seen(self, caller: Principal, view: Callable[[Visibility | None], ViewT]) -> ViewT:
@@ -358,14 +358,6 @@ class OperatorService(OperatorServiceServicer):
         if caller.is_anonymous:
             return view(None)
         return await self._leadership.read(lambda state: view(Visibility(state, caller)))
-
-
-def _named(
-    request: pb.ReadTaskFileRequest | pb.ListTaskFilesRequest | pb.GetTaskUseRequest,
-) -> NamedTask:
-    return NamedTask(
-        TaskId(request.task_id), FrameworkId(request.framework_id), AgentId(request.agent_id)
-    )
 
 
 def _principal() -> Principal:

@@ -131,7 +131,7 @@ _OPERATOR: Final = "/croupier.v1.OperatorService/"
 _ACCESS: Final = "/croupier.v1.AccessService/"
 
 REQUIREMENTS: Final[Mapping[str, Requirement]] = {
-    # Streams are audited call by call, see `stream_audit`.
+    # Streams are audited call by call, see `stream_guard`.
     f"{_AGENT}Connect": Requirement(Need.AGENT),
     f"{_AGENT}Exec": Requirement(Need.AGENT, is_bulk=True),
     f"{_AGENT}Join": Requirement(Need.JOIN, None, True, lambda r: f"agent:{r.agent_id}"),

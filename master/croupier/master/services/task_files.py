@@ -17,13 +17,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from croupier.master.access.caller import Caller
+from croupier.master.access.rate_limits import Pace
 from croupier.master.core.state import State
 from croupier.master.journal.watch import CHECK_S, check_credential
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.services.output_links import STREAMS
-from croupier.master.services.pace import Pace
-from croupier.master.services.task_places import NamedTask, TaskPlace, find_place
-from croupier.model.access import AccessPolicy, Action
+from croupier.master.services.task_places import NamedTask, TaskPlace, find_place, rechecks
+from croupier.model.access import Action
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest, NotFound, NotLeader, Unavailable
 from croupier.model.principal import Principal
@@ -126,14 +126,15 @@ class TaskFiles:
                 term has ended.
             Unauthenticated: if the caller's token was revoked meanwhile.
         """
+        leadership = self._leadership
         with self._a_read(caller.rate_key):
             patience, refusals, has_begun = self._patience(part), 0, False
             while True:
-                self._check(caller)
+                check_credential(leadership.term(), caller, self._clock)
                 place = await self._find(named, part.action, caller.principal)
                 named = place.named
                 try:
-                    check = self._rechecks(place, part.action, caller)
+                    check = rechecks(leadership.term, place, part.action, caller, self._clock)
                     chunks = _guarded(self._once(place, part), check)
                     async with aclosing(chunks):
                         async for chunk in chunks:
@@ -216,23 +217,6 @@ class TaskFiles:
             return find_place(state, named, action, state.permissions(caller))
 
         return await self._leadership.read(find)
-
-    def _check(self, caller: Caller) -> None:
-        check_credential(self._leadership.term(), caller, self._clock)
-
-    def _rechecks(self, place: TaskPlace, action: Action, caller: Caller) -> Callable[[], None]:
-        """Return what checks that a read may continue: its permission if the policy has changed."""
-        checked: AccessPolicy | None = None
-
-        def check() -> None:
-            nonlocal checked
-            self._check(caller)
-            state = self._leadership.term().driver.state
-            if state.access is not checked:
-                place.require(action, state.permissions(caller.principal))
-                checked = state.access
-
-        return check
 
     @contextmanager
     def _a_read(self, key: str) -> Iterator[None]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from croupier.master.access.caller import Caller
 from croupier.master.core.authorisation import may_on_role, require
 from croupier.master.core.state import State
-from croupier.model.access import Action, Permissions, role_object
+from croupier.master.journal.watch import check_credential
+from croupier.master.leadership.term import Term
+from croupier.model.access import AccessPolicy, Action, Permissions, role_object
+from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 
@@ -26,6 +31,13 @@ class NamedTask:
     task_id: TaskId
     framework_id: FrameworkId
     agent_id: AgentId
+
+    @classmethod
+    def of(cls, request: Any) -> NamedTask:
+        """Return the task that a request names by fields of these names."""
+        return cls(
+            TaskId(request.task_id), FrameworkId(request.framework_id), AgentId(request.agent_id)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +75,6 @@ class TaskPlace:
             require(permissions, action, role_object(role), self.owner)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A task that a request may mean.
-
-    Attributes:
-        roles: the role of the task; all roles of its framework if the task is forgotten.
-    """
-
-    framework_id: FrameworkId
-    agent_id: AgentId
-    roles: tuple[Role, ...]
-    owner: str
-    is_live: bool
-
-
 def find_place(
     state: State, named: NamedTask, action: Action, permissions: Permissions
 ) -> TaskPlace:
@@ -89,61 +86,76 @@ def find_place(
         InvalidRequest: if several frameworks have a task of this id, and none is named.
     """
 
-    def may(known: _Known, what: Action) -> bool:
-        return all(may_on_role(permissions, what, role, known.owner) for role in known.roles)
+    def may(place: TaskPlace, what: Action) -> bool:
+        return all(may_on_role(permissions, what, role, place.owner) for role in place.roles)
 
     found = [
-        known for known in _known(state, named) if may(known, Action.VIEW) or may(known, action)
+        place for place in places_of(state, named) if may(place, Action.VIEW) or may(place, action)
     ]
-    live = [known for known in found if known.is_live]
+    live = [place for place in found if place.is_live]
     if len(found) > 1 and len(live) != 1:
-        ids = ", ".join(known.framework_id for known in found)
+        ids = ", ".join(place.framework_id for place in found)
         raise InvalidRequest(f"several frameworks have a task {named.task_id!r}: {ids}; name one")
     if not found:
         within = f" of framework {named.framework_id}" if named.framework_id else ""
         # A forgotten task can be found on its agent, but nothing can run beside it.
         hint = "" if action is Action.EXEC else _FORGOTTEN
         raise NotFound(f"no task {named.task_id!r}{within}{hint}")
-    known = live[0] if len(live) == 1 else found[0]
-    agent = state.agents.get(known.agent_id)
-    place = TaskPlace(
-        known.framework_id,
-        named.task_id,
-        known.agent_id,
-        "" if agent is None else agent.http_address,
-        known.is_live,
-        known.roles,
-        known.owner,
-    )
+    place = live[0] if len(live) == 1 else found[0]
     place.require(action, permissions)
     return place
 
 
-def _known(state: State, named: NamedTask) -> list[_Known]:
+def places_of(state: State, named: NamedTask) -> list[TaskPlace]:
     """Return the tasks of this id, or the place where a forgotten one may have been."""
     wanted, task_id = named.framework_id, named.task_id
-    frameworks = (wanted,) if wanted else tuple(state.frameworks)
-    found: dict[FrameworkId, _Known] = {}
-    for framework in filter(None, map(state.frameworks.get, frameworks)):
-        task = framework.tasks.get(task_id)
-        if task is not None:
-            found[framework.framework_id] = _Known(
-                framework.framework_id,
-                task.agent_id,
-                (task.role,),
-                framework.owner,
-                not task.state.is_terminal,
-            )
-    ended = [state.ended.get(wanted, task_id)] if wanted else state.ended
-    for each in ended:
-        if each is not None and each.info.task_id == task_id:
-            found.setdefault(
-                each.framework_id,
-                _Known(each.framework_id, each.status.agent_id, (each.role,), each.owner, False),
-            )
-    framework_or_none = state.frameworks.get(wanted)
-    if not found and framework_or_none is not None and named.agent_id in state.agents:
-        framework = framework_or_none
-        known = _Known(wanted, named.agent_id, framework.roles, framework.owner, False)
-        found[wanted] = known
+    found: dict[FrameworkId, TaskPlace] = {}
+
+    def add(
+        framework_id: FrameworkId,
+        agent_id: AgentId,
+        roles: tuple[Role, ...],
+        owner: str,
+        *,
+        is_live: bool,
+    ) -> None:
+        agent = state.agents.get(agent_id)
+        address = "" if agent is None else agent.http_address
+        place = TaskPlace(framework_id, task_id, agent_id, address, is_live, roles, owner)
+        found.setdefault(framework_id, place)
+
+    for framework_id in (wanted,) if wanted else tuple(state.frameworks):
+        framework = state.frameworks.get(framework_id)
+        task = None if framework is None else framework.tasks.get(task_id)
+        if framework is not None and task is not None:
+            is_live = not task.state.is_terminal
+            add(framework_id, task.agent_id, (task.role,), framework.owner, is_live=is_live)
+    for ended in [state.ended.get(wanted, task_id)] if wanted else state.ended:
+        if ended is not None and ended.info.task_id == task_id:
+            agent_id = ended.status.agent_id
+            add(ended.framework_id, agent_id, (ended.role,), ended.owner, is_live=False)
+    framework = state.frameworks.get(wanted)
+    if not found and framework is not None and named.agent_id in state.agents:
+        add(wanted, named.agent_id, framework.roles, framework.owner, is_live=False)
     return list(found.values())
+
+
+def rechecks(
+    term: Callable[[], Term], place: TaskPlace, action: Action, caller: Caller, clock: Clock
+) -> Callable[[], None]:
+    """Return what checks that a call about a task may go on, twice a second.
+
+    It raises a CroupierError if the term has ended, or the credential or permission was withdrawn.
+    The permission is checked again only if the policy has changed.
+    """
+    checked: AccessPolicy | None = None
+
+    def check() -> None:
+        nonlocal checked
+        check_credential(term(), caller, clock)
+        state = term().driver.state
+        if state.access is not checked:
+            place.require(action, state.permissions(caller.principal))
+            checked = state.access
+
+    return check

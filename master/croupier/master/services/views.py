@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from typing import Final
 
+from croupier.master.allocator import Cause, PassedOver
+from croupier.master.core.agent_status import AgentStatus, DrainProgress
+from croupier.master.core.agents import Agent, Connected
 from croupier.master.core.deadlines import FailoverTimeout
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
@@ -12,21 +16,57 @@ from croupier.master.core.offers import Offer
 from croupier.master.core.role_commands import RolesMoved
 from croupier.master.core.role_status import RoleStatus
 from croupier.master.core.state import State
-from croupier.master.core.tasks import TaskSnapshot
+from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.leadership.recovery import agents_missing, recovery_timeout_s
 from croupier.master.services.visibility import Visibility
-from croupier.master.services.wall_time import WallTime
-from croupier.master.wire.to_framework import offer_to_wire
+from croupier.master.wire.to_framework import agent_to_wire, offer_to_wire
+from croupier.model.clock import Clock
+from croupier.model.health import problems_text
+from croupier.model.ids import Role
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import total_of
 from croupier.model.task import TaskInfo, TaskState
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.v1.agent_pb2 import HealthProblem
 from croupier.wire.resources import resources_to_wire
 from croupier.wire.roles import settings_to_wire
 from croupier.wire.task import demand_to_wire, status_to_wire, task_to_wire
 
+# Differences above this are a clock that was set, and no imprecision.
+STEP_MS: Final = 1_000
+
 PPM = 1_000_000
+
+
+class WallTime:
+    """Converts times of `clock`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._offset_ms = clock.wall_ms() - round(clock.now() * 1000)
+
+    @property
+    def now_ms(self) -> int:
+        """The present, in milliseconds since the epoch."""
+        return self.of(self.clock.now())
+
+    def of(self, at: float) -> int:
+        """Return a time in seconds on the monotonic clock as milliseconds since the epoch."""
+        offset_ms = self.clock.wall_ms() - round(self.clock.now() * 1000)
+        if abs(offset_ms - self._offset_ms) > STEP_MS:
+            self._offset_ms = offset_ms
+        return max(0, round(at * 1000) + self._offset_ms)
+
+    def since_ms(self, task: Task | TaskSnapshot) -> int:
+        """Return since when a task is in the cluster, in milliseconds since the epoch.
+
+        This master knows when it got a task. If an earlier one got it, the start that its agent
+        has reported is nearer to the truth than the time at which this master found it.
+        """
+        since_ms = self.of(task.since if task.submitted is None else task.submitted)
+        is_found = task.submitted is None and task.placed is None
+        return min(since_ms, task.started_ms) if is_found and task.started_ms else since_ms
 
 
 def view_master(state: State, now: float, caller: Principal = ANONYMOUS) -> pb.GetMasterResponse:
@@ -185,3 +225,72 @@ def _outline(info: TaskInfo) -> task_pb2.TaskInfo:
 
 def _ppm(fraction: Fraction) -> int:
     return round(fraction * PPM)
+
+
+def view_agent(
+    status: AgentStatus, visible: Visibility | None = None, wall: WallTime | None = None
+) -> pb.AgentView:
+    """Convert one agent; tasks that block its drain only if they are `visible`."""
+    wire = pb.AgentView(
+        agent=agent_to_wire(status.agent),
+        state=status.state,
+        total=resources_to_wire(status.total),
+        used=resources_to_wire(status.used),
+        offered=resources_to_wire(status.offered),
+        tasks=status.tasks,
+        deactivated=status.deactivated,
+        problems=(HealthProblem(part=p.part, message=p.message) for p in status.problems),
+        default_user=status.default_user,
+    )
+    if wall is not None and status.connected_at is not None:
+        wire.connected_since_ms = wall.of(status.connected_at)
+    if status.timeout_in_s is not None:
+        wire.decided_in_ms = _ms(status.timeout_in_s)
+    if status.drain is not None:
+        wire.drain.CopyFrom(_drain(status.drain, visible))
+    return wire
+
+
+def withheld_reason(agent: Agent) -> tuple[Cause, str] | None:
+    """Return why the agent is withheld from allocation; None if it is not."""
+    if agent.drain is not None:
+        return Cause.DRAINING, f"agent {agent.agent_id} is being drained"
+    if agent.deactivated:
+        return Cause.DEACTIVATED, f"an operator has deactivated agent {agent.agent_id}"
+    if agent.problems:
+        return Cause.UNHEALTHY, f"agent {agent.agent_id}: {problems_text(agent.problems)}"
+    if not isinstance(agent.state, Connected):
+        return Cause.AGENT_AWAY, f"agent {agent.agent_id} is {agent.state.name}"
+    return None
+
+
+def withheld_reasons(state: State, role: Role) -> list[PassedOver]:
+    """Return why operators or problems withhold agents from all roles. O(agents)."""
+    found: dict[Cause, tuple[int, str, str]] = {}
+    for agent in state.agents.values():
+        why = withheld_reason(agent)
+        if why is not None and why[0] is not Cause.AGENT_AWAY:
+            cause, detail = why
+            number, _, _ = found.get(cause, (0, "", ""))
+            found[cause] = (number + 1, detail, agent.agent_id)
+    return [
+        PassedOver(cause, number, detail, role, about)
+        for cause, (number, detail, about) in found.items()
+    ]
+
+
+def _drain(drain: DrainProgress, visible: Visibility | None) -> pb.Drain:
+    wire = pb.Drain(done=drain.is_done, tasks_left=drain.tasks_left)
+    if drain.grace_ms is not None:
+        wire.grace_ms = drain.grace_ms
+    if drain.estimate_s is not None:
+        wire.estimate_ms = _ms(drain.estimate_s)
+    for each in drain.blockers:
+        if visible is not None and not visible.has_framework_id(each.framework_id):
+            continue
+        wire.blockers.add(framework_id=each.framework_id, task_id=each.task_id, reason=each.reason)
+    return wire
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
