@@ -8,19 +8,21 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.access.rate_limits import RateLimits
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.settings import Settings
 from croupier.master.etcd.flags import EtcdFlags
 from croupier.master.etcd.target import SCHEME, EtcdTarget
-from croupier.master.eventlog.flags import EventLogFlags
-from croupier.master.metrics.series.flags import SeriesFlags
-from croupier.master.oidc.flags import OidcFlags
-from croupier.master.preemption_flags import PreemptionFlags
+from croupier.master.flags import (
+    AdmissionFlags,
+    EventLogFlags,
+    OidcFlags,
+    PreemptionFlags,
+    SealingFlags,
+    SeriesFlags,
+    TracingFlags,
+)
 from croupier.master.sealing.box import KeyBox
-from croupier.master.sealing.flags import SealingFlags
-from croupier.master.tracing.flags import TracingFlags
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address

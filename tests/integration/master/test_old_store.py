@@ -13,7 +13,7 @@ import pytest
 
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
-from croupier.master.eventlog.flags import EventLogFlags
+from croupier.master.flags import EventLogFlags
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2

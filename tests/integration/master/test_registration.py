@@ -8,8 +8,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.access.admission_flags import AdmissionFlags
 from croupier.master.core.state import State
+from croupier.master.flags import AdmissionFlags
 from croupier.master.services import agent as agent_service
 from croupier.model.ids import AgentId
 from croupier.v1 import agent_pb2 as pb

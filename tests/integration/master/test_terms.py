@@ -17,7 +17,7 @@ import pytest
 from croupier.master.app import MasterDaemon, run_master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import MasterRecord
-from croupier.master.eventlog.flags import EventLogFlags
+from croupier.master.flags import EventLogFlags
 from croupier.master.leadership.lineage import Lineage, Names, next_record
 from croupier.master.leadership.term import Term
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, Unavailable

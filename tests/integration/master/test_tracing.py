@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from croupier.master.tracing.flags import TracingFlags
+from croupier.master.flags import TracingFlags
 from croupier.model.errors import InvalidRequest
 from croupier.sdk import Framework, Resources, Task, TaskStatus
 from tests.harness.agents import running_agent

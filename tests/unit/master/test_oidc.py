@@ -13,9 +13,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from croupier.master.access.caller import CredentialKind
+from croupier.master.flags import OidcFlags
 from croupier.master.oidc import verifier as verifier_module
 from croupier.master.oidc.claims import SKEW_S, Expectation, identity_of
-from croupier.master.oidc.flags import OidcFlags
 from croupier.master.oidc.keys import is_token, key_id_of, keys_of
 from croupier.master.oidc.provider import FRESH_S, LEAST_S, MOST_S, Provider
 from croupier.master.oidc.verifier import OidcVerifier

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.flags import SealingFlags
 from croupier.master.sealing.box import KeyBox, SecretPlace, Unopenable, open_task, seal_task
-from croupier.master.sealing.flags import SealingFlags
 from croupier.master.sealing.keys import KeyFile, Keys, create_key_file, keys_of_command, parse_keys
 from croupier.master.services.stream import is_local, is_private
 from croupier.model.errors import InvalidRequest
