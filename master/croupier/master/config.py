@@ -22,7 +22,7 @@ from croupier.master.flags import (
     SeriesFlags,
     TracingFlags,
 )
-from croupier.master.sealing.box import KeyBox
+from croupier.master.sealing import KeyBox
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address

@@ -14,8 +14,7 @@ from cyclopts import Parameter
 
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import LARGEST_AGENT
-from croupier.master.sealing.box import KeyBox
-from croupier.master.sealing.keys import open_keys
+from croupier.master.sealing import KeyBox, open_keys
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources

@@ -10,11 +10,10 @@ from abc import ABC, abstractmethod
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 from croupier.master.access.caller import UNKNOWN_CALLER, Caller
-from croupier.master.access.launch_proofs import LaunchProofs
-from croupier.master.access.link_keys import LinkKeys
+from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
 from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import Registered, Subscribed, ToAgent, ToFramework
-from croupier.master.sealing.box import KeyBox, SecretBox, open_task, seal_task
+from croupier.master.sealing import KeyBox, SecretBox, open_task, seal_task
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import KnownAgents, event_to_wire
 from croupier.model.agent_orders import LaunchTask

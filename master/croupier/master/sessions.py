@@ -16,13 +16,12 @@ from itertools import count
 from typing import Final, NoReturn, TypeVar, cast
 
 from croupier.master.access.caller import UNKNOWN_CALLER, Caller
-from croupier.master.access.launch_proofs import LaunchProofs
-from croupier.master.access.link_keys import LinkKeys
+from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
-from croupier.master.sealing.box import KeyBox, SecretBox, Unopenable
+from croupier.master.sealing import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.clock import Clock

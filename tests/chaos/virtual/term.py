@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from croupier.master.access.launch_proofs import LaunchProofs
-from croupier.master.core.effects import (
-    Effect,
-    SessionId,
-)
+from croupier.master.access.cluster_keys import LaunchProofs
+from croupier.master.core.effects import Effect, SessionId
 from croupier.master.core.events import Register
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord

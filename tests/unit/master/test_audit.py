@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.master.access.audit import VERSION, Audit, AuditLine, AuditOutcome, MasterLogSink
-from croupier.master.access.audit_file import AuditFile
+from croupier.master.access.audit import (
+    VERSION,
+    Audit,
+    AuditFile,
+    AuditLine,
+    AuditOutcome,
+    MasterLogSink,
+)
 from croupier.master.access.caller import Call, Caller, CredentialKind
 from croupier.model.errors import Unavailable
 from croupier.model.principal import Principal, PrincipalName
@@ -69,7 +75,7 @@ def test_lines_are_appended_to_a_private_file(tmp_path: Path) -> None:
 def test_a_large_file_is_replaced_and_the_oldest_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.master.access.audit_file.FILES", 3)
+    monkeypatch.setattr("croupier.master.access.audit.FILES", 3)
     monkeypatch.setattr("croupier.process.queue_writer.BATCH", 1)
     path = tmp_path / "audit"
     file = AuditFile(path, file_bytes=10)

@@ -20,8 +20,7 @@ from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.driver import Driver
 from croupier.master.eventlog import files
-from croupier.master.eventlog.metrics import EVENT_LOG
-from croupier.master.eventlog.recorder import FileRecorder
+from croupier.master.eventlog.recorder import EVENT_LOG, FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.store import MemoryStore
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId

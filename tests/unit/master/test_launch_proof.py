@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.master.access.launch_proofs import LaunchProofs
+from croupier.master.access.cluster_keys import LaunchProofs
 from croupier.master.core import calls
 from croupier.master.core.access_records import TokenKind
 from croupier.master.core.effects import SessionId

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from croupier.master.access.security import SECURITY
 from croupier.master.core.facts import Fact
-from croupier.master.etcd.metrics import ETCD
-from croupier.master.eventlog.metrics import EVENT_LOG
+from croupier.master.etcd.probe import ETCD
+from croupier.master.eventlog.recorder import EVENT_LOG
 from croupier.master.log import EVENTS
 from croupier.master.metrics import gauges
 from croupier.master.metrics.counters import FACT_COUNTERS, Metrics

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from croupier.master.access.link_keys import LinkKeys
+from croupier.master.access.cluster_keys import LinkKeys
 from croupier.master.core.calls import Acknowledge
 from croupier.master.core.messages import Registered
 from croupier.master.services.output_links import MAX_TASKS, links_to, readable_tasks

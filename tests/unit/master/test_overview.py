@@ -15,7 +15,6 @@ from croupier.master.core.calls import Acknowledge
 from croupier.master.core.state import State
 from croupier.master.leadership.candidate import Candidate
 from croupier.master.leadership.roster import Roster
-from croupier.master.overview.heatmap import make_heatmap
 from croupier.master.overview.history import SAMPLES, History
 from croupier.master.overview.shared import (
     AT_ONCE,
@@ -27,8 +26,7 @@ from croupier.master.overview.shared import (
     Made,
     Shared,
 )
-from croupier.master.overview.surveys import Surveys
-from croupier.master.overview.totals import make_totals
+from croupier.master.overview.surveys import Surveys, make_heatmap, make_totals
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unavailable

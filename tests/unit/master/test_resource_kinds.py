@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from croupier.master.core.facts import AgentRefused
-from croupier.master.fact_throttle import REFUSALS_AT_ONCE
+from croupier.master.log import REFUSALS_AT_ONCE
 from croupier.master.metrics.counters import Metrics
 from croupier.master.services.views import view_master
 from croupier.model.errors import Conflict

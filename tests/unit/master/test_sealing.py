@@ -13,8 +13,18 @@ import pytest
 
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.flags import SealingFlags
-from croupier.master.sealing.box import KeyBox, SecretPlace, Unopenable, open_task, seal_task
-from croupier.master.sealing.keys import KeyFile, Keys, create_key_file, keys_of_command, parse_keys
+from croupier.master.sealing import (
+    KeyBox,
+    KeyFile,
+    Keys,
+    SecretPlace,
+    Unopenable,
+    create_key_file,
+    keys_of_command,
+    open_task,
+    parse_keys,
+    seal_task,
+)
 from croupier.master.services.stream import is_local, is_private
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId

@@ -8,8 +8,7 @@ from croupier.master.core import calls
 from croupier.master.core.effects import Send, SessionId
 from croupier.master.core.events import LaunchUnsent, Register
 from croupier.master.core.step import Event
-from croupier.master.sealing.box import KeyBox, open_task, seal_task
-from croupier.master.sealing.keys import SecretKey
+from croupier.master.sealing import KeyBox, SecretKey, open_task, seal_task
 from croupier.master.session import AgentSession, FrameworkSession
 from croupier.master.sessions import Sessions
 from croupier.model.agent_orders import LaunchTask

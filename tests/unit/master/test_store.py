@@ -18,7 +18,7 @@ from croupier.master.core.records import (
     RoleRecord,
 )
 from croupier.master.store import SqliteStore
-from croupier.master.store.checksums import checksum
+from croupier.master.store.rows import checksum
 from croupier.master.store.sqlite_table import APPLICATION_ID
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role

@@ -20,8 +20,8 @@ from croupier.master.core.records import (
     TaskRecord,
 )
 from croupier.master.store import SqliteStore
-from croupier.master.store.checksums import checksum
 from croupier.master.store.marker import marker_path
+from croupier.master.store.rows import checksum
 from croupier.master.store.wal import damage
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId

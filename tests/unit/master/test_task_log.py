@@ -12,9 +12,7 @@ from croupier.agent.task_log import TaskLog as AgentTaskLog
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.master.fact_throttle import FactThrottle
-from croupier.master.log import log_fact
-from croupier.master.task_log import TaskLog
+from croupier.master.log import FactThrottle, TaskLog, log_fact
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus

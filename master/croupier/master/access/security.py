@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.access.audit import Audit, MasterLogSink
-from croupier.master.access.audit_file import AuditFile
+from croupier.master.access.audit import Audit, AuditFile, MasterLogSink
 from croupier.master.access.rate_limits import RateLimiter
 from croupier.master.services.authentication import Authenticator
 from croupier.master.services.checks import Checks

@@ -16,9 +16,8 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.store.checksums import Damaged, unsealed
 from croupier.master.store.etcd_rows import FIRST_PAGE, RESTORING, page_after, row_of, rows_of
-from croupier.master.store.rows import SCHEMA_VERSION, Row, decode
+from croupier.master.store.rows import SCHEMA_VERSION, Damaged, Row, decode, unsealed
 from croupier.model.errors import Conflict, InvalidRequest
 
 

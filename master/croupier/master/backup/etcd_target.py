@@ -17,9 +17,8 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.store.checksums import sealed
 from croupier.master.store.etcd_rows import RESTORING, batches
-from croupier.master.store.rows import SCHEMA_VERSION, encode
+from croupier.master.store.rows import SCHEMA_VERSION, encode, sealed
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 

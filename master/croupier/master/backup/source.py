@@ -11,8 +11,7 @@ from pathlib import Path
 from croupier.master.core.records import MasterRecord
 from croupier.master.store import sqlite_table as table
 from croupier.master.store.rows import SCHEMA_VERSION, Row, decode
-from croupier.master.store.sqlite_errors import is_damage, meaning
-from croupier.master.store.sqlite_table import StoredRow
+from croupier.master.store.sqlite_table import StoredRow, is_damage, meaning
 from croupier.master.store.wal import damage
 from croupier.model.errors import InvalidRequest, Unavailable
 

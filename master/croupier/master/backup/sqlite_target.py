@@ -14,7 +14,7 @@ from croupier.master.store import sqlite_table as table
 from croupier.master.store.lock import StoreLock
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
 from croupier.master.store.rows import encode
-from croupier.master.store.sqlite_errors import meaning
+from croupier.master.store.sqlite_table import meaning
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.process.durable_files import sync_directory

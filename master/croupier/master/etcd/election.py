@@ -35,7 +35,7 @@ PROVEN = 0.8
 GOODBYE_S = 1.0
 RESIGNED = "resigned"
 
-_log = get_logger("croupier.master.leadership.election")
+_log = get_logger("croupier.master.leadership.ha_backend")
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ STALE_ROUNDS: Final = 6
 REFUSED_S: Final = 60.0
 GOODBYE_S: Final = 1.0
 
-_log = get_logger("croupier.master.leadership.election")
+_log = get_logger("croupier.master.leadership.ha_backend")
 
 
 class EtcdPresence:

@@ -1,4 +1,4 @@
-"""Reads from every member of etcd, so that metrics show each one that fails or is back.
+"""The health of etcd: reads from every member show each one that fails, or is back, in metrics.
 
 Calls of a master go to one member while that answers, and tell nothing of the others.
 """
@@ -9,9 +9,36 @@ import asyncio
 from typing import Final, NoReturn
 
 from croupier.master.etcd.client import EtcdClient
+from croupier.process.metric_families import Family
 
 # Time between two reads.
 PROBE_S: Final = 5.0
+
+ETCD: Final[tuple[Family[EtcdClient], ...]] = (
+    Family(
+        "etcd_silent_seconds",
+        "Time since etcd last answered this master.",
+        lambda client: client.silent_s,
+    ),
+    Family(
+        "etcd_members_failing",
+        "Members of etcd that failed when this master last asked them.",
+        lambda client: client.failing,
+    ),
+    Family(
+        "etcd_certificate_expiry_time_seconds",
+        "Time at which this master's certificate for etcd expires, in seconds since the Unix"
+        " epoch.",
+        lambda client: client.certificate_expires_at,
+    ),
+    Family(
+        "etcd_requests",
+        "Requests to members of etcd by outcome: answered or failed.",
+        lambda client: {"answered": client.answers, "failed": client.failures},
+        ("outcome",),
+        is_counter=True,
+    ),
+)
 
 
 class EtcdProbe:

@@ -5,18 +5,26 @@
     {"at": S, "event": {...}, "did": [...], "decided": "..."}
 
 `codec` writes and reads them; `names` names their fields.
+
+The summary of the state begins a file, since older files may be deleted. `summarise` blocks the
+master, so it only collects references to values that never change. Another thread turns them into
+lines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
 from croupier.master.allocator import Rules
 from croupier.master.core.events import Read
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
 from croupier.master.core.step import Event
+from croupier.master.core.tasks import Task
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
@@ -27,7 +35,7 @@ from croupier.model.roles import RoleSettings
 FORMAT: Final = 2
 # Events that are logged: all but queries.
 LOGGED: Final = tuple(each for each in get_args(Event) if each is not Read)
-# One outcome of an event, in short; see `outcome`.
+# One outcome of an event, in short; see `digest`.
 Outcome = tuple[str, ...]
 
 
@@ -140,3 +148,57 @@ class LogEntry:
 
 
 Line = Head | Known | LogEntry
+
+
+def summarise(state: State) -> Callable[[], Iterator[Known]]:
+    """Collect the state now; the returned function lists it at any later time.
+
+    O(agents + frameworks x demands + tasks + offers).
+    """
+    roles = list(state.allocator.queries.roles().items())
+    agents = [
+        (agent.agent_id, agent.hostname, agent.total, agent.attributes, agent.features)
+        for agent in state.agents.values()
+        if agent.in_pool
+    ]
+    frameworks = [
+        _framework(state, framework)
+        for framework in state.frameworks.values()
+        if not framework.is_removed
+    ]
+    offers = list(state.offers.values())
+    tasks = [
+        task
+        for framework in state.frameworks.values()
+        for task in framework.tasks.values()
+        if task.is_active
+    ]
+
+    def known() -> Iterator[Known]:
+        yield from (KnownRole(*each) for each in roles)
+        yield from (KnownAgent(*each) for each in agents)
+        yield from frameworks
+        for offer in offers:
+            yield KnownOffer(offer.offer_id, offer.framework_id, offer.role, offer.agent_id)
+        yield from map(_task, tasks)
+
+    return known
+
+
+def _task(task: Task) -> KnownTask:
+    """Return the fields of a task that never change, since the task may change meanwhile."""
+    info = task.info
+    place = (task.framework_id, info.task_id, task.role, task.agent_id)
+    return KnownTask(*place, info.resources, task.since)
+
+
+def _framework(state: State, framework: Framework) -> KnownFramework:
+    queries = state.allocator.queries
+    return KnownFramework(
+        framework.framework_id,
+        framework.name,
+        framework.roles,
+        framework.session or 0,
+        queries.demands(framework.framework_id),
+        queries.suppressed_roles(framework.framework_id),
+    )

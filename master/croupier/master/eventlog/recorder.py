@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from croupier.master.core.effects import Effect
 from croupier.master.core.events import Read
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.eventlog.codec import event_encoder, write_event, write_line
-from croupier.master.eventlog.digest import Digest
-from croupier.master.eventlog.lines import Head, Known
-from croupier.master.eventlog.outcome import outcomes_of
-from croupier.master.eventlog.summary import summarise
+from croupier.master.eventlog.digest import Digest, outcomes_of
+from croupier.master.eventlog.lines import Head, Known, summarise
 from croupier.master.eventlog.writer import Writer
 from croupier.model.clock import Clock
+from croupier.process.metric_families import Family
 
 
 class Recorder(Protocol):
@@ -135,3 +134,19 @@ def _opening(head: Head, known: Iterable[Known]) -> Iterator[bytes]:
     yield write_line(head)
     for each in known:
         yield write_line(each)
+
+
+EVENT_LOG: Final[tuple[Family[FileRecorder], ...]] = (
+    Family(
+        "event_log_dropped",
+        "Events missing from the event log because writing it failed.",
+        lambda recorder: recorder.dropped,
+        is_counter=True,
+    ),
+    Family(
+        "event_log_bytes",
+        "Bytes written to the event log.",
+        lambda recorder: recorder.written,
+        is_counter=True,
+    ),
+)

@@ -15,7 +15,6 @@ from croupier.master.core import facts
 from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
-from croupier.master.fact_throttle import FactThrottle
 from croupier.master.journal.entry import (
     Happening,
     JournalEntry,
@@ -24,6 +23,7 @@ from croupier.master.journal.entry import (
     TermBegan,
 )
 from croupier.master.journal.lines import MOST_QUOTED, OMITTED
+from croupier.master.log import FactThrottle
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role

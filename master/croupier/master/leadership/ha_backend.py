@@ -1,16 +1,20 @@
-"""The store of a master's records, and the election by which it leads."""
+"""The store of a master's records, and the election by which it leads.
+
+A single master always leads; several elect one of them. Leadership is a *term*, with a beginning
+and an end. A deposed leader leads again only after a new election, and starts from the store.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client.registry import Collector
 
 from croupier.master.core.access_records import TokenId, TokenRecord
 from croupier.master.etcd.target import EtcdTarget
-from croupier.master.leadership.election import Election, SoleElection
 from croupier.master.store import MemoryStore, SqliteStore, Store
 from croupier.net.address import Address
 from croupier.process.metric_families import FamilyCollector
@@ -19,6 +23,60 @@ if TYPE_CHECKING:  # cyclopts, etcd
     from croupier.master.config import MasterConfig
     from croupier.master.etcd.presence import EtcdPresence
     from croupier.master.etcd.renewal import EtcdRenewal
+
+
+class Election(Protocol):
+    """One master's part in the election of a leader."""
+
+    @property
+    def leader(self) -> str | None:
+        """HOST:PORT of the leader; None if it is not known."""
+
+    @property
+    def is_won(self) -> bool:
+        """Whether this master can prove that it leads now; asked before each effect."""
+
+    async def win(self) -> None:
+        """Wait until this master leads; without a deadline."""
+
+    async def lost(self) -> None:
+        """Wait until this master no longer leads, or can no longer prove it."""
+
+    async def resign(self) -> None:
+        """Give up leadership, so that the next leader need not wait for the lease to expire."""
+
+    async def close(self) -> None:
+        """Close everything. The election cannot be used again."""
+
+
+class SoleElection:
+    """The election of a single master, which has always won."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    @property
+    def leader(self) -> str | None:
+        """HOST:PORT of the only master."""
+        return str(self._address)
+
+    @property
+    def is_won(self) -> bool:
+        """Always."""
+        return True
+
+    async def win(self) -> None:
+        """Return at once."""
+
+    async def lost(self) -> None:
+        """Never return."""
+        await asyncio.Event().wait()
+
+    async def resign(self) -> None:
+        """Do nothing: there is no other master."""
+
+    async def close(self) -> None:
+        """Do nothing: nothing is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +127,8 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
     from croupier.master.etcd.keys import Keys
-    from croupier.master.etcd.metrics import ETCD
     from croupier.master.etcd.presence import EtcdPresence
-    from croupier.master.etcd.probe import EtcdProbe
+    from croupier.master.etcd.probe import ETCD, EtcdProbe
     from croupier.master.etcd.renewal import EtcdRenewal
     from croupier.master.store.etcd import EtcdStore, find_record
 

@@ -14,7 +14,7 @@ from croupier.master.access.caller import current_call
 from croupier.master.core.events import Question
 from croupier.master.core.state import State
 from croupier.master.eventlog.recorder import FileRecorder
-from croupier.master.leadership.election import Election
+from croupier.master.leadership.ha_backend import Election
 from croupier.master.leadership.term import Term
 from croupier.model.errors import NotLeader
 from croupier.net.address import Address

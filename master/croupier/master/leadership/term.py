@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from croupier.master.access.launch_proofs import LaunchProofs
-from croupier.master.access.link_keys import LinkKeys
+from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state_recovery import recover_state
@@ -25,11 +24,11 @@ from croupier.master.journal.journal import Journal
 from croupier.master.journal.watch import Readers
 from croupier.master.leadership.lineage import Lineage, Names, next_record, refusal
 from croupier.master.leadership.recovery import Recovery
+from croupier.master.log import TaskLog
 from croupier.master.overview.history import History
-from croupier.master.sealing.box import SecretBox
+from croupier.master.sealing import KeyBox
 from croupier.master.sessions import SessionLimits, Sessions
 from croupier.master.store import Store
-from croupier.master.task_log import TaskLog
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest
 from croupier.model.store_position import StorePosition
@@ -153,7 +152,7 @@ async def begin_term(
     clock: Clock,
     leads: Callable[[], bool],
     limits: SessionLimits | None,
-    box: SecretBox,
+    box: KeyBox,
     overtaken_by: StorePosition | None,
 ) -> Term:
     """Recover the records of the store, and make a new epoch durable.

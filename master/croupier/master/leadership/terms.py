@@ -6,12 +6,11 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, NoReturn
 
-from croupier.master.leadership.election import Election
-from croupier.master.leadership.ha_backend import HaBackend
+from croupier.master.leadership.ha_backend import Election, HaBackend
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.term import Overtaken, Term, begin_term
 from croupier.master.metrics.counters import Metrics
-from croupier.master.sealing.box import SecretBox
+from croupier.master.sealing import KeyBox
 from croupier.master.sessions import SessionLimits
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
@@ -47,7 +46,7 @@ class Terms:
         metrics: Metrics,
         clock: Clock,
         limits: SessionLimits | None,
-        box: SecretBox,
+        box: KeyBox,
     ) -> None:
         """Announce each term to `leadership`; `limits` apply to its sessions.
 

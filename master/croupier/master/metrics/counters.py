@@ -16,8 +16,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from croupier.master.core import facts
-from croupier.master.fact_throttle import FactThrottle
-from croupier.master.log import log_fact
+from croupier.master.log import FactThrottle, log_fact
 from croupier.master.metrics.task_times import TaskTimes
 from croupier.master.tracing.tracing import Tracing
 from croupier.model.ids import FrameworkId, TaskId

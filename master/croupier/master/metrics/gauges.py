@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from croupier.master.core import agents, frameworks
 from croupier.master.core.state import State
-from croupier.master.eventlog.metrics import EVENT_LOG
+from croupier.master.eventlog.recorder import EVENT_LOG
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.recovery import agents_missing, tasks_undecided
 from croupier.master.leadership.term import Term

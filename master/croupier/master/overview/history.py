@@ -11,7 +11,7 @@ from heapq import nlargest
 from typing import Final, NoReturn
 
 from croupier.master.core.state import State
-from croupier.master.overview.slices import Walk
+from croupier.master.overview.shared import Walk
 from croupier.master.services.paging import Read
 from croupier.master.services.visibility import Visibility
 from croupier.model.clock import Clock

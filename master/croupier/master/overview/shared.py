@@ -7,13 +7,22 @@ permissions of their own there are. If that is used up, a caller gets its last a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from croupier.master.access.rate_limits import Bucket
+from croupier.master.core.state import State
+from croupier.master.services.paging import Read
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
+
+SLICE_S: Final = 0.002
+# Items between two looks at the clock.
+ITEMS: Final = 32
+
+ItemT = TypeVar("ItemT")
 
 # An answer serves for this time, or for so many times the work that it cost: so it costs at most
 # 2 % of the processor.
@@ -29,6 +38,45 @@ BURST_S: Final = 0.5
 AT_ONCE: Final = 4
 
 T = TypeVar("T")
+
+
+class Walk:
+    """Visits items of the state.
+
+    Attributes:
+        cost_s: seconds that it has held the loop.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self.cost_s = 0.0
+        self._read = read
+
+    async def over(
+        self,
+        list_items: Callable[[State], list[ItemT]],
+        visit: Callable[[State, Sequence[ItemT]], None],
+        at_once: int = ITEMS,
+    ) -> None:
+        """Call `visit` with `at_once` items after the other; they may have gone meanwhile.
+
+        Raises:
+            CroupierError: as `Leadership.read`.
+        """
+        items = await self._read(list_items)
+        at = 0
+
+        def some(state: State) -> int:
+            begun, end = time.perf_counter(), at
+            while end < len(items):
+                visit(state, items[end : end + at_once])
+                end += at_once
+                if time.perf_counter() - begun >= SLICE_S:
+                    break
+            self.cost_s += time.perf_counter() - begun
+            return end
+
+        while at < len(items):
+            at = await self._read(some)
 
 
 @dataclass(frozen=True, slots=True)

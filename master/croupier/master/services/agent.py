@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from croupier.master.access.caller import CredentialKind, current_call
-from croupier.master.access.launch_proofs import LaunchProofs
+from croupier.master.access.cluster_keys import LaunchProofs
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.token_commands import JoinAgent

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Final
 from urllib.parse import quote
 
-from croupier.master.access.link_keys import LinkKeys
+from croupier.master.access.cluster_keys import LinkKeys
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.state import State
 from croupier.master.services.task_places import NamedTask, TaskPlace, places_of
@@ -59,19 +59,18 @@ async def links_to(
         if held.is_over:
             await held.give_way()
         place = task.framework_id, task.task_id
-        if keys is None:
-            links = [quote(output_path(*place, stream)) for stream in STREAMS]
-            usage = quote(usage_path(*place))
-        else:
-            links = keys.links_of(task.agent_id, *place, STREAMS, now_s)
-            usage = keys.usage_link(task.agent_id, *place, now_s)
+        paths = (*(output_path(*place, stream) for stream in STREAMS), usage_path(*place))
+        stdout, stderr, usage = (
+            quote(path) if keys is None else keys.link_to(task.agent_id, path, now_s)
+            for path in paths
+        )
         answer.links.add(
             framework_id=task.framework_id,
             task_id=task.task_id,
             agent_id=task.agent_id,
             http_address=task.http_address,
-            stdout=links[0],
-            stderr=links[1],
+            stdout=stdout,
+            stderr=stderr,
             usage=usage,
             valid_for_ms=0 if keys is None else VALID_S * 1000,
         )

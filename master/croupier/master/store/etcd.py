@@ -33,7 +33,6 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.store.checksums import Damaged, sealed, unsealed
 from croupier.master.store.conversion import JSON_VERSION
 from croupier.master.store.etcd_rows import (
     FIRST_PAGE,
@@ -47,12 +46,15 @@ from croupier.master.store.etcd_rows import (
 )
 from croupier.master.store.rows import (
     SCHEMA_VERSION,
+    Damaged,
     NewerRecord,
     Row,
     Rows,
     decode,
     key_of,
+    sealed,
     tag_of,
+    unsealed,
 )
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition

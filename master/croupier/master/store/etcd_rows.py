@@ -9,9 +9,8 @@ from typing import Final
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.keys import Keys
-from croupier.master.store.checksums import PREFIX, sealed, unsealed
 from croupier.master.store.conversion import converted, converted_commit
-from croupier.master.store.rows import Row
+from croupier.master.store.rows import PREFIX, Row, sealed, unsealed
 from croupier.model.errors import Unavailable
 from croupier.v1.storage_pb2 import StagedCommit, StoredRow
 

@@ -3,12 +3,14 @@
 `_STORED` is the table of kinds. A `Forget` is stored by deleting the row of its id.
 
 Rule: a field that this release does not know survives: it is kept when the record is written again.
+A checksum covers kind, id and body, so a body cannot pass for that of another record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple, cast
+from zlib import crc32
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -16,12 +18,15 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from croupier.master.core import access_records as a
 from croupier.master.core import records as r
 from croupier.master.wire import records as wire
-from croupier.model.errors import InvalidRequest
+from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.v1 import storage_pb2 as pb
 from croupier.wire.mapped import Both
 
 # The version of the format. 3: records were JSON; see `conversion`.
 SCHEMA_VERSION: Final = 4
+
+# Bytes before a sealed value.
+PREFIX = 9
 
 
 class NewerRecord(InvalidRequest):
@@ -159,3 +164,32 @@ def _joined(values: Iterable[str]) -> str:
 
 KINDS: Final = {each.tag: each for each in _STORED}
 _KIND_OF: Final = {cls: each for each in _STORED for cls in (each.record, each.forget) if cls}
+
+
+class Damaged(CroupierError):
+    """A record that differs from what was written. The text never quotes it."""
+
+
+def checksum(*parts: bytes) -> int:
+    """Return a CRC32 over `parts` and their lengths."""
+    sum_of_all = 0
+    for part in parts:
+        sum_of_all = crc32(part, crc32(b"%d:" % len(part), sum_of_all))
+    return sum_of_all
+
+
+def sealed(key: bytes, value: bytes) -> bytes:
+    """Return `value` with the checksum of key and value before it."""
+    return b"%08x %s" % (checksum(key, value), value)
+
+
+def unsealed(key: bytes, value: bytes) -> bytes:
+    """Return the value that `sealed` was given.
+
+    Raises:
+        Damaged: if the checksum does not match.
+    """
+    prefix, body = value[:PREFIX], value[PREFIX:]
+    if prefix != b"%08x " % checksum(key, body):
+        raise Damaged("its checksum does not match")
+    return body

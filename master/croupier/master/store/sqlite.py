@@ -21,8 +21,7 @@ from croupier.master.store.conversion import JSON_VERSION, converted
 from croupier.master.store.lock import StoreLock
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
 from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, Rows, key_of
-from croupier.master.store.sqlite_errors import LOCKED, is_damage, meaning
-from croupier.master.store.sqlite_table import StoredRow
+from croupier.master.store.sqlite_table import LOCKED, StoredRow, is_damage, meaning
 from croupier.master.store.wal import damage
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition

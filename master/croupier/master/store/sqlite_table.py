@@ -1,6 +1,8 @@
 """The table of records in a SQLite file: rows of kind, id, body and checksum.
 
 One more row, `head`, has the number of the last commit. It is written with each commit.
+
+SQLite's own texts may quote the database, so only the code of an error is shown, in words.
 """
 
 from __future__ import annotations
@@ -11,8 +13,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from croupier.master.store.checksums import checksum
-from croupier.master.store.rows import SCHEMA_VERSION, Row
+from croupier.master.store.rows import SCHEMA_VERSION, Row, checksum
+
+LOCKED: Final = "it is locked (is another master running with it?)"
+
+# Meanings by the prefix of the code's name.
+_WORDS: Final = {
+    "SQLITE_READONLY": "the file, or its file system, is read-only",
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
+    "SQLITE_IOERR": "the disk fails",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_PERM": "it must not be opened",
+    "SQLITE_AUTH": "it must not be opened",
+    "SQLITE_NOMEM": "there is no memory left",
+    "SQLITE_CORRUPT": "it is corrupt",
+    "SQLITE_NOTADB": "it is not a database",
+}
+_OF_THE_FILE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_MISMATCH")
 
 # "crou" in ASCII marks Croupier's files.
 APPLICATION_ID: Final = 0x63726F75
@@ -23,6 +42,26 @@ HEAD: Final = "head"
 
 # As bytes: SQLite's error about text that is not UTF-8 would quote the text.
 _COLUMNS = "CAST(kind AS BLOB), CAST(id AS BLOB), CAST(body AS BLOB)"
+
+
+def code_of(error: sqlite3.Error) -> str:
+    """Return the name of the error's code; empty if the error is Python's own, as in decoding."""
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return whether the file is damaged, rather than unavailable."""
+    code = code_of(error)
+    return not code or code.startswith(_OF_THE_FILE)
+
+
+def meaning(error: sqlite3.Error) -> str:
+    """Return what the error means to an operator."""
+    code = code_of(error)
+    for beginning, words in _WORDS.items():
+        if code.startswith(beginning):
+            return f"{words} ({code})"
+    return code or "it holds what no release has written"
 
 
 class StoredRow(NamedTuple):

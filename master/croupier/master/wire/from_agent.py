@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
-from croupier.master.access.launch_proofs import LaunchProofs
+from croupier.master.access.cluster_keys import LaunchProofs
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import (
     AgentHealth,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from croupier.master.access.link_keys import LinkKeys
+from croupier.master.access.cluster_keys import LinkKeys
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.leadership.lineage import Lineage
 from croupier.model.agent_orders import (

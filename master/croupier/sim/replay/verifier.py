@@ -6,9 +6,8 @@ from croupier.master.allocator import Allocator, policies
 from croupier.master.core.records import Registry
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import step
-from croupier.master.eventlog.digest import Digest
+from croupier.master.eventlog.digest import Digest, outcomes_of
 from croupier.master.eventlog.lines import Head, Line, LogEntry
-from croupier.master.eventlog.outcome import outcomes_of
 from croupier.model.errors import CroupierError
 from croupier.sim.replay.reader import BadLog, LogPlace
 

@@ -1,15 +1,21 @@
-"""Keys for secrets, from a file or from a command.
+"""Encryption of tasks' secrets: sealed when an ACCEPT arrives, opened when a LAUNCH leaves.
 
-Both hold one key a line: 32 bytes in base64. Empty lines and lines that begin with `#` do not
-count. The first key seals, and all open, so a new key is put first and the old ones stay until no
-task waits that they sealed. A key's id is part of its hash: it is the same on all masters.
+A value is sealed by AES-256-GCM with a random nonce of 96 bits, which is safe for 2^32 values under
+one key. It opens only at its own place: framework, task and name are associated data, so a value
+that was copied to another task in the store does not open.
 
-Errors never quote a line.
+Keys come from a file or from a command. Both hold one key a line: 32 bytes in base64. Empty lines
+and lines that begin with `#` do not count. The first key seals, and all open, so a new key is put
+first and the old ones stay until no task waits that they sealed. A key's id is part of its hash: it
+is the same on all masters.
+
+Errors quote neither values nor lines.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import shlex
@@ -17,13 +23,20 @@ import stat
 import subprocess
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from croupier.model.errors import InvalidRequest
+from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.secrets import SealedValue, SecretValues
+from croupier.model.task import TaskInfo
 from croupier.process.durable_files import sync_directory
 from croupier.process.logging import get_logger
+
+if TYPE_CHECKING:  # imported where it is used: only masters with secrets need it
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 
 KEY_BYTES: Final = 32
 MAX_KEYS: Final = 16
@@ -32,6 +45,12 @@ COMMAND_TIMEOUT_S: Final = 30.0
 HOW_TO_MAKE: Final = "`openssl rand -base64 32` makes one"
 
 _log = get_logger("croupier.master")
+
+NONCE_BYTES: Final = 12
+NO_KEY: Final = (
+    "this master has no key for secrets; its operator sets one with --secrets-key-file or"
+    " --secrets-key-command"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +224,112 @@ def _read(path: Path) -> tuple[tuple[int, ...], Keys]:
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class Unopenable(CroupierError):
+    """A sealed value that this master cannot open."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretPlace:
+    """The place of a secret: a name of a task of a framework."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    name: str
+
+    def data(self) -> bytes:
+        """Return bytes that differ for different places."""
+        return json.dumps(["croupier secret", self.framework_id, self.task_id, self.name]).encode()
+
+
+class SecretBox(Protocol):
+    """Seals values and opens them; see `KeyBox`. A framework's tests have one without keys."""
+
+    def seal(self, place: SecretPlace, value: str, /) -> SealedValue:
+        """Seal one value."""
+        ...
+
+    def open(self, place: SecretPlace, sealed: SealedValue, /) -> str:
+        """Return the plain value."""
+        ...
+
+
+class KeyBox:
+    """A box with keys: the first seals, all open. Without keys it does neither."""
+
+    def __init__(self, keys: KeySource = tuple) -> None:
+        self._keys = keys
+
+    def seal(self, place: SecretPlace, value: str) -> SealedValue:
+        """Seal one value with the first key.
+
+        Raises:
+            InvalidRequest: if there is no key.
+        """
+        key = next(iter(self._keys()), None)
+        if key is None:
+            raise InvalidRequest(NO_KEY)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        sealed = _cipher(key).encrypt(nonce, value.encode(), place.data())
+        return SealedValue(key.key_id, b64encode(nonce + sealed).decode())
+
+    def open(self, place: SecretPlace, sealed: SealedValue) -> str:
+        """Return the plain value, by the key that sealed it.
+
+        Raises:
+            Unopenable: if there is no such key, or the value was sealed for another place.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        if not sealed.text:
+            raise Unopenable(f"the value of the secret {place.name} is not stored")
+        key = next((each for each in self._keys() if each.key_id == sealed.key_id), None)
+        if key is None:
+            raise Unopenable(
+                f"the secret {place.name} was sealed with key {sealed.key_id[:16]!r}, which this"
+                " master does not have"
+            )
+        try:
+            content = b64decode(sealed.text, validate=True)
+            nonce, rest = content[:NONCE_BYTES], content[NONCE_BYTES:]
+            return _cipher(key).decrypt(nonce, rest, place.data()).decode()
+        except (ValueError, InvalidTag):
+            raise Unopenable(
+                f"the sealed value of the secret {place.name} is damaged, or of another task"
+            ) from None
+
+
+def seal_task(
+    box: SecretBox, framework_id: FrameworkId, task: TaskInfo, values: SecretValues
+) -> TaskInfo:
+    """Return the task with its secrets sealed.
+
+    Raises:
+        InvalidRequest: if there is no key.
+    """
+    sealed = {
+        name: box.seal(SecretPlace(framework_id, task.task_id, name), value)
+        for name, value in values.reveal().items()
+    }
+    return replace(task, command=replace(task.command, secrets=sealed))
+
+
+def open_task(box: SecretBox, framework_id: FrameworkId, task: TaskInfo) -> SecretValues:
+    """Return the plain values of a task's secrets.
+
+    Raises:
+        Unopenable: if one cannot be opened.
+    """
+    return SecretValues(
+        {
+            name: box.open(SecretPlace(framework_id, task.task_id, name), sealed)
+            for name, sealed in task.command.secrets.items()
+        }
+    )
+
+
+def _cipher(key: SecretKey) -> AESGCM:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key.content)

@@ -1,23 +1,40 @@
-"""Proofs that a master launched a task on an agent.
+"""Keys that are derived from the secret of the cluster. Only shells hold them.
 
-A launch order carries a MAC over cluster, agent, task, role and resources. The agent stores it with
-the task and returns it in REGISTER. The ledger may have lost a task; its proof cannot be forged.
-
-Rule: only shells hold the key. The core and the event log learn whether a proof is valid.
+Links to output are signed by a key of the agent. A launch order carries a proof: a MAC over
+cluster, agent, task, role and resources. The agent stores it with the task and returns it in
+REGISTER. The ledger may have lost a task; its proof cannot be forged. The core and the event log
+learn only whether a proof is valid.
 """
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Final
 
 from croupier.master.core.events import AgentTask
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
+from croupier.net.output_links import VALID_S, derive_key, signed_link
 
 PROOF_BYTES: Final = 16
+
+
+class LinkKeys:
+    """The keys of all agents for links to output."""
+
+    def __init__(self, secret: str) -> None:
+        self._derive = lru_cache(maxsize=1024)(partial(derive_key, secret))
+
+    def key_of(self, agent_id: AgentId) -> bytes:
+        """Return the key of an agent."""
+        return self._derive(agent_id)
+
+    def link_to(self, agent_id: AgentId, path: str, now_s: float) -> str:
+        """Return a link to a path of an agent, valid from `now_s`, in Unix seconds."""
+        return signed_link(self.key_of(agent_id), path, int(now_s) + VALID_S)
 
 
 class LaunchProofs:

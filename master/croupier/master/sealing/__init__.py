@@ -1,1 +1,0 @@
-"""Encryption of tasks' secrets: sealed when an ACCEPT arrives, opened when a LAUNCH leaves."""
