@@ -43,8 +43,7 @@ from croupier.net.outbox import Budget, Encoded
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceServicer
-from croupier.wire.resources import check_count
-from croupier.wire.resources import attributes_from_wire
+from croupier.wire.resources import attributes_from_wire, check_count
 
 # Limit of all pages of one agent, encoded.
 MAX_BYTES = 32 * 1024 * 1024
