@@ -14,8 +14,8 @@ from croupier.model.resources import Resources
 from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.command import find
-from croupier.sim.replay.report import Replayed, print_found, print_json
+from croupier.sim.replay.report import print_found, print_json
+from croupier.sim.replay.result import Replayed, find
 from croupier.sim.work import Shape, Work
 from tests.harness.recorded import LARGE, make_head, simulation_recorded
 from tests.harness.sim_faults import moody_framework

@@ -14,10 +14,9 @@ import pytest
 
 from croupier.cli.connection import Refused
 from croupier.cli.flags import Change, Target
-from croupier.ctl.certificates import command
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
-from croupier.ctl.policy import restore_key
+from croupier.ctl.commands.cert import renew, restore, revoke
 from croupier.master.app import MasterDaemon
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.net.certificate import read_certificates
@@ -70,7 +69,9 @@ class Site:
         self, master: MasterDaemon, named: Path | str, by: str = "client/admin"
     ) -> None:
         target = self.target(master, by)
-        await asyncio.to_thread(command.revoke, str(named), "stolen", Change(master=target))
+        await asyncio.to_thread(
+            revoke, str(named), description="stolen", change=Change(master=target)
+        )
 
     async def caller(self, master: MasterDaemon, name: str) -> str:
         """Return the principal that the master sees, or why it refuses."""
@@ -143,7 +144,7 @@ async def test_a_restored_key_is_accepted_again(site: Site) -> None:
         await site.revoke(master, key_id)
         assert "was revoked" in await site.caller(master, "client/spare")
         assert await site.scrape(master, "client/spare") == 401
-        await asyncio.to_thread(restore_key, key_id, Change(master=site.target(master)))
+        await asyncio.to_thread(restore, key_id, change=Change(master=site.target(master)))
         assert await site.caller(master, "client/spare") == "client/spare"
 
 
@@ -154,7 +155,7 @@ def test_a_timer_renews_what_expires_soon_and_nothing_during_a_rotation(
     site.authority.renew(soon, 5, utc_now())
 
     def renewed() -> str:
-        command.renew([folder], None, 30, 10 * 86_400.0, as_json=False)
+        renew(folder, within="10d")
         return capsys.readouterr().out
 
     lines = renewed().splitlines()

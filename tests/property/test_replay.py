@@ -18,7 +18,7 @@ from croupier.master.core.settings import Settings
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.command import find
+from croupier.sim.replay.result import find
 from tests.harness.effort import portion
 from tests.harness.recorded import RecordedWorld, make_head
 from tests.harness.role_statuses import role_statuses

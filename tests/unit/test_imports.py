@@ -58,6 +58,24 @@ def test_the_summary_of_all_commands_loads_no_library_of_the_laboratory() -> Non
     assert not {"matplotlib", "numpy", "croupier.master"} & loaded
 
 
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        ([], set()),
+        (["weights"], {"roles"}),
+        (["quota", "set"], {"roles"}),
+        (["why"], {"why"}),
+    ],
+)
+def test_help_loads_no_other_command(words: list[str], modules: set[str]) -> None:
+    loaded = loaded_by(f"from croupier.ctl.__main__ import main; main({[*words, '--help']})")
+    package = "croupier.ctl.commands."
+    found = {name.removeprefix(package) for name in loaded if name.startswith(package)}
+    assert found == modules
+    assert loaded & {"aiohttp", "structlog", "cryptography"} == set()
+    assert modules or loaded & {"grpc", "google.protobuf"} == set()
+
+
 def test_first_pattern_loads_re2() -> None:
     assert "re2" in loaded_by("from croupier.sdk import matches; matches('rack', 'r.*')")
 

@@ -37,7 +37,8 @@ def _leading_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`, or of the process; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    load_commands(next(iter(_leading_flags(words)[1]), ""))
+    _, rest = _leading_flags(words)
+    load_commands(next((each for each in rest if not each.startswith("-")), ""))
     try:
         code = run_app(app, connection_after_command(words))
         sys.stdout.flush()

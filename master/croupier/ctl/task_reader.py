@@ -12,7 +12,9 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from cyclopts import Parameter
 
 from croupier.cli.connection import Master, Refused, run
 from croupier.cli.flags import Target
@@ -27,6 +29,7 @@ RETRY_S: Final = 0.2
 RETRY_CAP_S: Final = 5.0
 # Seconds for which a command that does not follow looks for a lost master or agent.
 PATIENCE_S: Final = 30.0
+TaskArgument = Annotated[str, Parameter(help="Task id, as `croupier tasks` shows it.")]
 Connect = Callable[[], AbstractAsyncContextManager[Master]]
 
 

@@ -16,10 +16,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.app import AgentDaemon
-from croupier.cli.flags import LOCAL
-from croupier.ctl.exec.command import exec_in_task
-from croupier.ctl.exec.standard_input import parts_of
-from croupier.ctl.task_reader import TaskName
+from croupier.ctl.commands.exec import exec_, parts_of
 from croupier.master.app import MasterDaemon
 from croupier.model.errors import FailedOver, InvalidRequest
 from tests.harness.agents import running_agent
@@ -214,14 +211,13 @@ async def test_a_shell_at_a_terminal(tmp_path: Path) -> None:
 
 
 def test_wrong_command_lines() -> None:
-    task = TaskName("t1")
     for words, has_terminal, about in (
         ((), False, "croupier exec TASK -- CMD"),
         (("a\udc80",), False, "UTF-8"),
         (("sh",), True, "leave out -t"),
     ):
         with pytest.raises(InvalidRequest, match=about):
-            exec_in_task(LOCAL, task, words, has_input=True, has_terminal=has_terminal)
+            exec_("t1", *words, stdin=True, tty=has_terminal)
 
 
 @pytest.mark.parametrize("name", [os.devnull, "/nonexistent"])

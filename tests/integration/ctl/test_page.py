@@ -7,7 +7,7 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from croupier.ctl.page import page_lines
+from croupier.ctl.commands.page import page_lines
 from croupier.net.credential_search import FoundCredentials
 from croupier.net.credentials import ClientSecurity
 from croupier.v1 import operator_pb2 as pb

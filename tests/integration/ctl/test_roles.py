@@ -158,14 +158,6 @@ async def test_malformed_arguments_are_one_line_and_no_call(words: list[str]) ->
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["weights"], ["quota", "set"], ["why"]])
-async def test_help_needs_nothing_heavy(words: list[str]) -> None:
-    done = await croupier(*words, "--help", PYTHONPROFILEIMPORTTIME="1")
-    assert done.code == 0
-    imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}
-    assert imported.isdisjoint({"grpc", "google.protobuf", "aiohttp", "structlog"})
-
-
 async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOperator) -> None:
     names = {"f1": "train", "f2": "serve", "f3": "serve"}
     operator.answers[pb.ListFrameworksRequest] = pb.ListFrameworksResponse(

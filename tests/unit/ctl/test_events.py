@@ -8,7 +8,7 @@ import json
 import pytest
 
 from croupier.cli.flags import Target
-from croupier.ctl.events import EventOptions, EventReader, first_request
+from croupier.ctl.commands.events import EventOptions, EventReader, first_request
 from croupier.ctl.views.event import event_lines
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.address import Address

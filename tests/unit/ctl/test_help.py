@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from cyclopts import App
 
+from croupier.ctl.app import COMMANDS as TABLE
 from croupier.ctl.app import app, load_commands
 
 
@@ -36,3 +37,9 @@ def test_every_command_and_each_of_its_parameters_has_a_help_text(words: str) ->
         return
     arguments = command.assemble_argument_collection(parse_docstring=True)
     assert [each.name for each in arguments if each.show and not each.parameter.help] == []
+
+
+@pytest.mark.parametrize("name", [name for name, command in TABLE.items() if command.summary])
+def test_the_table_of_commands_has_the_first_line_of_each_help(name: str) -> None:
+    first = COMMANDS[f"croupier {name}"].help.partition("\n")[0]
+    assert first == TABLE[name].summary

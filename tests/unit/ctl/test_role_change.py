@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.ctl.role_change import (
+from croupier.ctl.commands.roles import (
+    QUOTA_PARTS,
+    WEIGHT_PARTS,
     moved_lines,
     quota_change,
-    quota_removal,
+    role_change,
     weight_change,
-    weight_removal,
 )
 from croupier.model.errors import InvalidRequest
 from croupier.model.roles import RoleSettings
@@ -43,13 +44,15 @@ def test_only_given_parts_of_a_quota_are_changed() -> None:
 
 
 def test_removals_name_their_parts_and_no_settings() -> None:
-    assert not weight_removal("ads").HasField("settings")
-    assert list(weight_removal("ads").parts) == [
+    weight = role_change("ads", None, WEIGHT_PARTS)
+    assert not weight.HasField("settings")
+    assert list(weight.parts) == [
         Change.PART_WEIGHT,
         Change.PART_RESOURCE_WEIGHTS,
     ]
-    assert not quota_removal("ads").HasField("settings")
-    assert list(quota_removal("ads").parts) == [
+    quota = role_change("ads", None, QUOTA_PARTS)
+    assert not quota.HasField("settings")
+    assert list(quota.parts) == [
         Change.PART_GUARANTEE,
         Change.PART_LIMIT,
         Change.PART_PREEMPTION,
@@ -85,9 +88,8 @@ def test_malformed_quotas_are_refused(given: tuple[str | None, str | None, str |
 
 @pytest.mark.parametrize("role", ["", "a//b", "../x", "x" * 2000])
 def test_malformed_roles_are_refused(role: str) -> None:
-    for change in (weight_removal, quota_removal):
-        with pytest.raises(InvalidRequest, match="role"):
-            change(role)
+    with pytest.raises(InvalidRequest, match="role"):
+        role_change(role, None, WEIGHT_PARTS)
 
 
 def moved(

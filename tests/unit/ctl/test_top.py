@@ -14,7 +14,7 @@ import pytest
 
 from croupier.cli.flags import Target
 from croupier.cli.table import text_width
-from croupier.ctl.top.command import MAX_FILTER, Top, pressed, print_once, run_top
+from croupier.ctl.commands.top import MAX_FILTER, Top, pressed, top
 from croupier.ctl.top.frame import Display, Order, Terminal, frame
 from croupier.ctl.top.snapshot import Page
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -144,9 +144,9 @@ async def test_without_a_master_it_fails_at_once() -> None:
 
 def test_without_a_terminal_it_names_another_way(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidRequest, match="--once"):
-        run_top(Target(), Display())
+        top(master=Target())
     with pytest.raises(Unavailable):
-        print_once(Target((Address("127.0.0.1", 1),)), Display(), as_json=False)
+        top(once=True, master=Target((Address("127.0.0.1", 1),)))
 
 
 async def test_a_real_terminal_is_as_before_at_the_end() -> None:

@@ -29,8 +29,8 @@ from croupier.process.clock import SystemClock
 from croupier.process.metric_families import FamilyCollector
 from croupier.sim.clock import VirtualClock
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.command import find
 from croupier.sim.replay.reader import BadLog
+from croupier.sim.replay.result import find
 from tests.harness.eventually import eventually
 from tests.harness.invariants import check_state
 from tests.harness.recorded import RecordedWorld, make_head, make_recorder, state_of

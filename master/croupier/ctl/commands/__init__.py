@@ -1,1 +1,1 @@
-"""Flags and help of all commands, a module for each group. `app.load_commands` finds them."""
+"""The commands, a module for each group: flags, help and action. `app.COMMANDS` lists them."""

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
+from croupier.cli.terminal import print_lines
 from croupier.ctl.app import family
+from croupier.ctl.certificates.certificate import Leaf, utc_now
+from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
+from croupier.ctl.certificates.view import certificate_lines, certificate_view, certificate_views
+from croupier.ctl.commands.access import change_policy, get_policy
+from croupier.ctl.operation import print_objects, print_result
+from croupier.ctl.views.policy import REVOKED
+from croupier.model.access import KEY_DIGITS
+from croupier.model.durations import parse_duration
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.net.certificate import read_certificates
 from croupier.process.cli import read_by
+from croupier.v1 import access_pb2 as pb
 
 cert = family(
     "cert",
-    "Make, show and revoke certificates: a private authority, and certificates that it signs.\n\n"
     "For clusters without an authority of their own. DIR has ca.crt, which goes to every machine,"
     " and ca.key, which stays.",
 )
@@ -43,6 +57,20 @@ LEAF_DAYS = 30
 CA_DAYS = 1825
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Issuing:
+    """Common flags of commands that sign a certificate."""
+
+    directory: DirFlag = HERE
+    days: DaysFlag = LEAF_DAYS
+    force: OverwriteFlag = False
+    as_json: JsonFlag = False
+
+
+ISSUING = Issuing()
+
+
 @cert.command(name="init")
 def init(
     directory: Path,
@@ -63,9 +91,19 @@ def init(
         Name of the cluster, such as prod, in all certificates: lower-case letters, digits and '-'.
         Certificates of one cluster are refused in another.
     """
-    from croupier.ctl.certificates import command
-
-    command.init(directory, cluster, days, force=force, as_json=as_json)
+    made = AuthorityDirectory(directory).init(cluster, days, utc_now(), force=force)
+    _print(
+        made,
+        f"{made.cert}  certificate of the authority: copy it to every machine",
+        f"{made.key}  its key: keep it here, or offline",
+        "",
+        "Next, make a certificate for each master and agent, and for each person or program:",
+        "",
+        f"  croupier cert master m1 --address HOST --dir {directory}",
+        f"  croupier cert agent a1 --address HOST --dir {directory}",
+        f"  croupier cert client admin --dir {directory}",
+        as_json=as_json,
+    )
 
 
 @cert.command(name="master")
@@ -74,10 +112,7 @@ def master(
     /,
     *,
     address: AddressFlag,
-    directory: DirFlag = HERE,
-    days: DaysFlag = LEAF_DAYS,
-    force: OverwriteFlag = False,
-    as_json: JsonFlag = False,
+    issuing: Issuing = ISSUING,
 ) -> None:
     """Make the certificate of a master.
 
@@ -86,7 +121,7 @@ def master(
     name
         Any name, such as m1; different for each master.
     """
-    _issue("master", name, address, directory, days, force, as_json)
+    _issue(Leaf("master", name, address), issuing)
 
 
 @cert.command(name="agent")
@@ -95,10 +130,7 @@ def agent(
     /,
     *,
     address: AddressFlag = (),
-    directory: DirFlag = HERE,
-    days: DaysFlag = LEAF_DAYS,
-    force: OverwriteFlag = False,
-    as_json: JsonFlag = False,
+    issuing: Issuing = ISSUING,
 ) -> None:
     """Make the certificate of an agent.
 
@@ -109,7 +141,7 @@ def agent(
     agent_id
         The id that the agent registers with; different for each agent.
     """
-    _issue("agent", agent_id, address, directory, days, force, as_json)
+    _issue(Leaf("agent", agent_id, address), issuing)
 
 
 @cert.command(name="client")
@@ -117,10 +149,7 @@ def client(
     name: str,
     /,
     *,
-    directory: DirFlag = HERE,
-    days: DaysFlag = LEAF_DAYS,
-    force: OverwriteFlag = False,
-    as_json: JsonFlag = False,
+    issuing: Issuing = ISSUING,
 ) -> None:
     """Make the certificate of a person or a program, the principal client/NAME.
 
@@ -131,7 +160,7 @@ def client(
     name
         Such as alice, or ci.
     """
-    _issue("client", name, (), directory, days, force, as_json)
+    _issue(Leaf("client", name), issuing)
 
 
 @cert.command(name="etcd")
@@ -140,10 +169,7 @@ def etcd(
     /,
     *,
     address: AddressFlag,
-    directory: DirFlag = HERE,
-    days: DaysFlag = LEAF_DAYS,
-    force: OverwriteFlag = False,
-    as_json: JsonFlag = False,
+    issuing: Issuing = ISSUING,
 ) -> None:
     """Make the certificate of an etcd member. It is no principal of the cluster.
 
@@ -152,7 +178,7 @@ def etcd(
     name
         Any name, such as e1.
     """
-    _issue("etcd", name, address, directory, days, force, as_json)
+    _issue(Leaf("etcd", name, address), issuing)
 
 
 @cert.command(name="renew")
@@ -176,11 +202,30 @@ def renew(
     within
         Only those that expire within this time, such as 10d; for timers.
     """
-    from croupier.ctl.certificates import command
-    from croupier.model.durations import parse_duration
-
     within_s = parse_duration(within) if within else None
-    command.renew(paths or (HERE,), directory, days, within_s, as_json=as_json)
+    renewed, now = [], utc_now()
+    for path in paths or (HERE,):
+        is_directory = path.is_dir()
+        own = AuthorityDirectory(directory or (path if is_directory else path.parent))
+        files = AuthorityDirectory(path).leaves() if is_directory else [path]
+        if within_s is not None:
+            until_s = now.timestamp() + within_s
+            files = [each for each in files if read_certificates(each)[0].expires_at < until_s]
+            if files and len(own.authorities()) > 1:
+                raise Conflict(
+                    f"{own.ca} has an old authority; finish the rotation, or renew without --within"
+                )
+        renewed += [own.renew(file, days, now) for file in files]
+    if as_json:
+        print(json.dumps([_view(made) for made in renewed], indent=2))
+        return
+    for made in renewed:
+        until = f"{made.certificate.not_valid_after_utc:%Y-%m-%d}"
+        print_lines(f"{made.cert}  renewed until {until}; its key is the same")
+    if not renewed:
+        print_lines("no certificate needs to be renewed")
+        return
+    print_lines("", "Copy each to its machine. Daemons read a replaced file again by themselves.")
 
 
 @cert.command(name="rotate")
@@ -205,9 +250,29 @@ def rotate(
     finish
         Remove the old authority, once all certificates are renewed and copied.
     """
-    from croupier.ctl.certificates import command
-
-    command.rotate(directory, days, finish=finish, as_json=as_json)
+    authority = AuthorityDirectory(directory)
+    if finish:
+        _print(
+            authority.finish_rotation(),
+            f"{authority.ca}  has the new authority only: copy it to every machine, then restart"
+            " the members of etcd one by one: until then they trust the old one, too",
+            as_json=as_json,
+        )
+        return
+    _print(
+        authority.rotate(days, utc_now()),
+        f"{authority.ca}  has the new and the old authority",
+        f"{authority.key}  key of the new authority, which signs from now on",
+        "",
+        "Next, in this order:",
+        "",
+        f"  1. Copy {authority.ca} to every machine. Croupier reads it again by itself.",
+        "  2. Restart the members of etcd one by one: etcd reads it only at its start.",
+        f"  3. croupier cert renew {directory}    and copy each certificate to its machine",
+        f"  4. croupier cert rotate {directory} --finish    and copy ca.crt to every machine; then"
+        " restart the members of etcd once more",
+        as_json=as_json,
+    )
 
 
 @cert.command(name="revoke")
@@ -227,17 +292,25 @@ def revoke(
     named
         A certificate (PEM), or the id of its key: cert show and the audit log show it.
     """
-    from croupier.ctl.certificates import command
-
-    command.revoke(named, description, change)
+    key_id = named
+    if not re.fullmatch(rf"[0-9a-f]{{{KEY_DIGITS}}}", named):
+        found = read_certificates(Path(named))[0]
+        kind = found.identity.partition("/")[0]
+        if kind not in ("agent", "client"):
+            raise InvalidRequest(
+                f"{named} is no certificate of an agent or a client; masters and etcd are told by"
+                " their authority alone: replace it (croupier cert rotate, or cert init)"
+            )
+        key_id = found.key_id
+        description = ": ".join(filter(None, (found.identity, description)))
+    key = pb.RevokedKey(key_id=key_id, description=description)
+    change_policy(lambda _: [pb.PolicyChange(revoke_key=key)], change)
 
 
 @cert.command(name="revoked")
 def revoked(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List the revoked keys of certificates."""
-    from croupier.ctl.policy import show_revoked
-
-    show_revoked(master, as_json=as_json)
+    print_objects(REVOKED, get_policy(master)["revoked_keys"], as_json=as_json)
 
 
 @cert.command(name="restore")
@@ -254,9 +327,7 @@ def restore(
     key
         The id of the key, as croupier cert revoked shows it.
     """
-    from croupier.ctl.policy import restore_key
-
-    restore_key(key, change)
+    change_policy(lambda _: [pb.PolicyChange(restore_key=key)], change)
 
 
 @cert.command(name="show")
@@ -268,21 +339,51 @@ def show(*paths: Path, as_json: JsonListFlag = False) -> None:
     paths
         Certificates (PEM), or directories with .crt files.
     """
-    from croupier.ctl.certificates import command
+    views = [view for path in paths or (HERE,) for view in certificate_views(path, utc_now())]
+    if as_json:
+        print(json.dumps(views, indent=2))
+        return
+    for view in views:
+        print_lines(*certificate_lines(view))
 
-    command.show(paths or (HERE,), as_json=as_json)
+
+def _issue(leaf: Leaf, issuing: Issuing) -> None:
+    """Sign a certificate; raises as `AuthorityDirectory.issue`."""
+    directory, days = issuing.directory, issuing.days
+    made = AuthorityDirectory(directory).issue(leaf, days, utc_now(), force=issuing.force)
+    expires = f"{made.certificate.not_valid_after_utc:%Y-%m-%d}"
+    _print(
+        made,
+        f"{made.cert}  certificate, valid for {days} days, until {expires}",
+        f"{made.key}  its private key: keep it secret",
+        "",
+        *_next_lines(leaf, made),
+        "",
+        f"Renew it in time: croupier cert renew {made.cert} --dir {directory}",
+        as_json=issuing.as_json,
+    )
 
 
-def _issue(
-    kind: str,
-    name: str,
-    address: tuple[str, ...],
-    directory: Path,
-    days: int,
-    force: bool,
-    as_json: bool,
-) -> None:
-    from croupier.ctl.certificates.certificate import Leaf
-    from croupier.ctl.certificates.command import issue
+def _print(made: CertificateFiles, *lines: str, as_json: bool) -> None:
+    print_result(_view(made), *lines, as_json=as_json)
 
-    issue(directory, Leaf(kind, name, address), days, force=force, as_json=as_json)
+
+def _view(made: CertificateFiles) -> dict[str, object]:
+    return {**certificate_view(made.certificate, made.cert, utc_now()), "key": str(made.key)}
+
+
+def _next_lines(leaf: Leaf, made: CertificateFiles) -> list[str]:
+    cert, key = made.cert.name, made.key.name
+    flags = f"--tls-ca ca.crt --tls-cert {cert} --tls-key {key}"
+    host = leaf.hosts[0] if leaf.hosts else "HOST"
+    match leaf.kind:
+        case "master":
+            command = f"croupier-master --listen {host}:5050 --http {host}:5080 {flags}"
+        case "agent":
+            command = f"croupier-agent --master MASTER:5050 --http {host}:5081 {flags}"
+        case "etcd":
+            own = f"--cert-file {cert} --key-file {key} --trusted-ca-file ca.crt"
+            command = f"etcd {own} --client-cert-auth ..."
+        case _:
+            command = f"croupier doctor --master MASTER:5050 {flags}"
+    return [f"Copy ca.crt, {cert} and {key} to its machine, and run there:", "", f"  {command}"]

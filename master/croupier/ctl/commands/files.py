@@ -6,10 +6,19 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.api.times import time_text
+from croupier.cli.amounts import View
 from croupier.cli.flags import LOCAL, JsonFlag, MasterFlag, TaskAgentFlag, TaskFrameworkFlag
+from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
+from croupier.ctl.operation import print_result
+from croupier.ctl.task_copies import copy_directory, copy_file
+from croupier.ctl.task_files import list_files, print_output
+from croupier.ctl.task_reader import OutputPart, TaskArgument, TaskName
+from croupier.model.errors import InvalidRequest
+from croupier.model.printable import printable
 
-TaskArgument = Annotated[str, Parameter(help="Task id, as `croupier tasks` shows it.")]
+_MARKS = {"directory": "/", "link": "@", "other": "?"}
 
 
 @app.command
@@ -42,9 +51,6 @@ def logs(
     raw
         Print control characters to a terminal as they are: the task may then control it.
     """
-    from croupier.ctl.task_files import print_output
-    from croupier.ctl.task_reader import OutputPart, TaskName
-
     part = OutputPart("stderr" if stderr else "stdout", follow, tail)
     print_output(master, TaskName(task_id, framework, agent), part, raw=raw)
 
@@ -61,11 +67,6 @@ def files(
     as_json: JsonFlag = False,
 ) -> None:
     """List the files in the sandbox of a task. `croupier cp` copies them."""
-    from croupier.ctl.operation import print_result
-    from croupier.ctl.task_files import list_files
-    from croupier.ctl.task_reader import TaskName
-    from croupier.ctl.views.file import file_lines
-
     found = list_files(master, TaskName(task_id, framework, agent), path)
     print_result(found, *file_lines(found), as_json=as_json)
 
@@ -96,12 +97,6 @@ def cp(
         Copy the directory PATH with all that is below it, but no links and no special files; TASK:
         is the whole sandbox. If the directory exists here, the copy goes into it.
     """
-    from croupier.cli.terminal import print_lines
-    from croupier.ctl.task_copies import copy_directory, copy_file
-    from croupier.ctl.task_files import print_output
-    from croupier.ctl.task_reader import OutputPart, TaskName
-    from croupier.model.errors import InvalidRequest
-
     task_id, colon, path = source.partition(":")
     if not colon:
         raise InvalidRequest(f"{source[:80]!r} is not TASK:PATH, such as 7f3c:logs/server.log")
@@ -118,3 +113,19 @@ def cp(
     except OSError as error:
         raise InvalidRequest(f"cannot write {local}: {error.strerror}") from None
     return 0
+
+
+def file_lines(found: View) -> list[str]:
+    """Return a line for each entry: size, last write, and name with a mark of its kind."""
+    entries = found["items"]
+    if not entries:
+        return ["no files"]
+    width = max(4, *(len(str(each["size"])) for each in entries))
+    lines = [f"{'SIZE':>{width}}  {'MODIFIED':20}  NAME"]
+    for each in entries:
+        size = str(each["size"]) if each["kind"] == "file" else "-"
+        name = printable(each["name"]) + _MARKS.get(each["kind"], "")
+        lines.append(f"{size:>{width}}  {time_text(each['modified_ms']) or '?':20}  {name}")
+    if found["cut"]:
+        lines.append("... and more files, which are not listed")
+    return lines

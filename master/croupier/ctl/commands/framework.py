@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
+
+from croupier.cli.amounts import View, many, named
+from croupier.cli.connection import Master, run
 from croupier.cli.flags import CHANGE, Change, FrameworkName, YesFlag
 from croupier.ctl.app import family
+from croupier.ctl.lists import find_framework
+from croupier.ctl.operation import confirm, print_result
+from croupier.ctl.previews import teardown_preview
+from croupier.model.errors import NotFound
+from croupier.v1.operator_pb2 import TeardownFrameworkRequest
 
-framework = family("framework", "Tear a framework down. `croupier frameworks` lists them.")
+framework = family("framework")
 
 
 @framework.command(name="teardown")
@@ -22,16 +32,6 @@ def teardown(
     tasks end, without waiting for its failover timeout. The master refuses a program that returns
     under this id.
     """
-    from contextlib import suppress
-    from functools import partial
-
-    from croupier.cli.amounts import View, many, named
-    from croupier.cli.connection import Master, run
-    from croupier.ctl.lists import find_framework
-    from croupier.ctl.operation import confirm, print_result
-    from croupier.ctl.previews import teardown_preview
-    from croupier.model.errors import NotFound
-    from croupier.v1.operator_pb2 import TeardownFrameworkRequest
 
     async def torn_down(leader: Master, given: str) -> tuple[View, str]:
         framework_id, known = given, ""

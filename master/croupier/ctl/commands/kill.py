@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from croupier.cli.amounts import named
+from croupier.cli.connection import Master, run
 from croupier.cli.flags import LOCAL, GraceFlag, MasterFlag, TaskFrameworkFlag
+from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
-
-if TYPE_CHECKING:
-    from croupier.v1.operator_pb2 import KillTaskRequest, TaskView
+from croupier.ctl.task_reader import TaskName, advising
+from croupier.model.ids import check_id
+from croupier.v1.operator_pb2 import KillTaskRequest, TaskView
+from croupier.v1.task_pb2 import KillPolicy
 
 
 @app.command
@@ -29,11 +31,6 @@ def kill(
     grace
         The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
     """
-    from croupier.cli.amounts import named
-    from croupier.cli.connection import Master, run
-    from croupier.cli.terminal import print_lines
-    from croupier.ctl.task_reader import TaskName, advising
-
     request = kill_request(task_id, grace)
 
     async def killed(leader: Master) -> TaskView:
@@ -53,10 +50,6 @@ def kill_request(task_id: str, grace_ms: int | None) -> KillTaskRequest:
     Raises:
         InvalidRequest: if the id is malformed.
     """
-    from croupier.model.ids import check_id
-    from croupier.v1.operator_pb2 import KillTaskRequest
-    from croupier.v1.task_pb2 import KillPolicy
-
     check_id("task", task_id)
     policy = None if grace_ms is None else KillPolicy(grace_ms=grace_ms)
     return KillTaskRequest(task_id=task_id, kill_policy=policy)

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
-from croupier.ctl.app import app
+from croupier.ctl.app import COMMANDS, app
+from croupier.ctl.lists import AGENTS, KINDS, Form, list_tasks, print_list
+from croupier.ctl.task_states import state_numbers
 from croupier.model.durations import parse_duration
 from croupier.process.cli import read_by
 
@@ -42,13 +44,11 @@ def agents(
     text
         Only agents with this text in their id or hostname.
     """
-    from croupier.ctl.lists import AGENTS, Form, print_list
-
     print_list(master, AGENTS, form=Form(as_json, wide), states=state, text=text)
 
 
-def _add(name: str, text: str) -> None:
-    @app.command(name=name, help=text)
+def _add(name: str) -> None:
+    @app.command(name=name, help=COMMANDS[name].summary)
     def listing(
         *,
         text: TextFlag = "",
@@ -56,14 +56,11 @@ def _add(name: str, text: str) -> None:
         as_json: JsonListFlag = False,
         wide: WideFlag = False,
     ) -> None:
-        from croupier.ctl.lists import KINDS, Form, print_list
-
         print_list(master, KINDS[name], form=Form(as_json, wide), text=text)
 
 
-_add("frameworks", "List frameworks: state, share of the cluster, and demand.")
-_add("offers", "List outstanding offers.")
-_add("roles", "List roles as a tree: weights, shares, guarantees and limits.")
+for _name in ("frameworks", "offers", "roles"):
+    _add(_name)
 
 
 @app.command
@@ -106,9 +103,6 @@ def tasks(
         Show the command of each task. Without this flag `command`, `shell` and `labels` are null
         in the JSON list.
     """
-    from croupier.ctl.lists import Form, list_tasks
-    from croupier.ctl.task_states import state_numbers
-
     list_tasks(
         master,
         framework,

@@ -1,11 +1,22 @@
-"""`croupier weights` and `croupier quota`."""
+"""`croupier weights` and `croupier quota`.
+
+Rule: a command changes only the settings that it names, so that operators who change different
+settings of one role do not overwrite each other.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.api.objects import as_object
+from croupier.api.shapes import PREEMPTION
+from croupier.cli.amounts import View
+from croupier.cli.connection import run
 from croupier.cli.flags import (
     CHANGE,
     LOCAL,
@@ -16,27 +27,40 @@ from croupier.cli.flags import (
     JsonListFlag,
     MasterFlag,
     RoleName,
+    Target,
 )
+from croupier.cli.table import Table, print_table
 from croupier.ctl.app import family
+from croupier.ctl.lists import ROLES, Form, all_of, print_list
+from croupier.ctl.operation import UNCHANGED, ask, print_result
+from croupier.ctl.views.role import (
+    QUOTAS,
+    WEIGHTS,
+    has_quota,
+    preemption_text,
+    resource_weights_text,
+)
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import check_role
+from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
+from croupier.v1 import operator_pb2 as pb
+from croupier.wire.roles import settings_to_wire
 
-weights = family(
-    "weights",
-    "List or change the weights of roles: a role of weight 2 gets twice the share of one of 1.",
+WEIGHT_PARTS = (pb.RoleChange.PART_WEIGHT, pb.RoleChange.PART_RESOURCE_WEIGHTS)
+QUOTA_PARTS = (
+    pb.RoleChange.PART_GUARANTEE,
+    pb.RoleChange.PART_LIMIT,
+    pb.RoleChange.PART_PREEMPTION,
 )
-quota = family(
-    "quota",
-    "List or change the guarantees and limits of roles.\n\n"
-    "Both apply to the role with all roles below it.",
-)
+
+weights = family("weights")
+quota = family("quota", "Both apply to the role with all roles below it.")
 
 
 @weights.command(name="list")
 @weights.default
 def weights_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List the weights of all roles."""
-    from croupier.ctl.lists import ROLES, Form, print_list
-    from croupier.ctl.views.role import WEIGHTS
-
     print_list(master, ROLES, WEIGHTS, form=Form(as_json))
 
 
@@ -45,10 +69,7 @@ def weights_get(
     role: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
     """Show the weight of one role."""
-    from croupier.ctl.role_change import show_role
-    from croupier.ctl.views.role import WEIGHTS
-
-    show_role(master, role, WEIGHTS, as_json=as_json)
+    _show_role(master, role, WEIGHTS, as_json=as_json)
 
 
 @weights.command(name="set")
@@ -75,10 +96,8 @@ def weights_set(
         NAME=WEIGHT: multiplies the weight for that resource; may be repeated. The given resource
         weights replace all earlier ones. Without this flag the earlier ones stay.
     """
-    from croupier.ctl.role_change import change_role, weight_change
-
     wanted = weight_change(role, weight, resource or ())
-    change_role(wanted, Change(dry_run, master, as_json), force=force)
+    _change_role(wanted, Change(dry_run, master, as_json), force=force)
 
 
 @weights.command(name="remove")
@@ -89,28 +108,20 @@ def weights_remove(
     change: Change = CHANGE,
 ) -> None:
     """Reset the weight of a role to the master's configuration, which is 1 by default."""
-    from croupier.ctl.role_change import change_role, weight_removal
-
-    change_role(weight_removal(role), change)
+    _change_role(role_change(role, None, WEIGHT_PARTS), change)
 
 
 @quota.command(name="list")
 @quota.default
 def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List the roles that have a guarantee, a limit or a preemption setting."""
-    from croupier.ctl.lists import ROLES, Form, print_list
-    from croupier.ctl.views.role import QUOTAS, has_quota
-
     print_list(master, ROLES, QUOTAS, form=Form(as_json), keep=has_quota)
 
 
 @quota.command(name="get")
 def quota_get(role: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
     """Show the guarantee, the limit and the preemption setting of one role."""
-    from croupier.ctl.role_change import show_role
-    from croupier.ctl.views.role import QUOTAS
-
-    show_role(master, role, QUOTAS, as_json=as_json)
+    _show_role(master, role, QUOTAS, as_json=as_json)
 
 
 @quota.command(name="set")
@@ -142,10 +153,8 @@ def quota_set(
     preemption
         on, off (the role neither preempts nor is preempted), or inherit (as its parent).
     """
-    from croupier.ctl.role_change import change_role, quota_change
-
     wanted = quota_change(role, guarantee, limit, preemption)
-    change_role(wanted, Change(dry_run, master, as_json), force=force)
+    _change_role(wanted, Change(dry_run, master, as_json), force=force)
 
 
 @quota.command(name="remove")
@@ -156,6 +165,111 @@ def quota_remove(
     change: Change = CHANGE,
 ) -> None:
     """Remove the guarantee, the limit and the preemption setting of a role."""
-    from croupier.ctl.role_change import change_role, quota_removal
+    _change_role(role_change(role, None, QUOTA_PARTS), change)
 
-    change_role(quota_removal(role), change)
+
+def _show_role(target: Target, role: str, table: Table, *, as_json: bool) -> None:
+    """Print one role. A role without settings and frameworks has the defaults."""
+    check_role(role)
+    known = run(target, lambda master: all_of(master, ROLES))
+    default = as_object(pb.RoleView(role=role, settings=settings_to_wire(RoleSettings())))
+    found = next((view for view in known if view["role"] == role), default)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        print_table(table, [found], sys.stdout)
+
+
+def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleChange:
+    """Return the change of `weights set`; `resources` have the form `cpus=2`.
+
+    Raises:
+        InvalidRequest: if an argument is malformed.
+    """
+    by_resource: dict[str, int] = {}
+    for text in resources:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidRequest(f"--resource {text!r} is not NAME=WEIGHT (example: gpus=2)")
+        if name in by_resource:
+            raise InvalidRequest(f"--resource {name} is given twice")
+        by_resource[name] = parse_weight(f"the weight of {name}", value)
+    settings = RoleSettings(parse_weight(f"the weight of {role}", weight), by_resource)
+    return role_change(role, settings, WEIGHT_PARTS if by_resource else WEIGHT_PARTS[:1])
+
+
+def quota_change(
+    role: str, guarantee: str | None, limit: str | None, preemption: str | None
+) -> pb.RoleChange:
+    """Return the change of `quota set`; None leaves a setting as it is.
+
+    Raises:
+        InvalidRequest: if an argument is malformed, or all are None.
+    """
+    given = (guarantee, limit, preemption)
+    parts = [part for part, text in zip(QUOTA_PARTS, given, strict=True) if text is not None]
+    if not parts:
+        raise InvalidRequest("give --guarantee, --limit or --preemption")
+    if preemption not in (None, *PREEMPTION):
+        raise InvalidRequest(f"--preemption is on, off or inherit, not {preemption!r}")
+    settings = RoleSettings(
+        guarantee=parse_amounts(guarantee or ""),
+        limit=parse_amounts(limit or ""),
+        preemption=PREEMPTION[preemption] if preemption is not None else None,
+    )
+    return role_change(role, settings, parts)
+
+
+def _change_role(wanted: pb.RoleChange, change: Change, *, force: bool = False) -> None:
+    """Make the change, or only check it with `dry_run`, and print the differences."""
+    request = pb.UpdateRolesRequest(changes=[wanted], dry_run=change.dry_run, force=force)
+    answer = ask(change.master, "UpdateRoles", request)
+    view = as_object(answer)
+    head = [UNCHANGED] if answer.dry_run else []
+    lines = moved_lines(view["roles"], wanted.role, view["others"])
+    print_result(view, *head, *lines, as_json=change.as_json)
+
+
+def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]:
+    """Yield one line for each role that changed, and one for `named` in any case."""
+    for view in moved:
+        before, after = view["before"], view["after"]
+        differences = list(_differences(before, after))
+        if not differences and view["role"] == named:
+            differences = ["nothing is different"]
+        if differences:
+            share = f"its share is {after['share']:.3f}"
+            yield f"{view['role']}: {', '.join(differences)}; {share}"
+    if others:
+        yield f"and {others} more roles are entitled to another share"
+
+
+def _differences(before: View, after: View) -> Iterator[str]:
+    for name in ("guarantee", "limit"):
+        if before[name]["milli"] != after[name]["milli"]:
+            yield f"{name} {before[name]['text'] or 'none'} -> {after[name]['text'] or 'none'}"
+    if before["weight_milli"] != after["weight_milli"]:
+        yield f"weight {before['weight']:g} -> {after['weight']:g}"
+    if before["resource_weights"] != after["resource_weights"]:
+        was, now = (resource_weights_text(each["resource_weights"]) for each in (before, after))
+        yield f"weights {was or 'none'} -> {now or 'none'}"
+    if before["preemption"] is not after["preemption"]:
+        was, now = (preemption_text(each["preemption"]) for each in (before, after))
+        yield f"preemption {was or 'inherited'} -> {now or 'inherited'}"
+    if before["entitlement_ppm"] != after["entitlement_ppm"]:
+        yield f"entitled to {before['entitlement']:.3f} -> {after['entitlement']:.3f}"
+
+
+def role_change(
+    role: str, settings: RoleSettings | None, parts: Sequence[pb.RoleChange.Part.ValueType]
+) -> pb.RoleChange:
+    """Return the change of these parts of a role's settings; without settings, their removal.
+
+    Raises:
+        InvalidRequest: if the role or a setting is malformed.
+    """
+    check_role(role)
+    if settings is None:
+        return pb.RoleChange(role=role, parts=parts)
+    settings.check()
+    return pb.RoleChange(role=role, settings=settings_to_wire(settings), parts=parts)

@@ -1,26 +1,83 @@
-"""`croupier token`."""
+"""`croupier token`.
+
+Rule: a token is made here. Only its id and the hash of its secret are sent, and it is printed once,
+or written to a file that did not exist. It is never part of a log line or an error.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.api.objects import as_object
+from croupier.cli.amounts import View
+from croupier.cli.connection import Master, run
 from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
+from croupier.cli.table import Column, Table, text
+from croupier.cli.terminal import print_lines
 from croupier.ctl.app import family
+from croupier.ctl.operation import print_objects, print_result
+from croupier.model.durations import parse_duration
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
+from croupier.model.principal import PrincipalKind, principal_name
+from croupier.model.resources import Resources
+from croupier.net.credentials import create_token_file, make_token
+from croupier.process.cli import make_app
+from croupier.v1 import access_pb2 as pb
+from croupier.wire.resources import resources_to_wire
 
-token = family("token", "Create, list and revoke tokens of clients, and join tokens of agents.")
-create = family("create", "Create a token. It is shown once.", within=token)
+token = family("token")
+create = make_app("create", "Create a token. It is shown once.", reads_environment=False)
+token.command(create)
 
-OutputFlag = Annotated[
-    Path | None,
-    Parameter(
-        name="--output",
-        help="Write the token to this new file of mode 0600, in place of printing it.",
+NEVER = "never"
+
+
+def scope_text(token: View) -> str:
+    """Return the holder of the token: a principal, or the agents that may join with it."""
+    if token["kind"] != "join":
+        return str(token["principal"])
+    uses = token["uses_left"]
+    number = "any number of agents" if uses is None else f"{uses} more agent{'s'[: uses != 1]}"
+    most = token["max_resources"]["text"]
+    return ", ".join((number, *token["attributes"], *([f"at most {most}"] if most else ())))
+
+
+TOKENS = Table(
+    (
+        text("id", "token_id", is_id=True),
+        text("kind", "kind"),
+        Column("for", scope_text),
+        Column("expires", lambda view: view["expires"] or "never"),
+        text("created", "created", 2),
+        text("created by", "created_by", 1),
+        text("description", "description", 1),
     ),
-]
-DescriptionFlag = Annotated[str, Parameter(name="--description", help="A note for the list.")]
+    "no tokens",
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Common flags of commands that create a token."""
+
+    output: Annotated[
+        Path | None,
+        Parameter(help="Write the token to this new file of mode 0600, in place of printing it."),
+    ] = None
+    description: Annotated[str, Parameter(help="A note for the list.")] = ""
+    master: MasterFlag = LOCAL
+    as_json: JsonFlag = False
+
+
+CREATION = Creation()
 ExpiresFlag = Annotated[
     str,
     Parameter(name="--expires", help="Time until it expires, such as 12h or 30d; or never."),
@@ -34,10 +91,7 @@ def create_client(
     *,
     expires: ExpiresFlag = "30d",
     group: Annotated[list[str] | None, Parameter(negative="")] = None,
-    output: OutputFlag = None,
-    description: DescriptionFlag = "",
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    creation: Creation = CREATION,
 ) -> None:
     """Create a token of a person or a program, the principal client/NAME.
 
@@ -48,10 +102,9 @@ def create_client(
     group
         Add the principal to this group, such as operator or viewer; may be repeated.
     """
-    from croupier.ctl.tokens import TokenOptions, client_token, create_token
-
-    options = TokenOptions(expires, output, description, as_json)
-    create_token(master, client_token(name, description), group or (), options)
+    principal = principal_name(PrincipalKind.CLIENT, name)
+    made = pb.Token(kind=pb.TOKEN_KIND_CLIENT, principal=principal)
+    _create_token(made, group or (), expires, creation)
 
 
 @create.command(name="join")
@@ -61,10 +114,7 @@ def create_join(
     expires: ExpiresFlag = "1h",
     attribute: Annotated[list[str] | None, Parameter(negative="")] = None,
     max_resources: str = "",
-    output: OutputFlag = None,
-    description: DescriptionFlag = "",
-    master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    creation: Creation = CREATION,
 ) -> None:
     """Create a token with which agents without a certificate join the cluster.
 
@@ -80,18 +130,27 @@ def create_join(
         Most resources that an agent may register with, such as 'cpus:64;mem:256GB'; a resource that
         is not named is bounded by --max-agent-resources of the master only.
     """
-    from croupier.ctl.tokens import TokenOptions, create_token, join_token
-
-    options = TokenOptions(expires, output, description, as_json)
-    create_token(master, join_token(uses, attribute or (), description, max_resources), (), options)
+    if uses < 0:
+        raise InvalidRequest("--uses is 1 or more, or 0 for any number")
+    for each in attribute or ():
+        if not all(part.strip() for part in each.partition(":")):
+            raise InvalidRequest(f"--attribute {each[:80]!r} is not NAME:VALUE (example: rack:r1)")
+    made = pb.Token(kind=pb.TOKEN_KIND_JOIN, attributes=attribute)
+    if uses:
+        made.uses_left = uses
+    if max_resources:
+        made.max_resources.CopyFrom(resources_to_wire(Resources.parse(max_resources)))
+    _create_token(made, (), expires, creation)
 
 
 @token.command(name="list")
 def list_command(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List all tokens, without their secrets."""
-    from croupier.ctl.tokens import list_tokens
 
-    list_tokens(master, as_json=as_json)
+    async def listed(leader: Master) -> list[View]:
+        return [as_object(token) async for token in _tokens(leader)]
+
+    print_objects(TOKENS, run(master, listed), as_json=as_json)
 
 
 @token.command(name="revoke")
@@ -108,6 +167,96 @@ def revoke(
     named
         Id of a token, as croupier token list shows it, or a principal such as client/alice.
     """
-    from croupier.ctl.tokens import revoke_tokens
 
-    revoke_tokens(named, change)
+    async def revoked(leader: Master) -> list[View]:
+        found = [
+            token
+            async for token in _tokens(leader)
+            if named in (token.token_id, token.principal or None)
+        ]
+        if not found:
+            raise NotFound(f"no token has the id or the principal {named!r}; croupier token list")
+        if not change.dry_run:
+            for token in found:
+                request = pb.RevokeTokenRequest(token_id=token.token_id)
+                await leader.ask(leader.access.RevokeToken, request)
+        return [as_object(token) for token in found]
+
+    views = run(change.master, revoked)
+    done = "would be revoked" if change.dry_run else "is revoked"
+    lines = [f"token {view['token_id']} for {scope_text(view)} {done}" for view in views]
+    print_result({"dry_run": change.dry_run, "tokens": views}, *lines, as_json=change.as_json)
+
+
+NEVER = "never"
+
+
+def _create_token(token: pb.Token, groups: Sequence[str], expires: str, creation: Creation) -> None:
+    """Make a token, store its hash, and print it or write it to a file.
+
+    Raises:
+        InvalidRequest: if an argument is malformed.
+        Conflict: if the file exists.
+        CroupierError: if the master refuses.
+    """
+    lifetime_s = None if expires == NEVER else parse_duration(expires)
+    made, output = make_token(), creation.output
+    if output is not None:
+        try:
+            create_token_file(output, made)
+        except FileExistsError:
+            raise Conflict(f"{output} exists; choose another file") from None
+        except OSError as error:
+            raise InvalidRequest(f"cannot write {output}: {error.strerror}") from None
+
+    async def created(master: Master) -> pb.Token:
+        # By the master's clock, because it decides when the token expires.
+        now = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
+        changes = [
+            pb.PolicyChange(add_member=pb.Membership(group=group, member=token.principal))
+            for group in groups
+        ]
+        if changes:
+            request = pb.UpdatePolicyRequest(changes=changes)
+            await master.ask(master.access.UpdatePolicy, request)
+        token.token_id, token.description = made.token_id, creation.description
+        if lifetime_s is not None:
+            token.expires_ms = now.time_ms + round(lifetime_s * 1000)
+        asked = pb.CreateTokenRequest(token=token, token_hash=made.hash)
+        return (await master.ask(master.access.CreateToken, asked)).token
+
+    try:
+        view = as_object(run(creation.master, created))
+    except CroupierError:
+        if output is not None:
+            output.unlink(missing_ok=True)
+        raise
+    _print_token(view, made.text, groups, creation)
+
+
+def _print_token(view: View, text: str, groups: Sequence[str], creation: Creation) -> None:
+    """Print the token alone on stdout, and what it is on stderr."""
+    output = creation.output
+    where = {"token": text} if output is None else {"file": str(output)}
+    if creation.as_json:
+        print(json.dumps({**view, "groups": list(groups), **where}, indent=2))
+        return
+    until = f"until {view['expires']}" if view["expires"] else "without expiry"
+    member = f", in {', '.join(groups)}" if groups else ""
+    about = f"token {view['token_id']} for {scope_text(view)}{member}, {until}"
+    if output is None:
+        print_lines(f"{about}; it is shown only now:", file=sys.stderr)
+        print(text)
+    else:
+        print_lines(f"{about}, is in {output}")
+
+
+async def _tokens(master: Master) -> AsyncIterator[pb.Token]:
+    request = pb.ListTokensRequest()
+    while True:
+        page = await master.ask(master.access.ListTokens, request)
+        for token in page.tokens:
+            yield token
+        if page.next_page_token in ("", request.page_token):
+            return
+        request.page_token = page.next_page_token

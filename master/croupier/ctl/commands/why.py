@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from croupier.api.objects import as_object
+from croupier.cli.connection import Master, run
 from croupier.cli.flags import LOCAL, FrameworkName, JsonFlag, MasterFlag
 from croupier.ctl.app import app
+from croupier.ctl.lists import find_agent, find_framework
+from croupier.ctl.operation import print_result
+from croupier.ctl.views.why import why_lines
+from croupier.v1 import operator_pb2 as pb
 
 
 @app.command
@@ -22,6 +28,12 @@ def why(
     agent
         Id or hostname of an agent: explain why the framework is not offered more of that agent.
     """
-    from croupier.ctl.why import explain
 
-    explain(master, framework, agent, as_json=as_json)
+    async def asked(leader: Master) -> pb.ExplainResponse:
+        framework_id = (await find_framework(leader, framework))["framework_id"]
+        agent_id = (await find_agent(leader, agent))["agent_id"] if agent else ""
+        request = pb.ExplainRequest(framework_id=framework_id, agent_id=agent_id)
+        return await leader.ask(leader.service.Explain, request)
+
+    found = as_object(run(master, asked))
+    print_result(found, *why_lines(found, agent), as_json=as_json)

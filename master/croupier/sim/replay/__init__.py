@@ -1,4 +1,4 @@
-"""`croupier replay`: verify a master's event log, and simulate other settings on its work.
+"""Replays of a master's event log: verified decisions, and other settings on the same work.
 
 Rule: the same log gives the same output, byte for byte. A malicious log can only fail to be read.
 
@@ -6,5 +6,5 @@ Rule: the same log gives the same output, byte for byte. A malicious log can onl
 - `history`: the agents, frameworks and tasks of the log; `demand_history`: since when tasks were
   demanded. `ledger`: shares over time and waits.
 - `change`: other settings; `workload` and `play`: the same work in the simulator.
-- `report`: for people and programs. `cli`: the command.
+- `result`: all of that in turn. `report`: for people and programs.
 """

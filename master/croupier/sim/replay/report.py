@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from croupier.model.printable import printable_lines
-from croupier.sim.replay.change import Change
-from croupier.sim.replay.history import History
 from croupier.sim.replay.ledger import BUCKETS, Figures, Party, Waits, as_json
-from croupier.sim.replay.reader import Reader
+from croupier.sim.replay.result import Replayed
 from croupier.sim.replay.workload import ASSUMPTIONS
 from croupier.sim.report import print_columns
 
@@ -20,27 +17,6 @@ from croupier.sim.report import print_columns
 _MOST_ROWS = 20
 _NO_WAITS = Waits()
 _TITLES = ("share", "tasks", "wait, s", "p95, s", "waiting")
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The verified events; `digest` is None if the log has no beginning and was not verified."""
-
-    events: int
-    digest: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The result of a replay; figures are None if they were not requested."""
-
-    reader: Reader
-    history: History
-    verification: Verification
-    recorded: Figures | None = None
-    change: Change | None = None
-    before: Figures | None = None
-    after: Figures | None = None
 
 
 def print_found(found: Replayed, out: TextIO) -> None:

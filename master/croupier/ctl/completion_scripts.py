@@ -14,7 +14,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def script(shell: str, table: Mapping[str, Sequence[str]]) -> str:
-    """Return the script of a shell for the words of `completion.words.table`."""
+    """Return the script of a shell for the words of `commands.completion.table`."""
     flags = " ".join(CONNECTION_FLAGS)
     if shell == "fish":
         return "\n".join(_fish_table(table)) + _FISH.replace("CONNECTION", flags)

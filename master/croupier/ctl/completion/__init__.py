@@ -1,1 +1,0 @@
-"""Completion of `croupier` in bash, zsh and fish."""

@@ -1,1 +1,0 @@
-"""`croupier exec`: a command beside a task."""

@@ -1,0 +1,139 @@
+"""The result of a replay: a log is read, verified, and its work simulated with other settings."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from croupier.model.errors import CroupierError
+from croupier.sim.experiment import Progress
+from croupier.sim.replay.change import Change
+from croupier.sim.replay.history import History, TaskRun
+from croupier.sim.replay.ledger import Figures, Ledger, Party, Waits, WaitTally, parties_of
+from croupier.sim.replay.play import play
+from croupier.sim.replay.reader import BadLog, Reader
+from croupier.sim.replay.verifier import Verifier
+
+# At the same time, releases come before charges.
+_Change = tuple[float, int, int, Mapping[str, int], TaskRun | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verified events; `digest` is None if the log has no beginning and was not verified."""
+
+    events: int
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The result of a replay; figures are None if they were not requested."""
+
+    reader: Reader
+    history: History
+    verification: Verification
+    recorded: Figures | None = None
+    change: Change | None = None
+    before: Figures | None = None
+    after: Figures | None = None
+
+
+def find(path: Path, change: Change, progress: Progress, *, verify: bool = False) -> Replayed:
+    """Return the result for the log at `path`.
+
+    Raises:
+        CroupierError: if the log cannot be read, or a decision differs from the recorded one.
+    """
+    reader = Reader(path)
+    if verify and not reader.has_beginning:
+        raise BadLog(
+            f"{reader.paths[0]} is part {reader.first.part}: the beginning of the log is gone,"
+            " and without it decisions cannot be made again"
+        )
+    passes = 1 if verify or not change else 3
+    history, verification = _read(reader, partial(_report, progress, "reading", 0, passes))
+    if verify:
+        return Replayed(reader, history, verification)
+    recorded = figures_of(history)
+    if not change:
+        return Replayed(reader, history, verification, recorded)
+    before = _played(history, Change(), partial(_report, progress, "as it was", 1, passes))
+    after = _played(history, change, partial(_report, progress, "as it would be", 2, passes))
+    return Replayed(reader, history, verification, recorded, change, before, after)
+
+
+def _read(reader: Reader, progress: Callable[[float], None]) -> tuple[History, Verification]:
+    history = History(reader.first)
+    exact = Verifier(reader.first) if reader.has_beginning else None
+    for place, line in reader.lines(progress):
+        if exact is not None:
+            exact.take(place, line)
+        try:
+            history.take(line)
+        except Exception as error:
+            raise BadLog(f"{place}: inconsistent with the lines before: {error}") from None
+    history.finish()
+    return history, Verification(history.events, exact.digest if exact is not None else None)
+
+
+def _played(history: History, change: Change, progress: Callable[[float], None]) -> Figures:
+    try:
+        return play(history, change, progress)
+    except CroupierError:
+        raise
+    except Exception as error:
+        raise BadLog(f"the work of this log cannot be played: {error!r}"[:500]) from None
+
+
+def _report(progress: Progress, text: str, number: int, passes: int, done: float) -> None:
+    progress((number + done) / passes, text)
+
+
+def figures_of(history: History) -> Figures:
+    """Return shares, waits and use, as recorded. O(tasks x log tasks)."""
+    ledger = Ledger(history.start, history.end)
+    for at, sign, _, amounts, run in heapq.merge(
+        sorted(_supplies(history), key=_order), sorted(_tasks(history), key=_order), key=_order
+    ):
+        if run is None:
+            ledger.supply(at, amounts, sign)
+        else:
+            ledger.hold(at, parties_of(run.role, run.framework_id), amounts, sign)
+    return ledger.figures(_waits(history))
+
+
+def _order(change: _Change) -> tuple[float, int, int]:
+    return change[:3]
+
+
+def _supplies(history: History) -> Iterator[_Change]:
+    for number, stay in enumerate(history.agents):
+        yield stay.came, 1, -number, stay.total.scalars, None
+        if stay.left is not None:
+            yield stay.left, -1, number, stay.total.scalars, None
+
+
+def _tasks(history: History) -> Iterator[_Change]:
+    for number, run in enumerate(history.tasks):
+        yield max(run.launched_at, history.start), 1, number, run.resources.scalars, run
+        if run.ended_at is not None:
+            yield run.ended_at, -1, number, run.resources.scalars, run
+
+
+def _waits(history: History) -> dict[Party, Waits]:
+    tally = WaitTally()
+    for run in history.tasks:
+        if run.launched_at <= history.start:
+            continue
+        parties = parties_of(run.role, run.framework_id)
+        tally.launched(parties)
+        if run.wanted_at is not None:
+            tally.waited(parties, run.launched_at - run.wanted_at)
+    for stay in history.frameworks:
+        for tracked in stay.demands if stay.left is None else ():
+            tally.waiting(parties_of(tracked.role, stay.framework_id), tracked.units)
+    return tally.waits()
