@@ -43,6 +43,13 @@ class RealTask:
     is_hung: bool = False
 
 
+def apply_status(service: Service, status: TaskStatus, now: float) -> None:
+    """Apply a status as the engine tells it."""
+    has_ended = status.state.is_terminal or status.state is TaskState.UNKNOWN
+    apply = events.on_end if has_ended else events.on_live
+    apply(service, status, now)
+
+
 @dataclass
 class World:
     """Steps the core, and checks its rules after each decision."""
@@ -218,7 +225,7 @@ class World:
     def _kill(self, task_id: str) -> None:
         task = self.tasks.get(task_id)
         if task is None:
-            events.on_not_found(self.service, task_id)
+            self._send(task_id, TaskState.UNKNOWN)
         elif not self._machine(task.agent_id).is_lost:
             task.state = TaskState.KILLING
             task.ends_at = self.now + self.random.uniform(0, 3)
@@ -239,4 +246,4 @@ class World:
         due = [each for each in self.mail if each[0] <= self.now]
         self.mail = [each for each in self.mail if each[0] > self.now]
         for _, status in sorted(due, key=lambda each: each[0]):
-            events.on_status(self.service, status, self.now)
+            apply_status(self.service, status, self.now)

@@ -56,7 +56,7 @@ def batch(
     master
         Masters of the cluster.
     """
-    from croupier.apps.batch.command import Wishes, run_batch
+    from croupier.apps.batch.batch_run import Wishes, run_batch
     from croupier.apps.batch.job import read_batch
     from croupier.apps.batch.plan import JobPlan
     from croupier.apps.batch.state import default_path

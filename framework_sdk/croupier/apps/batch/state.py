@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,21 +26,6 @@ CREATE TABLE tasks (
 ) WITHOUT ROWID;
 """
 FORMAT: Final = Format("croupier batch", 0x43727042, _TABLES, "run")  # "CrpB"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRun:
-    """What is stored of a run.
-
-    Attributes:
-        digest: of its plan; empty if there is no run.
-        framework_id: under which the cluster knows its tasks; empty if it knows none.
-        is_complete: whether all of its tasks have ended.
-    """
-
-    digest: str = ""
-    framework_id: str = ""
-    is_complete: bool = False
 
 
 def default_path(job_file: Path) -> Path:
@@ -64,12 +48,11 @@ def opened(path: Path) -> Iterator[BatchState]:
 
 
 class BatchState(Store):
-    """The state of one job file."""
+    """The state of one job file.
 
-    def run(self) -> BatchRun:
-        """Return what is stored of the run."""
-        is_complete = bool(self.fact("is_complete"))
-        return BatchRun(self.fact("digest"), self.fact("framework_id"), is_complete)
+    Facts are the `digest` of the plan, empty if there is no run; the `framework_id` under which the
+    cluster knows its tasks, empty if it knows none; and `is_complete`, empty until all have ended.
+    """
 
     def tasks(self) -> list[Row]:
         """Return all stored tasks."""

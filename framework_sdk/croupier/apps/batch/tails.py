@@ -24,25 +24,18 @@ class Tails:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._reading: set[asyncio.Task[None]] = set()
-        self._begun = 0
+        self._reading: list[asyncio.Task[None]] = []
 
     def read(self, ended: FailedAttempt) -> None:
         """Begin to read a failed task's output; not after too many."""
-        if ended.status is None or not ended.status.agent_id or self._begun >= MOST_TASKS:
+        if ended.status is None or not ended.status.agent_id or len(self._reading) >= MOST_TASKS:
             return
-        self._begun += 1
-        reading = asyncio.create_task(self._read(ended, ended.status.task_id))
-        self._reading.add(reading)
-        reading.add_done_callback(self._reading.discard)
+        self._reading.append(self._runner.own(self._read(ended, ended.status.task_id)))
 
     async def finished(self, timeout_s: float) -> None:
         """Wait until all is read, at most `timeout_s`."""
         if self._reading:
-            await asyncio.wait(set(self._reading), timeout=timeout_s)
-        for reading in list(self._reading):
-            reading.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
+            await asyncio.wait(self._reading, timeout=timeout_s)
 
     async def _read(self, ended: FailedAttempt, task_id: str) -> None:
         with suppress(CroupierError):

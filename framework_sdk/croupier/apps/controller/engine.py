@@ -2,26 +2,29 @@
 
 Rule: what `take` returns is on disk, and `on_end` stores an end before the update is acknowledged.
 The engine asks the master about each task whose verdict or status it misses. So after a kill at any
-moment each stored task is known to the cluster, which then tells its state, or it never ran.
+moment each stored task is known to the cluster, which then tells its state, or it never ran. An
+error of anything that runs beside the session ends the command.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from croupier.apps.controller.outcomes import Outcome, outcome_of
-from croupier.apps.framework_credentials import framework_credentials
+from croupier.apps.controller.process import framework_credentials
 from croupier.cli.flags import Target
 from croupier.sdk import (
     Conflict,
     Constraint,
     CroupierError,
+    Demand,
     Framework,
     NotFound,
+    Offer,
     Task,
     TaskState,
     TaskStatus,
@@ -34,6 +37,8 @@ CALL_BYTES: Final = 512 * 1024
 CALL_TASKS: Final = 1_000
 # The pause before a call is made again that the master had no room or no answer for.
 AGAIN_S: Final = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,12 @@ class Engine(Framework):
         framework_id: str = "",
         keep_s: float,
         insecure: bool = False,
+        demands: Iterable[Demand] = (),
     ) -> None:
-        """Continue as `framework_id`, if given; without it, tasks run on for `keep_s`."""
+        """Continue as `framework_id`, if given; without this process, tasks run on for `keep_s`.
+
+        `demands` are those of a policy that launches its tasks on offers.
+        """
         super().__init__(
             name=name,
             role=role,
@@ -81,6 +90,7 @@ class Engine(Framework):
             framework_id=framework_id or None,
             failover_timeout_s=keep_s,
             insecure=insecure,
+            demands=demands,
         )
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.was_subscribed = False
@@ -95,6 +105,8 @@ class Engine(Framework):
         self._again_at = 0.0
         self._wake = asyncio.Event()
         self._working: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._owned: set[asyncio.Future[Any]] = set()
 
     # The policy.
 
@@ -107,7 +119,7 @@ class Engine(Framework):
 
     def take(self) -> list[Handover]:
         """Return the next tasks to hand over, once they are stored as handed over."""
-        raise NotImplementedError
+        return []
 
     def next_due(self) -> float | None:
         """Return when `take` may have more to return, on the loop's clock; None: after events."""
@@ -116,9 +128,20 @@ class Engine(Framework):
     def on_live(self, status: TaskStatus) -> None:
         """Apply the state of a task that has not ended."""
 
+    def on_unknown_task(self, status: TaskStatus) -> None:
+        """Handle a task that runs and is not open.
+
+        By default it is killed: an attempt that was given up must not run beside a later one.
+        """
+        self.end_task(status.task_id)
+
     def on_end(self, end: End) -> None:
         """Apply and store the end of a task."""
         raise NotImplementedError
+
+    def on_kill_refused(self, task_id: str, error: CroupierError) -> None:  # noqa: ARG002
+        """Handle that the master refuses to kill a task; by default that ends the command."""
+        raise error
 
     def waiting(self) -> str:
         """Return what waits for agents, such as `waiting to run 2 tasks`; empty if nothing does."""
@@ -145,10 +168,69 @@ class Engine(Framework):
         if not self.over.done():
             self.over.set_result(None)
 
+    async def launch(self, offer: Offer, tasks: list[Task], refuse_s: float) -> None:
+        """Launch stored tasks on an offer; the rest of it is declined for `refuse_s`."""
+        try:
+            verdicts = await self.accept(offer, tasks, refuse_s=refuse_s)
+        except Unavailable:
+            self.ask_about(task.task_id for task in tasks)
+            return
+        except CroupierError as error:
+            verdicts = [TaskVerdict(task.task_id, error) for task in tasks]
+        for verdict in verdicts:
+            self._judge(verdict)
+        self._wake.set()
+
+    def own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start work that ends with `serving` at the latest; an error of it completes `over`."""
+        task = asyncio.create_task(work)
+        self._owned.add(task)
+        task.add_done_callback(self._on_owned_ended)
+        return task
+
+    @asynccontextmanager
+    async def serving(self, *works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+        """Run the session, with `works` beside it, and end all of them.
+
+        `over` is completed if the session ends, or one of the works fails.
+        """
+        self._serving = self.own(self.run())
+        for work in works:
+            self.own(work)
+        try:
+            yield
+        finally:
+            self.end()
+            for task in self._owned - {self._serving}:
+                task.cancel()
+            await self.close()
+            self.over.cancel()
+            await asyncio.gather(*self._owned, self.over, return_exceptions=True)
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the session with the master is to go on."""
+        return self._serving is not None and not self._serving.done()
+
+    async def close(self, *, teardown: bool = False) -> None:
+        """End the session; errors are dropped. With `teardown`, the master ends all tasks."""
+        if self._serving is not None and self.has_session:
+            with suppress(CroupierError):
+                await self.stop(teardown=teardown)
+            await asyncio.wait({self._serving})
+
     def end(self) -> None:
         """Make no further calls."""
         if self._working is not None:
             self._working.cancel()
+
+    def _on_owned_ended(self, task: asyncio.Task[Any]) -> None:
+        self._owned.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if task is self._serving and error is None:
+            error = Unavailable("the session with the master ended")
+        if error is not None and not self.over.done():
+            self.over.set_exception(error)
 
     # What the SDK calls. An error ends the command, and the update is not acknowledged.
 
@@ -159,7 +241,7 @@ class Engine(Framework):
         self.was_subscribed = True
         self.ask_about(self._asked)
         if self._working is None:
-            self._working = asyncio.create_task(self._work())
+            self._working = self.own(self._work())
 
     async def on_update(self, status: TaskStatus) -> None:
         """Apply an update."""
@@ -181,8 +263,7 @@ class Engine(Framework):
                 self._accepted.add(task_id)
                 self.on_live(status)
             else:
-                # An attempt that was given up must not run beside a later one.
-                self.end_task(task_id)
+                self.on_unknown_task(status)
             return
         self._accepted.discard(task_id)
         self._kills.discard(task_id)
@@ -197,16 +278,15 @@ class Engine(Framework):
 
     async def _work(self) -> None:
         """Make the calls, one after the other; they wait while no master can be reached."""
-        with suppress(Exception), self._fatal():
-            while True:
-                self._wake.clear()
-                await self._ask()
-                await self._kill_all()
-                while members := self.take():
-                    await self._hand_over(members)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(self._due()):
-                        await self._wake.wait()
+        while True:
+            self._wake.clear()
+            await self._ask()
+            await self._kill_all()
+            while members := self.take():
+                await self._hand_over(members)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._due()):
+                    await self._wake.wait()
 
     def _due(self) -> float | None:
         """Return when the next work is due, if nothing wakes it."""
@@ -239,6 +319,8 @@ class Engine(Framework):
             self._kills.discard(task_id)
             if isinstance(error, NotFound):
                 self._unsure.add(task_id)
+            elif isinstance(error, CroupierError):
+                self.on_kill_refused(task_id, error)
             elif isinstance(error, BaseException):
                 raise error
 
@@ -255,6 +337,8 @@ class Engine(Framework):
                     continue
                 for verdict in verdicts:
                     self._judge(verdict)
+                if any(each.error and _is_passing(each.error) for each in verdicts):
+                    self._pause()
 
     def _judge(self, verdict: TaskVerdict) -> None:
         if not self.is_open(verdict.task_id):
@@ -264,8 +348,6 @@ class Engine(Framework):
             return
         self._errors[verdict.task_id] = verdict.error
         self._unsure.add(verdict.task_id)
-        if _is_passing(verdict.error):
-            self._pause()
 
     def _pause(self) -> None:
         self._again_at = asyncio.get_running_loop().time() + AGAIN_S

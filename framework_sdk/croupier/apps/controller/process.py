@@ -1,20 +1,17 @@
-"""The process of an application: its main coroutine, and the framework that it serves."""
+"""The process of an application: its event loop, and its credentials."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from croupier.cli.connection import Refused, with_advice
 from croupier.cli.flags import Target
-from croupier.model.errors import CroupierError, InvalidRequest, PermissionDenied, Unauthenticated
+from croupier.model.errors import InvalidRequest, PermissionDenied, Unauthenticated
 from croupier.process.daemon import raise_file_limit
-from croupier.sdk import Framework
-
-T = TypeVar("T")
+from croupier.sdk import Credentials
 
 
 def run_application(target: Target, main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -35,36 +32,17 @@ def run_application(target: Target, main: Callable[[], Coroutine[Any, Any, int]]
         raise with_advice(error, target.credentials()) from None
 
 
-class Crew:
-    """Tasks of the event loop that end together."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Future[Any]] = []
-
-    def own(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task."""
-        task = asyncio.create_task(running)
-        self._tasks.append(task)
-        return task
-
-    async def end(self, *further: asyncio.Future[Any]) -> None:
-        """Cancel all tasks, and `further` futures; their errors are dropped."""
-        everything = (*self._tasks, *further)
-        self._tasks.clear()
-        for each in everything:
-            each.cancel()
-        await asyncio.gather(*everything, return_exceptions=True)
-
-
 async def first(*futures: asyncio.Future[Any]) -> None:
     """Wait until one of `futures` is done."""
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def close(framework: Framework, session: asyncio.Future[None], *, teardown: bool) -> None:
-    """End a framework and its session; errors are dropped."""
-    if not session.done():
-        with suppress(CroupierError):
-            await framework.stop(teardown=teardown)
-    with suppress(CroupierError):
-        await session
+def framework_credentials(target: Target) -> Callable[[], Credentials]:
+    """Return a function that looks up the credentials of `target` for the SDK."""
+
+    def find() -> Credentials:
+        found = target.security()
+        files = (found.ca, found.cert, found.key)
+        return Credentials(*files, found.name, found.token, found.token_file)
+
+    return find

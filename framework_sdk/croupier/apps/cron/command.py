@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-from croupier.apps.controller.process import Crew, close, first, run_application
+from croupier.apps.controller.process import first, run_application
 from croupier.apps.controller.state_lock import locked, state_directory
 from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.cron.core.run import ScheduledRun
@@ -61,7 +60,6 @@ def _claim(state: StateFile, file: CronFile) -> None:
 
 
 async def _run(file: CronFile, target: Target, state: StateFile) -> int:
-    signals = EndSignals()
     zones = {job.name: job.schedule for job in file.jobs}
 
     def tell(run: ScheduledRun) -> None:
@@ -73,39 +71,26 @@ async def _run(file: CronFile, target: Target, state: StateFile) -> int:
             _print(line)
 
     _print(first_line(file.jobs, int(time.time())))
-    interrupt = asyncio.create_task(signals.first())
-    try:
+    with closing(EndSignals()) as signals:
         while True:
             framework = CronFramework(file, target, state, tell, _print)
             framework.load()
             try:
-                await _serve(framework, target, interrupt)
+                await _serve(framework, target, signals)
             except Removed:
                 framework.forsake()
                 _print("the master had removed the framework: beginning a new one")
                 continue
             return 0
-    finally:
-        interrupt.cancel()
-        signals.close()
 
 
-async def _serve(framework: CronFramework, target: Target, interrupt: asyncio.Task[Any]) -> None:
+async def _serve(framework: CronFramework, target: Target, signals: EndSignals) -> None:
     """Run a framework until a signal or an error."""
-    crew = Crew()
-    session = asyncio.create_task(framework.run())
-    ticking = crew.own(framework.keep_time())
     watch = WaitWatch(framework, target, _print, PATIENCE_S)
-    watching = crew.own(watch.run(tells_soon=False))
-    try:
-        await first(session, ticking, watching, framework.over, interrupt)
-        for ended in (framework.over, session, ticking, watching):
-            if ended.done():
-                ended.result()
-    finally:
-        framework.end()
-        await crew.end(framework.over)
-        await close(framework, session, teardown=False)
+    async with framework.serving(framework.keep_time(), watch.run(tells_soon=False)):
+        await first(framework.over, framework.own(signals.first()))
+        if framework.over.done():
+            framework.over.result()
 
 
 def _print(line: str) -> None:

@@ -11,7 +11,7 @@ from croupier.cli.flags import LOCAL, JsonFlag, MasterFlag, TimeoutFlag
 from croupier.process.cli import make_app
 
 if TYPE_CHECKING:
-    from croupier.apps.service.command import ApplyOptions
+    from croupier.apps.service.service_client import ApplyOptions
 
 service = make_app(
     "service",
@@ -67,7 +67,7 @@ def apply(
     timeout
         Follow an update no longer than this, such as 5m.
     """
-    from croupier.apps.service.command import ApplyOptions, apply_file
+    from croupier.apps.service.service_client import ApplyOptions, apply_file
 
     options = ApplyOptions(state, takeover, detach, not no_wait, timeout)
     return apply_file(file, master, options)
@@ -79,7 +79,7 @@ def status(name: NameOrFile = "", /, *, state: StateFlag = None, as_json: JsonFl
 
     Example: croupier service status web
     """
-    from croupier.apps.service.command import show_status
+    from croupier.apps.service.service_client import show_status
 
     return show_status(name, state, as_json=as_json)
 
@@ -105,7 +105,7 @@ def scale(
     timeout
         Wait no longer than this, such as 5m.
     """
-    from croupier.apps.service.command import scale
+    from croupier.apps.service.service_client import scale
 
     return scale(name, instances, _options(state, no_wait, timeout))
 
@@ -132,7 +132,7 @@ def rollout(
     timeout
         Follow no longer than this, such as 5m.
     """
-    from croupier.apps.service.command import rollout
+    from croupier.apps.service.service_client import rollout
 
     return rollout(name, action, _options(state, no_wait, timeout))
 
@@ -158,12 +158,12 @@ def stop(
     timeout
         Wait no longer than this, such as 5m.
     """
-    from croupier.apps.service.command import stop
+    from croupier.apps.service.service_client import stop
 
     return stop(name, master, _options(state, no_wait, timeout))
 
 
 def _options(state: Path | None, no_wait: bool, timeout: float | None) -> ApplyOptions:
-    from croupier.apps.service.command import ApplyOptions
+    from croupier.apps.service.service_client import ApplyOptions
 
     return ApplyOptions(state, waits=not no_wait, timeout_s=timeout)

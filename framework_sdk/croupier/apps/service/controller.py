@@ -1,17 +1,19 @@
-"""The framework of a service: it performs what the core decides.
+"""The framework of a service: performs what the core decides.
 
-Rule: an instance is durable before it is launched. A restart continues under the same framework
-id, asks the master for the state of every instance that it knows, and decides again.
+Rule: an instance is stored before it is launched. The end of one need not be stored before it is
+acknowledged: a restart continues under the same framework id, asks the master for the state of
+every instance, and decides again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from croupier.apps.controller.engine import End, Engine
 from croupier.apps.service.core import events
 from croupier.apps.service.core.decide import decide, resume
 from croupier.apps.service.core.instance import Instance
@@ -21,17 +23,16 @@ from croupier.apps.service.demands import Demands
 from croupier.apps.service.journal import Journal
 from croupier.apps.service.probes import probe
 from croupier.apps.service.state_dir import Saved, StateDir
-from croupier.apps.service.works import Works
-from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.cli.flags import Target
 from croupier.sdk import (
-    Credentials,
     CroupierError,
     Demand,
-    Framework,
-    NotFound,
+    InvalidRequest,
     Offer,
     PreemptRequest,
+    Task,
     TaskStatus,
+    Unavailable,
 )
 
 # The instances keep running for this long without a controller.
@@ -52,16 +53,19 @@ ADOPT_S: Final = 3.0
 _REFUSE_S: Final = 1.0
 
 
-class Controller(Framework):
-    """Runs one service. `over` is done when it was stopped, or has been asked to end."""
+class Controller(Engine):
+    """Runs one service. `over` is done when it was stopped, or has been asked to end.
+
+    Attributes:
+        is_stopped: whether all instances of a stopped service have ended.
+    """
 
     def __init__(
         self,
         saved: Saved,
         directory: StateDir,
         journal: Journal,
-        master: str,
-        credentials: Callable[[], Credentials] | None = None,
+        target: Target,
         *,
         adopts: bool = False,
     ) -> None:
@@ -70,25 +74,25 @@ class Controller(Framework):
         self._service, self._adopts = saved.service, adopts
         self._demands = Demands(saved.service)
         super().__init__(
-            name=framework_name(saved.service.name),
-            role=saved.role,
-            master=master,
-            framework_id=saved.framework_id or None,
-            failover_timeout_s=FAILOVER_S,
+            target,
+            framework_name(saved.service.name),
+            saved.role,
+            framework_id=saved.framework_id,
+            keep_s=FAILOVER_S,
             demands=[self._demands.of(saved.service.target, 0, ())],
-            credentials=credentials,
         )
         self._epoch = time.time() - time.monotonic()
         self._saving = asyncio.Lock()
         self._probes = asyncio.Semaphore(MAX_PROBES)
         self._demanded: list[Demand] | None = None
         self._launching = 0
+        # The calls that are under way.
+        self._demanding: asyncio.Task[None] | None = None
+        self._syncing: asyncio.Task[None] | None = None
         # Something has happened: the next turn is due.
-        self._woken = asyncio.Event()
+        self._changed = asyncio.Event()
         self._contact_at = self._asked_at = self._now()
-        self.is_subscribed = self._is_synced = False
-        self.over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._works = Works(self.over)
+        self._is_synced = self.is_stopped = False
         resume(self._service, self._now())
         # Nothing is launched or updated before the master has told which instances run.
         self._service.hold_until = float("inf")
@@ -97,16 +101,8 @@ class Controller(Framework):
 
     @property
     def service(self) -> Service:
-        """The service; `wake` after a change."""
+        """The service; `turn` after a change."""
         return self._service
-
-    def wake(self) -> None:
-        """Make the next turn due."""
-        self._woken.set()
-
-    def release(self) -> None:
-        """End this controller; the instances keep running."""
-        self._finish(stopped=False)
 
     @property
     def is_ready(self) -> bool:
@@ -122,15 +118,46 @@ class Controller(Framework):
         """Return the time of the service's state, in seconds since the epoch."""
         return self._now()
 
-    # What the SDK calls.
+    # The policy.
 
-    async def on_subscribed(self, framework_id: str) -> None:
+    def on_known(self, framework_id: str) -> None:
         """Keep the id, and ask for the state of all instances."""
         self._contact()
         self._saved.framework_id = framework_id
-        await self._save()
-        self._demanded = None
-        self.is_subscribed, self._is_synced = True, False
+        self._demanded, self._is_synced = None, False
+        # What has ended makes room for others.
+        self.ask_about(self._service.instances)
+        self._changed.set()
+
+    def is_open(self, task_id: str) -> bool:
+        """Return whether this is an instance."""
+        return task_id in self._service.instances
+
+    def on_live(self, status: TaskStatus) -> None:
+        """Apply the state of an instance."""
+        self._contact()
+        events.on_live(self._service, status, self._now())
+        self._changed.set()
+
+    def on_unknown_task(self, status: TaskStatus) -> None:
+        """Adopt an instance that another controller of this service has launched."""
+        self.on_live(status)
+
+    def on_end(self, end: End) -> None:
+        """Apply the end of an instance, or that its launch was refused."""
+        self._contact()
+        if end.error is None:
+            events.on_end(self._service, end.status, self._now())
+        else:
+            is_fault = isinstance(end.error, InvalidRequest)
+            events.on_refused(
+                self._service, end.status.task_id, str(end.error), self._now(), is_fault=is_fault
+            )
+        self._changed.set()
+
+    def on_kill_refused(self, task_id: str, error: CroupierError) -> None:
+        """Say so: the core sends the kill again."""
+        self._journal.write(f"cannot end {task_id}: {error}")
 
     async def on_offers(self, offers: list[Offer]) -> None:
         """Launch instances on the offers, and decline the rest."""
@@ -148,41 +175,33 @@ class Controller(Framework):
         # The master counts the demand down with each launch.
         self._launching += 1
         try:
-            await asyncio.gather(*(self._launch(o, chosen.get(o.id, [])) for o in offers))
+            await asyncio.gather(
+                *(self.launch(o, self._tasks(chosen.get(o.id, [])), _REFUSE_S) for o in offers)
+            )
         finally:
             self._launching -= 1
             self._demanded = None
 
-    async def on_update(self, status: TaskStatus) -> None:
-        """Apply the state of a task."""
-        self._contact()
-        events.on_status(self._service, status, self._now())
-        self._woken.set()
-
     async def on_preempt(self, request: PreemptRequest) -> None:
         """End the instances gracefully."""
         events.on_preempt(self._service, tuple(request.task_ids))
-        self._woken.set()
-
-    async def on_error(self, error: CroupierError) -> None:
-        """Do nothing: `run` raises the error."""
+        self._changed.set()
 
     # The turn.
 
     async def tick(self) -> None:
         """Decide again and again, until the service is over."""
         while not self.over.done():
-            self._woken.clear()
+            self._changed.clear()
             await self.turn()
             await asyncio.sleep(TICK_S)
             if self._is_idle():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_S - TICK_S):
-                        await self._woken.wait()
+                        await self._changed.wait()
 
-    async def close(self) -> None:
-        """Save the state, and end all work that is under way."""
-        await self._works.close()
+    def save_last(self) -> None:
+        """Save the state at the end of this controller."""
         with suppress(Unavailable):
             self._directory.save(self._saved)
         self._tell_news()
@@ -190,25 +209,27 @@ class Controller(Framework):
     async def turn(self) -> None:
         """Decide once, make that durable, and perform it."""
         service, now = self._service, self._now()
-        is_connected = self.is_subscribed and now - self._contact_at < 2 * QUIET_S
+        is_connected = self.was_subscribed and now - self._contact_at < 2 * QUIET_S
         kills = decide(service, now, is_connected=is_connected)
         await self._save()
         self._tell_news()
         for task_id in kills:
-            self._works.start(f"kill {task_id}", self._kill(task_id))
+            self.end_task(task_id)
         for instance in service.instances.values():
             health = service.health_of(instance)
             if instance.is_check_due(health, now):
                 instance.is_checking = True
-                self._works.start(f"check {instance.task_id}", self._check(instance))
-        if not self.is_subscribed:
+                self.own(self._check(instance))
+        if not self.was_subscribed:
             return
-        if not self._is_synced:
-            self._works.start("sync", self._sync())
-        self._works.start("demand", self._send_demand())
-        self._ask(now)
+        if not self._is_synced and (self._syncing is None or self._syncing.done()):
+            self._syncing = self.own(self._sync())
+        if self._demanding is None or self._demanding.done():
+            self._demanding = self.own(self._send_demand())
+        self._ask_for_overdue(now)
         if service.is_stopping and self._is_ended():
-            self._finish(stopped=True)
+            self.is_stopped = True
+            self.finish()
 
     def _is_ended(self) -> bool:
         """Return whether no instance is left, or only those that the teardown will end."""
@@ -250,43 +271,14 @@ class Controller(Framework):
 
     # Work.
 
-    async def _launch(self, offer: Offer, placed: list[Placed]) -> None:
+    def _tasks(self, placed: Iterable[Placed]) -> list[Task]:
         service = self._service
         tasks = []
         for each in placed:
             template = self._demands.template(each.instance.version)
             health = service.health_of(each.instance)
             tasks.append(template.task(service.name, each.instance, health, each.resources))
-        ids = [task.task_id for task in tasks]
-        try:
-            verdicts = await self.accept(offer, tasks, refuse_s=_REFUSE_S)
-        except Unavailable:
-            # The tasks may run: ask the master.
-            await self.reconcile(ids)
-            return
-        except CroupierError as error:
-            self._refused(ids, error)
-            return
-        self._contact()
-        for verdict in verdicts:
-            if verdict.error is not None:
-                self._refused([verdict.task_id], verdict.error)
-
-    def _refused(self, task_ids: Iterable[str], error: CroupierError) -> None:
-        is_fault = isinstance(error, InvalidRequest)
-        for task_id in task_ids:
-            events.on_refused(self._service, task_id, str(error), self._now(), is_fault=is_fault)
-
-    async def _kill(self, task_id: str) -> None:
-        try:
-            await self.kill(task_id)
-            self._contact()
-        except NotFound:
-            events.on_not_found(self._service, task_id)
-        except Unavailable:
-            return  # the core sends it again
-        except CroupierError as error:
-            self._journal.write(f"cannot end {task_id}: {error}")
+        return tasks
 
     async def _check(self, instance: Instance) -> None:
         health = self._service.health_of(instance)
@@ -299,10 +291,8 @@ class Controller(Framework):
         events.on_check(self._service, instance.task_id, passed=passed, text=text, now=self._now())
 
     async def _sync(self) -> None:
-        """Ask for the state of all instances; a failed attempt is repeated by the next turn."""
+        """Ask for instances that this state does not know; the next turn repeats a failed call."""
         with suppress(Unavailable):
-            # First those that this state knows: what has ended makes room for others.
-            await self.reconcile(list(self._service.instances))
             await self.reconcile()
             self._contact()
             self._is_synced = True
@@ -325,7 +315,7 @@ class Controller(Framework):
             self._journal.write(f"the master refuses the demand: {error}")
         self._contact()
 
-    def _ask(self, now: float) -> None:
+    def _ask_for_overdue(self, now: float) -> None:
         """Ask for states that are overdue, and test a silent connection during an update."""
         service = self._service
         if now - self._asked_at < QUIET_S:
@@ -341,16 +331,7 @@ class Controller(Framework):
             overdue = list(service.instances)[:1]
         if overdue:
             self._asked_at = now
-            self._works.start("ask", self._reconcile(overdue))
-
-    async def _reconcile(self, task_ids: list[str]) -> None:
-        with suppress(Unavailable):
-            await self.reconcile(task_ids)
-            self._contact()
-
-    def _finish(self, *, stopped: bool) -> None:
-        if not self.over.done():
-            self.over.set_result(stopped)
+            self.ask_about(overdue)
 
     def _contact(self) -> None:
         self._contact_at = self._now()

@@ -45,11 +45,10 @@ class Requests:
             case "stop":
                 self.stop()
             case "release":
-                controller.release()
+                controller.finish()
                 return {}
             case other:
                 raise InvalidRequest(f"the controller cannot {other!r}: is it an older release?")
-        controller.wake()
         await controller.turn()
         return {**more, "version": service.target, "last": before}
 

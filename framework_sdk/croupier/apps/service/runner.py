@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from croupier.apps.controller.process import run_application
-from croupier.apps.framework_credentials import framework_credentials
+from croupier.apps.controller.process import first, run_application
 from croupier.apps.service.control import ControlServer
 from croupier.apps.service.controller import Controller, framework_name
 from croupier.apps.service.core.rules import Version
@@ -23,7 +22,6 @@ from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
 from croupier.model.errors import (
     Conflict,
-    CroupierError,
     FailedOver,
     PermissionDenied,
     Removed,
@@ -112,22 +110,20 @@ class _Run:
     def __init__(self, directory: StateDir, target: Target, start: Start, journal: Journal) -> None:
         self._directory, self._target = directory, target
         self._start, self._journal = start, journal
-        self._signals = EndSignals()
 
     async def to_the_end(self) -> int:
         """Run until the service is stopped, a signal arrives, or the session ends."""
-        signalled = asyncio.create_task(self._signals.first())
-        preparing = asyncio.create_task(self._prepare())
-        try:
-            await asyncio.wait((preparing, signalled), return_when=asyncio.FIRST_COMPLETED)
-            if not preparing.done():
-                return 0
-            saved, adopts = preparing.result()
-            return await self._serve(saved, signalled, adopts=adopts)
-        finally:
-            await end(preparing)
-            await end(signalled)
-            self._signals.close()
+        with closing(EndSignals()) as signals:
+            signalled = asyncio.create_task(signals.first())
+            preparing = asyncio.create_task(self._prepare())
+            try:
+                await first(preparing, signalled)
+                if not preparing.done():
+                    return 0
+                saved, adopts = preparing.result()
+                return await self._serve(saved, signalled, adopts=adopts)
+            finally:
+                await end(preparing, signalled)
 
     async def _prepare(self) -> tuple[Saved, bool]:
         """Return the state to continue, and whether there are instances that it does not know."""
@@ -219,8 +215,7 @@ class _Run:
             saved,
             self._directory,
             self._journal,
-            str(self._target),
-            framework_credentials(self._target),
+            self._target,
             adopts=adopts,
         )
         requests = Requests(controller, self._journal)
@@ -239,52 +234,22 @@ class _Run:
         )
         server = ControlServer(self._directory.path, requests.answer)
         await server.start()
-        session = asyncio.create_task(controller.run())
-        ticking = asyncio.create_task(controller.tick())
         try:
-            await asyncio.wait(
-                (session, ticking, signalled, controller.over),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            return await self._ended(controller, session, ticking)
+            async with controller.serving(controller.tick()):
+                try:
+                    await first(signalled, controller.over)
+                    return await self._ended(controller)
+                finally:
+                    await server.close()
         finally:
-            await server.close()
-            await end(ticking)
-            await controller.close()
-            if not session.done():
-                with suppress(CroupierError):
-                    await controller.stop()
-            await end(session)
-            controller.over.cancel()
+            controller.save_last()
 
-    async def _ended(
-        self,
-        controller: Controller,
-        session: asyncio.Task[None],
-        ticking: asyncio.Task[None],
-    ) -> int:
+    async def _ended(self, controller: Controller) -> int:
         """Say why it ended; return the exit code."""
         saved = controller.saved
-        if ticking.done():
-            ticking.result()
-        if controller.over.done() and controller.over.result():
-            await controller.stop(teardown=True)
-            saved.framework_id = ""
-            saved.service.instances.clear()
-            self._journal.write("stopped")
-            return 0
-        if session.done():
-            return self._session_ended(saved, session)
-        count = len(saved.service.instances)
-        self._journal.write(
-            f"the controller ends; {count} instances keep running. `croupier service apply`"
-            " continues, `croupier service stop` ends them"
-        )
-        return 0
-
-    def _session_ended(self, saved: Saved, session: asyncio.Task[None]) -> int:
         try:
-            session.result()
+            if controller.over.done():
+                controller.over.result()
         except FailedOver:
             saved.is_superseded = True
             raise Conflict(
@@ -293,4 +258,15 @@ class _Run:
         except Removed as error:
             saved.framework_id = ""
             raise Unavailable(f"{error}; apply the file again to start anew") from None
-        raise Unavailable("the session with the master ended")
+        if controller.is_stopped:
+            await controller.stop(teardown=True)
+            saved.framework_id = ""
+            saved.service.instances.clear()
+            self._journal.write("stopped")
+            return 0
+        count = len(saved.service.instances)
+        self._journal.write(
+            f"the controller ends; {count} instances keep running. `croupier service apply`"
+            " continues, `croupier service stop` ends them"
+        )
+        return 0

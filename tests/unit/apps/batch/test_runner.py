@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from croupier.apps.batch.batch_run import BatchCommand, Wishes
+from croupier.apps.batch.display import Display
 from croupier.apps.batch.job import batch_of
 from croupier.apps.batch.machine import BatchTasks, NodeState
 from croupier.apps.batch.plan import JobPlan
@@ -300,3 +302,28 @@ async def test_a_full_disk_ends_the_run_and_acknowledges_nothing(tmp_path: Path)
             await runner.tell("a.0.1", TaskState.FAILED, reason=Reason.TIMED_OUT, message=long)
         with pytest.raises(StateError, match=r"cannot write the state .*full"):
             await runner.over
+
+
+async def test_a_display_that_fails_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Serving(Scripted):
+        is_stopped: asyncio.Event
+
+        async def run(self) -> None:
+            await self.is_stopped.wait()
+
+        async def stop(self, teardown: bool = False) -> None:
+            self.is_stopped.set()
+
+    def fail(*_: object) -> None:
+        raise OSError("a broken terminal")
+
+    monkeypatch.setattr(Display, "show", fail)
+    with opened(tmp_path / "s.sqlite") as state:
+        plan = JobPlan(batch_of(section_of_text(ONE), "job"))
+        runner = Serving(BatchTasks(plan), state, LOCAL, framework_id="", keep_s=60)
+        runner.is_stopped = asyncio.Event()
+        batch = BatchCommand(plan, state, LOCAL, Wishes())
+        with pytest.raises(OSError, match="a broken terminal"):
+            await asyncio.wait_for(batch.serve(runner), 5)

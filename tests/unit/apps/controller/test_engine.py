@@ -38,6 +38,13 @@ class Scripted(Engine):
         self.ends: list[tuple[str, Outcome]] = []
         self.calls: list[tuple[str, ...]] = []
         self.fails: list[CroupierError] = []
+        self.stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.stopped.wait()
+
+    async def stop(self, teardown: bool = False) -> None:
+        self.stopped.set()
 
     def is_open(self, task_id: str) -> bool:
         return task_id in self.open
@@ -138,6 +145,24 @@ async def test_another_error_of_a_call_ends_the_command(engine: Scripted) -> Non
     await engine.on_subscribed("F")
     with pytest.raises(InvalidRequest, match="no such role"):
         await asyncio.wait_for(engine.over, 5)
+
+
+async def test_an_error_of_work_beside_the_session_ends_the_command(engine: Scripted) -> None:
+    async def fail() -> None:
+        raise OSError("a broken display")
+
+    async with engine.serving(fail()):
+        with pytest.raises(OSError, match="a broken display"):
+            await asyncio.wait_for(asyncio.shield(engine.over), 5)
+    assert engine.stopped.is_set()
+    assert not engine.has_session
+
+
+async def test_the_end_of_the_session_ends_the_command(engine: Scripted) -> None:
+    engine.stopped.set()
+    async with engine.serving():
+        with pytest.raises(Unavailable, match="the session with the master ended"):
+            await asyncio.wait_for(asyncio.shield(engine.over), 5)
 
 
 def test_the_tasks_of_one_call_fit_in_a_message() -> None:

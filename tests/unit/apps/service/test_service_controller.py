@@ -20,6 +20,7 @@ from croupier.apps.service.file import ServiceFile, read_service
 from croupier.apps.service.journal import Journal
 from croupier.apps.service.requests import Requests
 from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.cli.flags import Target
 from croupier.process.durable_files import replace_file
 from croupier.sdk import Conflict, TaskState
 from croupier.sdk.testing import FakeMaster
@@ -53,20 +54,12 @@ def new(directory: StateDir) -> Saved:
 async def running(
     saved: Saved, directory: StateDir, master: FakeMaster
 ) -> AsyncIterator[Controller]:
-    controller = Controller(saved, directory, Journal("web"), master.address)
-    session = asyncio.create_task(controller.run())
-    ticking = asyncio.create_task(controller.tick())
-    await master.subscribed()
-    await eventually(lambda: controller.is_ready)
-    try:
+    controller = Controller(saved, directory, Journal("web"), Target.parse(master.address))
+    async with controller.serving(controller.tick()):
+        await master.subscribed()
+        await eventually(lambda: controller.is_ready)
         yield controller
-    finally:
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
-        await controller.close()
-        await controller.stop()
-        await session
-        controller.over.cancel()
+    controller.save_last()
 
 
 async def test_instances_get_ports_and_survive_the_controller(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
+from tests.harness.service_world import apply_status
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
 HTTP = Health(Check.HTTP, grace_s=5, interval_s=1, timeout_s=1, failures=2)
@@ -51,7 +52,7 @@ class Play:
         status = TaskStatus(
             FrameworkId("f"), TaskId(instance.task_id), AgentId("a"), state, reason=reason
         )
-        events.on_status(self.service, status, self.now)
+        apply_status(self.service, status, self.now)
 
     def check(self, instance: Instance, passed: bool) -> None:
         events.on_check(self.service, instance.task_id, passed=passed, text="checked", now=self.now)

@@ -12,17 +12,9 @@ from croupier.model.task import TaskState, TaskStatus
 _RUNS = frozenset({TaskState.RUNNING, TaskState.KILLING})
 
 
-def on_status(service: Service, status: TaskStatus, now: float) -> None:
-    """Apply the state of a task."""
-    instance = service.instances.get(status.task_id)
-    if status.state is TaskState.UNKNOWN and status.decided_in_s is not None:
-        return  # the master will report the state
-    if status.state.is_terminal or status.state is TaskState.UNKNOWN:
-        if instance is not None:
-            _on_end(service, instance, status, now)
-        return
-    if instance is None:
-        instance = _adopt(service, status, now)
+def on_live(service: Service, status: TaskStatus, now: float) -> None:
+    """Apply the state of a task that has not ended; adopt one that is not known."""
+    instance = service.instances.get(status.task_id) or _adopt(service, status, now)
     instance.agent_id = status.agent_id or instance.agent_id
     if status.state is TaskState.UNREACHABLE:
         if instance.unreachable_since is None:
@@ -32,6 +24,24 @@ def on_status(service: Service, status: TaskStatus, now: float) -> None:
         instance.on_running(now)
     else:
         instance.unreachable_since = None
+
+
+def on_end(service: Service, status: TaskStatus, now: float) -> None:
+    """Apply the end of a task, or that the master does not know it any more."""
+    instance = service.remove(status.task_id)
+    if instance is None:
+        return
+    slot = service.slots.get(instance.slot)
+    text = str(instance.stop) if instance.is_stopping else _end_text(status)
+    if instance.stop is not Stop.UNREACHABLE:
+        service.news.append(f"{_label(instance)}: ended: {text}")
+    if slot is None or (instance.is_stopping and instance.stop is not Stop.PREEMPTED):
+        return
+    restart = service.rules.restart
+    if instance.is_stopping or is_blameless(status):
+        slot.on_loss(instance.task_id, restart, now)
+    elif instance.version == slot.version:
+        slot.on_failure(text, instance.task_id, restart, now)
 
 
 def on_refused(service: Service, task_id: str, text: str, now: float, *, is_fault: bool) -> None:
@@ -45,11 +55,6 @@ def on_refused(service: Service, task_id: str, text: str, now: float, *, is_faul
         service.news.append(f"{_label(instance)}: refused: {text}")
     else:
         slot.on_loss(task_id, service.rules.restart, now)
-
-
-def on_not_found(service: Service, task_id: str) -> None:
-    """Forget a task that the master does not know."""
-    service.remove(task_id)
 
 
 def on_preempt(service: Service, task_ids: tuple[str, ...]) -> None:
@@ -71,21 +76,6 @@ def on_check(service: Service, task_id: str, *, passed: bool, text: str, now: fl
         if was_healthy != (instance.healthy_since is not None):
             state = "unhealthy" if was_healthy else "healthy"
             service.news.append(f"{_label(instance)}: {state}: {text}")
-
-
-def _on_end(service: Service, instance: Instance, status: TaskStatus, now: float) -> None:
-    service.remove(instance.task_id)
-    slot = service.slots.get(instance.slot)
-    text = str(instance.stop) if instance.is_stopping else _end_text(status)
-    if instance.stop is not Stop.UNREACHABLE:
-        service.news.append(f"{_label(instance)}: ended: {text}")
-    if slot is None or (instance.is_stopping and instance.stop is not Stop.PREEMPTED):
-        return
-    restart = service.rules.restart
-    if instance.is_stopping or is_blameless(status):
-        slot.on_loss(instance.task_id, restart, now)
-    elif instance.version == slot.version:
-        slot.on_failure(text, instance.task_id, restart, now)
 
 
 def _adopt(service: Service, status: TaskStatus, now: float) -> Instance:

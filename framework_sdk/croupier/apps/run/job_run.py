@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from contextlib import closing, suppress
+from typing import Any, Final
 
-from croupier.apps.controller.process import Crew, run_application
+from croupier.apps.controller.process import first, run_application
 from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.run.addresses import Addresses
 from croupier.apps.run.job import Job
@@ -20,19 +20,13 @@ from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.printer import OutputClosed, Printer
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import print_lines
-from croupier.model.errors import (
-    CroupierError,
-    PermissionDenied,
-    Unavailable,
-)
+from croupier.model.errors import CroupierError, PermissionDenied
 from croupier.model.ids import DEFAULT_ROLE
 
 # Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
 KILL_S: Final = 8.0
 PATIENCE_S: Final = 2.0
 _ADVICE: Final = " (--wait-for-resources TIME gives up)"
-
-T = TypeVar("T")
 
 
 def run_job(job: Job, target: Target, limits: Limits) -> int:
@@ -59,7 +53,8 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
         links = Links(target)
         async with Outputs(printer, addresses, links, _print, target.security) as outputs:
             launcher = Launcher(job, target, outputs, addresses, _print)
-            return await Run(target, launcher, outputs).to_the_end(limits)
+            with closing(EndSignals()) as signals:
+                return await Run(target, launcher, outputs, signals).to_the_end(limits)
     except PermissionDenied as error:
         raise PermissionDenied(f"{error}{role_hint(job, str(error))}") from None
     finally:
@@ -69,53 +64,55 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
 class Run:
     """One run: the framework, and the tasks that watch it."""
 
-    def __init__(self, target: Target, launcher: Launcher, outputs: Outputs) -> None:
+    def __init__(
+        self, target: Target, launcher: Launcher, outputs: Outputs, signals: EndSignals
+    ) -> None:
         self._target, self._launcher, self._outputs = target, launcher, outputs
-        self._crew = Crew()
-        self._signals = EndSignals()
+        self._signals = signals
 
     async def to_the_end(self, limits: Limits) -> int:
         """Run until the job, a signal, a limit or an error ends it; return the exit code."""
-        session = self._crew.own(self._launcher.run())
-        watch = WaitWatch(self._launcher, self._target, _print, PATIENCE_S)
+        launcher = self._launcher
+        watch = WaitWatch(launcher, self._target, _print, PATIENCE_S)
         advice = "" if limits.bounds_waiting else _ADVICE
-        watching = self._crew.own(watch.run(advice=advice, checks_master=True))
-        interrupt = self._crew.own(self._signals.first())
-        limit = self._crew.own(limit_over(limits, self._launcher, watch.reason))
-        try:
-            await self._first(session, watching, interrupt, limit, self._launcher.over)
-            if interrupt.done():
-                await self._interrupted()
-                return SIGNAL_BASE + interrupt.result()
-            for ended in (session, watching, self._launcher.over):
-                if ended.done():
-                    ended.result()
-            if session.done():
-                raise Unavailable("the session with the master ended")
-            if limit.done() and not self._launcher.over.done():
-                _print(limit.result())
-                await self._interrupted()
-                return TIMED_OUT
-            finished = self._crew.own(self._outputs.finished())
+        watching = watch.run(advice=advice, checks_master=True)
+        async with launcher.serving():
+            watched = launcher.own(watching)
+            try:
+                return await self._watched(limits, watch)
+            except OutputClosed:
+                return SIGNAL_BASE + signal.SIGPIPE
+            finally:
+                watched.cancel()
+                await self._tear_down()
+
+    async def _watched(self, limits: Limits, watch: WaitWatch) -> int:
+        launcher = self._launcher
+        interrupt = launcher.own(self._signals.first())
+        limit = launcher.own(limit_over(limits, launcher, watch.reason))
+        await self._first(interrupt, limit, launcher.over)
+        if interrupt.done():
+            await self._interrupted()
+            return SIGNAL_BASE + interrupt.result()
+        if launcher.over.done():
+            launcher.over.result()
+            finished = launcher.own(self._outputs.finished())
             await self._first(interrupt, limit, finished)
             if interrupt.done():
                 return SIGNAL_BASE + interrupt.result()
-            if not finished.done():
-                _print(limit.result())
-                return TIMED_OUT
-            return self._launcher.progress.exit_code
-        except OutputClosed:
-            return SIGNAL_BASE + signal.SIGPIPE
-        finally:
-            watching.cancel()
-            await self._tear_down(session)
-            self._signals.close()
+            if finished.done():
+                return launcher.progress.exit_code
+            _print(limit.result())
+            return TIMED_OUT
+        _print(limit.result())
+        await self._interrupted()
+        return TIMED_OUT
 
     async def _interrupted(self) -> None:
         """Kill the tasks and print their last output; a second signal ends the wait."""
         self._launcher.give_up()
-        again = self._crew.own(self._signals.second())
-        ending = self._crew.own(self._end_tasks())
+        again = self._launcher.own(self._signals.second())
+        ending = self._launcher.own(self._end_tasks())
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
                 await self._first(again, ending)
@@ -125,23 +122,20 @@ class Run:
         await asyncio.wait({self._launcher.over})
         await self._outputs.finished()
 
-    async def _tear_down(self, session: asyncio.Task[None]) -> None:
+    async def _tear_down(self) -> None:
         """Remove the framework, and with it every task that is left."""
         self._launcher.give_up()
         try:
-            if not session.done():
+            if self._launcher.has_session:
                 await self._launcher.stop(teardown=self._launcher.framework_id is not None)
         except CroupierError as error:
             if not self._launcher.progress.is_over:
                 _print(f"tasks may keep running for a minute: {error}")
-        finally:
-            self._launcher.end()
-            await self._crew.end(self._launcher.over)
 
     async def _first(self, *futures: asyncio.Future[Any]) -> None:
         """Wait for one of `futures`; raise an error of the output."""
         failed = self._outputs.failed
-        await asyncio.wait((*futures, failed), return_when=asyncio.FIRST_COMPLETED)
+        await first(*futures, failed)
         if failed.done():
             failed.result()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from croupier.apps.batch.state import BatchState, opened
 from croupier.apps.batch.summary import progress_text, summary_lines
 from croupier.apps.batch.tails import Tails
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.controller.process import Crew, close, first, run_application
+from croupier.apps.controller.process import first, run_application
 from croupier.apps.controller.waiting import WaitWatch
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
@@ -29,7 +29,6 @@ from croupier.model.errors import (
     CroupierError,
     NotFound,
     Removed,
-    Unavailable,
 )
 
 SHOW_S: Final = 0.2
@@ -66,16 +65,15 @@ def run_batch(plan: JobPlan, state_path: Path, target: Target, wishes: Wishes) -
         CroupierError: if the master refuses the job, or cannot be reached at the beginning.
     """
     with opened(state_path) as state:
-        return run_application(target, _Batch(plan, state, target, wishes).run)
+        return run_application(target, BatchCommand(plan, state, target, wishes).run)
 
 
-class _Batch:
+class BatchCommand:
     """One process that runs, or continues, a job."""
 
     def __init__(self, plan: JobPlan, state: BatchState, target: Target, wishes: Wishes) -> None:
         self._plan, self._state, self._target, self._wishes = plan, state, target, wishes
         self._began = time.monotonic()
-        self._crew = Crew()
 
     async def run(self) -> int:
         """Run to the end; return the exit code."""
@@ -89,9 +87,9 @@ class _Batch:
         while True:
             runner = self._runner(machine)
             try:
-                code = await self._served(runner)
+                code = await self.serve(runner)
             except (Removed, NotFound):
-                if runner.was_subscribed or not self._state.run().framework_id:
+                if runner.was_subscribed or not self._state.fact("framework_id"):
                     raise
                 self._lose(machine)
             else:
@@ -99,16 +97,16 @@ class _Batch:
 
     async def _stored_rows(self) -> list[Row]:
         """Return the tasks of the run that is stored, if it is to be continued."""
-        stored, wishes = self._state.run(), self._wishes
-        digest = self._plan.digest()
-        rows = self._state.tasks()
-        has_begun = bool(rows or stored.framework_id)
-        if not has_begun or (stored.is_complete and not wishes.resume):
-            self._state.begin(digest)
+        state, wishes = self._state, self._wishes
+        digest, framework_id = self._plan.digest(), state.fact("framework_id")
+        rows = state.tasks()
+        has_begun = bool(rows or framework_id)
+        if not has_begun or (state.fact("is_complete") and not wishes.resume):
+            state.begin(digest)
             return []
         if wishes.restart:
-            await self._forget(stored.framework_id)
-            self._state.begin(digest)
+            await self._forget(framework_id)
+            state.begin(digest)
             return []
         done = sum(row.state is NodeState.DONE for row in rows)
         if not wishes.resume:
@@ -116,15 +114,15 @@ class _Batch:
                 f"a run of this job is unfinished ({done} of {self._plan.count} tasks done):"
                 " --resume continues it, --restart begins again"
             )
-        if stored.digest != digest:
+        if state.fact("digest") != digest:
             raise Conflict(
                 "the names or dependencies of the tasks have changed since this run began:"
                 " --restart begins again"
             )
         if wishes.retry_failed and any(row.state is NodeState.FAILED for row in rows):
-            self._state.keep(is_complete="")
+            state.keep(is_complete="")
             rows = [_again(row) for row in rows]
-            self._state.save(rows)
+            state.save(rows)
         return rows
 
     async def _forget(self, framework_id: str) -> None:
@@ -133,17 +131,10 @@ class _Batch:
             return
         runner = self._runner(machine := BatchTasks(self._plan))
         machine.stop()
-        serving = asyncio.create_task(runner.run())
-        try:
-            while not (serving.done() or runner.was_subscribed):
-                await asyncio.wait({serving}, timeout=SHOW_S)
-            if not serving.done():
+        with suppress(Removed, NotFound):
+            async with runner.serving():
+                await runner.over  # with nothing to run, it is over once the master has admitted it
                 await runner.stop(teardown=True)
-            await serving
-        except (Removed, NotFound):
-            return
-        finally:
-            runner.over.cancel()
 
     def _machine(self, rows: Iterable[Row]) -> BatchTasks:
         machine = BatchTasks(self._plan)
@@ -156,7 +147,7 @@ class _Batch:
             machine,
             self._state,
             self._target,
-            framework_id=self._state.run().framework_id,
+            framework_id=self._state.fact("framework_id"),
             keep_s=self._wishes.keep_s,
         )
 
@@ -169,43 +160,30 @@ class _Batch:
         self._state.keep(framework_id="")
         self._state.save(task.row for task in lost)
 
-    async def _served(self, runner: Runner) -> int:
+    async def serve(self, runner: Runner) -> int:
         """Serve the framework until the run is over; return 0, or the exit code of a signal."""
-        signals = EndSignals()
         tails = Tails(runner)
-        session = self._crew.own(runner.run())
-        interrupt = self._crew.own(signals.first())
-        with Display(runner.machine) as display:
+        with closing(EndSignals()) as signals, Display(runner.machine) as display:
             runner.on_failed = lambda ended: _on_failed(display, tails, ended)
-            self._crew.own(_show(display, runner))
-            self._crew.own(WaitWatch(runner, self._target, display.note, PATIENCE_S).run())
-            try:
-                await first(session, interrupt, runner.over)
+            watch = WaitWatch(runner, self._target, display.note, PATIENCE_S)
+            async with runner.serving(_show(display, runner), watch.run()):
+                interrupt = runner.own(signals.first())
+                await first(interrupt, runner.over)
                 if interrupt.done():
                     display.note("stopping; a second signal leaves the tasks running")
                     await self._stopped(runner, signals)
                     display.note(_stopped_text(runner.machine))
                     return SIGNAL_BASE + interrupt.result()
-                for ended in (runner.over, session):
-                    if ended.done():
-                        ended.result()
-                if session.done():
-                    raise Unavailable("the session with the master ended")
+                runner.over.result()
                 display.show(0)
                 await tails.finished(TAILS_S)
                 self._state.keep(framework_id="", is_complete="1")
-                await close(runner, session, teardown=True)
+                await runner.close(teardown=True)
                 return 0
-            finally:
-                runner.end()
-                await tails.finished(0.0)
-                await close(runner, session, teardown=False)
-                await self._crew.end(runner.over)
-                signals.close()
 
     async def _stopped(self, runner: Runner, signals: EndSignals) -> None:
         """End the tasks; a second signal, or a long wait, leaves them to `--resume`."""
-        again, ending = self._crew.own(signals.second()), self._crew.own(runner.stop_tasks())
+        again, ending = runner.own(signals.second()), runner.own(runner.stop_tasks())
         graces = [step.spec.grace_s for step in self._plan.job.steps]
         await asyncio.wait(
             {again, ending}, timeout=max(graces) + 10, return_when=asyncio.FIRST_COMPLETED
