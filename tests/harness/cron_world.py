@@ -8,9 +8,8 @@ from random import Random
 
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.board import Board, Stored
-from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, LaunchRun
 from croupier.apps.cron.core.job import CronJob
-from croupier.apps.cron.core.run import ScheduledRun
+from croupier.apps.cron.core.run import Effect, KeepCursor, KeepRun, Kill, LaunchRun, ScheduledRun
 
 
 class CronWorld:

@@ -8,11 +8,11 @@ from random import Random
 
 from croupier.apps.service.core import commands, events
 from croupier.apps.service.core.decide import decide, resume
-from croupier.apps.service.core.durable import from_json, to_json
 from croupier.apps.service.core.instance import Stop
 from croupier.apps.service.core.placement import Needs, Room, place
 from croupier.apps.service.core.rules import Check, Health, Rules, Version
 from croupier.apps.service.core.state import Service
+from croupier.apps.service.state_dir import from_json, to_json
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus

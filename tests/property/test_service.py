@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from croupier.apps.service.core import commands
-from croupier.apps.service.core.rollout import RolloutState
 from croupier.apps.service.core.rules import Check, Restart, Rules, Update
+from croupier.apps.service.core.state import RolloutState
 from croupier.model.task import TaskState
 from tests.harness.effort import portion
 from tests.harness.service_world import CRASHES, GOOD, SICK, World

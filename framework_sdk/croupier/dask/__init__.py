@@ -16,6 +16,6 @@ if find_spec("distributed") is None:
     raise ImportError("croupier.dask needs Dask: pip install 'croupier[dask]'")
 
 from croupier.dask.cluster import DaskCluster
-from croupier.dask.failures import WorkersFailed
+from croupier.dask.workers import WorkersFailed
 
 __all__ = ["DaskCluster", "WorkersFailed"]

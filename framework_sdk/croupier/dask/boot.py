@@ -6,7 +6,7 @@ Rule: it stands alone, as agents need not have Croupier. It is sent as text.
 import os
 import sys
 
-# Exit codes that `failures.py` explains.
+# Exit codes that `failure_text` explains.
 OTHER_PYTHON = 91
 NO_DASK = 92
 

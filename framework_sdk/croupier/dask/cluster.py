@@ -21,11 +21,11 @@ from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import Scheduler
 from distributed.security import Security
 
-from croupier.dask.failures import StartFailures, WorkersFailed
 from croupier.dask.launch import DaskLaunch, memory_bytes, security_of
-from croupier.dask.workers import LOGGER, WorkerFramework, WorkerTask
+from croupier.dask.workers import LOGGER, WorkerFramework, WorkersFailed, WorkerTask, failure_of
 from croupier.futures.reach import Reach, reach_of
 from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
+from croupier.futures.start import StartFailures
 from croupier.sdk import (
     Constraint,
     Credentials,
@@ -284,11 +284,9 @@ class DaskCluster(SpecCluster):
         if name not in self.worker_spec or self.status is not Status.running:
             return
         del self.worker_spec[name]
-        failure = None
-        if not has_connected:
-            failure = self._failures.on_failure(status, self._own_framework().where(name))
-        if failure is not None:
-            self._give_up(failure)
+        if not has_connected and self._failures.on_failure(status):
+            where = self._own_framework().where(name)
+            self._give_up(failure_of(status, where, self._failures.count))
             return
         LOGGER.log(
             logging.INFO if has_connected else logging.WARNING,

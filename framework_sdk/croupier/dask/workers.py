@@ -1,4 +1,4 @@
-"""The framework that runs workers as tasks, and the handle of one worker."""
+"""The framework that runs workers as tasks, the handle of one worker, and why workers fail."""
 
 from __future__ import annotations
 
@@ -12,17 +12,54 @@ from distributed.core import Status
 from distributed.deploy.spec import ProcessInterface
 from distributed.security import Security
 
+from croupier.dask.boot import NO_DASK, OTHER_PYTHON
 from croupier.dask.launch import DaskLaunch
+from croupier.futures.start import private_python_hint
 from croupier.sdk import (
     Conflict,
     CroupierError,
     Framework,
     NotFound,
     PreemptRequest,
+    Reason,
     TaskState,
     TaskStatus,
     Unavailable,
 )
+
+
+class WorkersFailed(CroupierError):
+    """Workers end before they have connected to the scheduler."""
+
+
+def failure_of(status: TaskStatus, where: str, count: int) -> WorkersFailed:
+    """Return the error for `count` such workers, the last of which was on the agent `where`."""
+    return WorkersFailed(
+        f"{count} workers ended before they had connected; the last one on"
+        f" {where or 'no agent'}: {failure_text(status)}"
+    )
+
+
+def failure_text(status: TaskStatus) -> str:
+    """Return why a worker ended, and what to do."""
+    if status.exit_code == OTHER_PYTHON:
+        return (
+            "its Python is of another minor version than the client's; name one with python=PATH,"
+            " or an image"
+        )
+    if status.exit_code == NO_DASK:
+        return "its Python has no Dask: install distributed there, or name another with python=PATH"
+    if status.reason is Reason.CONTAINER_LAUNCH_FAILED:
+        hint = private_python_hint()
+        return f"{status.message}; name a Python that agents have with python=PATH{hint}"
+    if status.exit_code is not None:
+        return (
+            f"exit code {status.exit_code}; its stderr is in the sandbox of task {status.task_id}."
+            " If it found no scheduler, give an address of this machine that agents reach"
+            " (address=HOST)"
+        )
+    return f"{status.state.name} {status.reason.name} {status.message}".rstrip()
+
 
 LOGGER: Final = logging.getLogger("croupier.dask")
 # Time for which workers outlive the connection to a master. A client that is killed leaves none

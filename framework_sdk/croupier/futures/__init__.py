@@ -13,16 +13,16 @@ from importlib.util import find_spec
 if find_spec("cloudpickle") is None:
     raise ImportError("croupier.futures needs cloudpickle: pip install 'croupier[futures]'")
 
+from croupier.futures.board import Progress
 from croupier.futures.call import CallFuture
-from croupier.futures.errors import (
+from croupier.futures.executor import CallExecutor, ClusterExecutor
+from croupier.futures.outcome import (
     ClusterBroken,
     RemoteError,
     RemoteTraceback,
     TooLarge,
     WorkerDied,
 )
-from croupier.futures.executor import CallExecutor, ClusterExecutor
-from croupier.futures.progress import Progress
 
 __all__ = [
     "CallExecutor",

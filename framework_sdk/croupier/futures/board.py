@@ -250,3 +250,26 @@ class Board:
     def _rest(self, worker: Worker) -> None:
         if worker.is_ready and not worker.calls and not worker.is_leaving:
             self._idle.setdefault(worker.shape, {})[worker.task_id] = worker
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A count of calls and workers; a chunk of a map is one call.
+
+    Attributes:
+        waiting: calls that no worker has.
+        running: calls that workers have.
+        done: calls with a result.
+        failed: calls with an exception, and cancelled ones that had begun.
+        retried: further attempts at calls.
+        workers: workers that take calls.
+        starting: workers that were launched and do not take calls yet.
+    """
+
+    waiting: int
+    running: int
+    done: int
+    failed: int
+    retried: int
+    workers: int
+    starting: int

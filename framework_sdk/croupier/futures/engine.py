@@ -16,13 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from croupier.futures.board import Progress
 from croupier.futures.call import Call
-from croupier.futures.certificate import ExecutorIdentity
-from croupier.futures.errors import ClusterBroken
 from croupier.futures.exchange import Exchange
 from croupier.futures.fleet import Fleet, FleetSettings
-from croupier.futures.gate import Gate
-from croupier.futures.progress import Progress
+from croupier.futures.gate import ExecutorIdentity, Gate
+from croupier.futures.outcome import ClusterBroken
 from croupier.futures.reach import Reach
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape

@@ -14,16 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from croupier.futures.board import Board, Worker
+from croupier.futures.board import Board, Progress, Worker
 from croupier.futures.call import Call
-from croupier.futures.errors import ClusterBroken, WorkerDied
 from croupier.futures.gate import Hello, WorkerLink
-from croupier.futures.outcome import Death, death_of, error_of, output_text, result_of, settle
-from croupier.futures.progress import Progress
+from croupier.futures.outcome import (
+    ClusterBroken,
+    Death,
+    WorkerDied,
+    death_of,
+    error_of,
+    output_text,
+    result_of,
+    settle,
+)
 from croupier.futures.reach import Reach
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
-from croupier.futures.start import StartFailures, same_python
+from croupier.futures.start import StartFailures, same_python, start_hint
 from croupier.sdk import CroupierError, InvalidRequest, TaskState, TaskStatus
 
 _LOGGER: Final = logging.getLogger("croupier.futures")
@@ -321,10 +328,12 @@ class Exchange:
                 self._ended[task_id] = text
                 self._loop.call_later(LAST_WORDS_S, link.abort)
         elif task_id in self.board.workers:
-            problem = self.starts.on_failure(status, text, self._reach, time.monotonic())
+            is_hopeless = self.starts.on_failure(status, time.monotonic())
             self._forget(task_id)
-            if problem:
-                self.break_off(ClusterBroken(problem))
+            if is_hopeless:
+                hint = start_hint(status, self._reach)
+                said = f"{self.starts.count} workers ended before they had connected. {text}{hint}"
+                self.break_off(ClusterBroken(said))
         self._settle_lost(task_id, text)
 
     def on_preempted(self, task_ids: tuple[str, ...]) -> None:

@@ -12,12 +12,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from croupier.futures.call import Terms
+from croupier.futures.board import Progress
+from croupier.futures.call import Terms, chunks_of, results_in_order
 from croupier.futures.engine import Engine, EngineSettings
 from croupier.futures.fleet import FleetSettings
-from croupier.futures.mapping import chunks_of, results_in_order
 from croupier.futures.packing import Packer, pickled_setup
-from croupier.futures.progress import Progress
 from croupier.futures.reach import reach_of
 from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
 from croupier.futures.start import WorkerLaunch

@@ -12,8 +12,9 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from croupier.futures.exchange import Exchange
 from croupier.futures.shape import Shape
 from croupier.sdk import (
     Conflict,
@@ -54,32 +55,13 @@ class FleetSettings:
     insecure: bool
 
 
-class FleetEvents(Protocol):
-    """What the fleet tells about workers."""
-
-    def on_placed(self, task_id: str, shape: Shape) -> None:
-        """Handle the launch of a worker's task."""
-
-    def on_unplaced(self, task_id: str) -> None:
-        """Handle a launch that had no effect."""
-
-    def on_task_ended(self, status: TaskStatus) -> None:
-        """Handle the end of a worker's task."""
-
-    def on_preempted(self, task_ids: tuple[str, ...]) -> None:
-        """Handle the request to end workers."""
-
-    def on_fleet_failed(self, error: CroupierError) -> None:
-        """Handle an error after which no worker can be launched."""
-
-
 class Fleet(Framework):
     """Launches the workers that are missing."""
 
     def __init__(
         self,
         settings: FleetSettings,
-        events: FleetEvents,
+        exchange: Exchange,
         make_task: Callable[[str, Shape], Task],
         first: Shape,
     ) -> None:
@@ -94,7 +76,7 @@ class Fleet(Framework):
             demand_count=0,
             constraints=first.constraints,
         )
-        self._events, self._make_task = events, make_task
+        self._exchange, self._make_task = exchange, make_task
         self._missing: dict[Shape, int] = {}
         # What the master was last told to be missing, less what was launched since.
         self._declared: dict[Shape, int] = {}
@@ -119,7 +101,7 @@ class Fleet(Framework):
             except Unavailable:
                 return  # the next plan says it again
             except CroupierError as error:
-                self._events.on_fleet_failed(error)
+                self._exchange.on_fleet_failed(error)
 
     async def on_offers(self, offers: list[Offer]) -> None:
         """Launch missing workers on offers."""
@@ -131,11 +113,11 @@ class Fleet(Framework):
         """Tell the end of a task."""
         is_unknown = status.state is TaskState.UNKNOWN and status.decided_in_s is None
         if status.state.is_terminal or is_unknown:
-            self._events.on_task_ended(status)
+            self._exchange.on_task_ended(status)
 
     async def on_preempt(self, request: PreemptRequest) -> None:
         """End the workers after the calls that they run; the master kills those that are late."""
-        self._events.on_preempted(tuple(request.task_ids))
+        self._exchange.on_preempted(tuple(request.task_ids))
 
     async def on_error(self, error: CroupierError) -> None:
         """Do nothing: `run` raises the error."""
@@ -146,7 +128,7 @@ class Fleet(Framework):
             await self._quietly(self.decline(offer))
             return
         for task, shape in chosen:
-            self._events.on_placed(task.task_id, shape)
+            self._exchange.on_placed(task.task_id, shape)
             self._count(shape, -1)
         try:
             verdicts = await self.accept(offer, [task for task, _ in chosen], refuse_s=0)
@@ -155,7 +137,7 @@ class Fleet(Framework):
             await self._quietly(self.reconcile([task.task_id for task, _ in chosen]))
             return
         except CroupierError as error:
-            self._events.on_fleet_failed(error)
+            self._exchange.on_fleet_failed(error)
             return
         for (_, shape), verdict in zip(chosen, verdicts, strict=True):
             self._judge(shape, verdict)
@@ -164,10 +146,10 @@ class Fleet(Framework):
         error = verdict.error
         if error is None:
             return
-        self._events.on_unplaced(verdict.task_id)
+        self._exchange.on_unplaced(verdict.task_id)
         self._missing[shape] = self._missing.get(shape, 0) + 1
         if not isinstance(error, (Conflict, NotFound, Unavailable)):
-            self._events.on_fleet_failed(error)
+            self._exchange.on_fleet_failed(error)
 
     def _chosen(self, offer: Offer) -> Iterator[tuple[Task, Shape]]:
         """Yield tasks for the offer: first of the shape that was asked for first."""

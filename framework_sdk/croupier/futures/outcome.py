@@ -7,14 +7,49 @@ import pickle
 import signal
 import struct
 from collections.abc import Callable
-from concurrent.futures import InvalidStateError
+from concurrent.futures import BrokenExecutor, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from croupier.futures.call import CallFuture
-from croupier.futures.errors import RemoteError, RemoteTraceback, TooLarge
 from croupier.futures.remote.protocol import ERROR_HEAD, RAISED, TOO_LARGE
+
+
+class ClusterBroken(BrokenExecutor):
+    """The executor cannot run calls: its workers do not start, or its session ended.
+
+    All calls that are not over get this error, and `submit` raises it.
+    """
+
+
+class WorkerDied(RuntimeError):
+    """The worker ended during the call, and no more retries were asked for.
+
+    The call may have had a part of its effects.
+    """
+
+
+class TooLarge(ValueError):
+    """The arguments or the result of a call are larger than `max_bytes`."""
+
+
+class RemoteError(RuntimeError):
+    """An exception of a call that could not be pickled, or not be unpickled here.
+
+    Its text has the traceback of the worker.
+    """
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a call's exception in the worker; the cause of that exception."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'
 
 
 @dataclass(frozen=True, slots=True)

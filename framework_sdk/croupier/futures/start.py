@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Final
 
 from croupier.futures.gate import Hello
-from croupier.futures.private_python import private_python_hint
 from croupier.futures.reach import Reach
 from croupier.futures.remote.program import boot_source
 from croupier.futures.shape import Shape
@@ -57,8 +58,13 @@ class StartFailures:
     """Counts workers that end before they have connected."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
         self._pause_until = 0.0
+
+    @property
+    def pause_s(self) -> float:
+        """Time before the next worker is started."""
+        return PAUSE_S if self.count else 0.0
 
     def may_start(self, now: float) -> bool:
         """Return whether workers may be launched: not just after one failed."""
@@ -66,23 +72,20 @@ class StartFailures:
 
     def on_success(self) -> None:
         """Record that a worker has started."""
-        self._count = 0
+        self.count = 0
 
-    def on_failure(self, status: TaskStatus, text: str, reach: Reach, now: float) -> str:
-        """Record that one has not; return why the executor gives up, or nothing."""
+    def on_failure(self, status: TaskStatus, now: float = 0.0) -> bool:
+        """Record that one has not; return whether to start no more."""
         ended = status.state in (TaskState.FAILED, TaskState.FINISHED, TaskState.ERROR)
         if not ended or status.reason.is_blameless:
-            return ""
-        self._count += 1
+            return False
+        self.count += 1
         self._pause_until = now + PAUSE_S
-        if self._count < MAX_FAILURES:
-            return ""
-        return (
-            f"{self._count} workers ended before they had connected. {text}{_hint(status, reach)}"
-        )
+        return self.count >= MAX_FAILURES
 
 
-def _hint(status: TaskStatus, reach: Reach) -> str:
+def start_hint(status: TaskStatus, reach: Reach) -> str:
+    """Return what to do about a worker that did not connect."""
     if status.exit_code == WorkerLaunch.UNREACHABLE:
         return (
             f". It could not connect to {reach.host}: give an address of this machine that agents"
@@ -103,3 +106,23 @@ def same_python(hello: Hello) -> str:
         f" {here[0]} {platform.python_version()}: pickles need the same minor version. Name one"
         " (python=PATH), or restrict the agents (constraints=...)"
     )
+
+
+def private_python_hint(executable: str = sys.executable) -> str:
+    """Return what to append to why a worker did not start; empty if all users may run the Python.
+
+    It looks at this machine, where the Python of workers is the same by default.
+    """
+    given = Path(executable).absolute()
+    for folder in (*given.parents, *given.resolve().parents):
+        try:
+            mode = folder.stat().st_mode
+        except OSError:
+            return ""
+        if not mode & stat.S_IXOTH:
+            return (
+                f". Other users may not enter {folder}, and an agent that is root gives each task"
+                f" a user of its own: chmod o+x {folder}, or on your own machine croupier local"
+                " --task-user root"
+            )
+    return ""

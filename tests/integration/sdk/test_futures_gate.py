@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from croupier.futures.certificate import ExecutorIdentity
-from croupier.futures.gate import MAX_HELLO, Gate, Hello, WorkerLink
+from croupier.futures.gate import MAX_HELLO, ExecutorIdentity, Gate, Hello, WorkerLink
 from croupier.futures.remote.protocol import HEADER, READY
 from tests.harness.eventually import eventually
 

@@ -11,8 +11,8 @@ from distributed.security import Security
 
 from croupier.dask import DaskCluster
 from croupier.dask.boot import NO_DASK, OTHER_PYTHON
-from croupier.dask.failures import MAX_FAILURES, StartFailures, explain
 from croupier.dask.launch import DaskLaunch, boot_source, security_of, security_variables
+from croupier.dask.workers import failure_of, failure_text
 from croupier.futures.shape import Shape
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import InvalidRequest, Reason, Resources, TaskState, TaskStatus
@@ -102,23 +102,11 @@ def test_boot_says_that_there_is_no_dask() -> None:
     assert "cannot import distributed" in run.stderr
 
 
-def test_a_cluster_gives_up_after_failures_in_a_row() -> None:
-    failures = StartFailures()
-    assert failures.pause_s == 0
-    for _ in range(MAX_FAILURES - 1):
-        assert failures.on_failure(ended(exit_code=1), "host") is None
-    assert failures.pause_s > 0
-    failures.on_success()
-    assert [failures.on_failure(ended(exit_code=1), "host") for _ in range(2)] == [None, None]
-    error = failures.on_failure(ended(exit_code=OTHER_PYTHON), "host7")
-    assert "the last one on host7: its Python is of another minor version" in str(error)
-
-
-def test_a_worker_that_was_killed_or_lost_is_no_failure_of_its_own() -> None:
-    failures = StartFailures()
-    for _ in range(10):
-        assert failures.on_failure(ended(TaskState.LOST), "host") is None
-        assert failures.on_failure(ended(reason=Reason.PREEMPTED), "host") is None
+def test_the_error_names_the_last_agent_and_what_to_do() -> None:
+    error = failure_of(ended(exit_code=OTHER_PYTHON), "host7", 3)
+    assert "3 workers ended before they had connected; the last one on host7: " in str(error)
+    assert "its Python is of another minor version" in str(error)
+    assert "on no agent: exit code 1" in str(failure_of(ended(exit_code=1), "", 3))
 
 
 @pytest.mark.parametrize(
@@ -134,4 +122,4 @@ def test_a_worker_that_was_killed_or_lost_is_no_failure_of_its_own() -> None:
     ],
 )
 def test_what_an_end_means(status: TaskStatus, text: str) -> None:
-    assert explain(status).startswith(text)
+    assert failure_text(status).startswith(text)

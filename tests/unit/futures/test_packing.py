@@ -12,11 +12,9 @@ import pytest
 
 from croupier.futures import TooLarge
 from croupier.futures.call import Terms
-from croupier.futures.packing import Packer
-from croupier.futures.pickling import dumps
+from croupier.futures.packing import Packer, dumps, stamp_of
 from croupier.futures.remote.program import NAMESPACE
 from croupier.futures.shape import Shape
-from croupier.futures.stamp import stamp_of
 from croupier.sdk import Resources
 
 TERMS = Terms(Shape(Resources.parse("cpus:1")))

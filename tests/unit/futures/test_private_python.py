@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from croupier.futures.private_python import private_python_hint
+from croupier.futures.start import private_python_hint
 
 
 def test_a_python_in_a_private_directory_is_named() -> None:

@@ -11,7 +11,7 @@ from croupier.futures import ClusterExecutor
 from croupier.futures.gate import Hello
 from croupier.futures.reach import Reach, reach_of
 from croupier.futures.shape import Shape, resources_of
-from croupier.futures.start import MAX_FAILURES, StartFailures, same_python
+from croupier.futures.start import MAX_FAILURES, StartFailures, same_python, start_hint
 from croupier.sdk import InvalidRequest, Reason, Resources, TaskState, TaskStatus
 
 HERE = Reach("10.0.0.5", "10.0.0.5", 0)
@@ -95,14 +95,18 @@ def status(state: TaskState, reason: Reason = Reason.NONE, code: int | None = No
 def test_the_executor_gives_up_after_some_failed_starts_in_a_row() -> None:
     starts = StartFailures()
     failed = status(TaskState.FAILED, code=113)
+    assert starts.pause_s == 0
     for _ in range(MAX_FAILURES - 1):
-        assert starts.on_failure(failed, "text", HERE, 0.0) == ""
+        assert not starts.on_failure(failed, 0.0)
+    assert starts.pause_s > 0
     assert not starts.may_start(0.5)
     assert starts.may_start(1.5)
     starts.on_success()
     for _ in range(MAX_FAILURES - 1):
-        assert starts.on_failure(failed, "text", HERE, 0.0) == ""
-    assert "could not connect to 10.0.0.5" in starts.on_failure(failed, "text", HERE, 0.0)
+        assert not starts.on_failure(failed, 0.0)
+    assert starts.on_failure(failed, 0.0)
+    assert starts.count == MAX_FAILURES
+    assert "could not connect to 10.0.0.5" in start_hint(failed, HERE)
 
 
 def test_workers_that_the_cluster_ended_do_not_count() -> None:
@@ -112,6 +116,7 @@ def test_workers_that_the_cluster_ended_do_not_count() -> None:
             status(TaskState.FAILED, Reason.PREEMPTED),
             status(TaskState.KILLED, Reason.KILLED_BY_OPERATOR),
             status(TaskState.GONE, Reason.AGENT_REBOOTED),
+            status(TaskState.LOST),
         ):
-            assert starts.on_failure(ended, "", HERE, 0.0) == ""
+            assert not starts.on_failure(ended, 0.0)
     assert starts.may_start(0.0)

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.apps.batch.display import Display
+from croupier.apps.batch.display import Display, Tails, progress_text, summary_lines
 from croupier.apps.batch.machine import BatchTasks, NodeState, Row
 from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import FailedAttempt, Runner
 from croupier.apps.batch.state import BatchState, opened
-from croupier.apps.batch.summary import progress_text, summary_lines
-from croupier.apps.batch.tails import Tails
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.controller.process import first, run_application
 from croupier.apps.controller.waiting import WaitWatch

@@ -57,10 +57,10 @@ def batch(
         Masters of the cluster.
     """
     from croupier.apps.batch.batch_run import Wishes, run_batch
+    from croupier.apps.batch.display import plan_lines
     from croupier.apps.batch.job import read_batch
     from croupier.apps.batch.plan import JobPlan
     from croupier.apps.batch.state import default_path
-    from croupier.apps.batch.summary import plan_lines
     from croupier.cli.terminal import print_lines
     from croupier.model.errors import InvalidRequest
 

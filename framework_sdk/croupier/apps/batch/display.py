@@ -1,18 +1,30 @@
-"""Live progress on stderr: a bar on a terminal, or else a line from time to time."""
+"""What `croupier batch` shows: progress, the last output of failed tasks, and the summary.
+
+Rule: output of tasks is a help for the user. What cannot be read is left out, and changes no
+result.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
-from croupier.apps.batch.machine import FINAL, BatchTasks
-from croupier.apps.batch.summary import progress_text
+from croupier.apps.batch.machine import FINAL, BatchTask, BatchTasks, NodeState
+from croupier.apps.batch.plan import JobPlan
+from croupier.apps.batch.runner import FailedAttempt, Runner
 from croupier.cli.terminal import print_lines
+from croupier.model.durations import duration_text
 from croupier.model.printable import printable
+from croupier.sdk import CroupierError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
 
 PLAIN_S: Final = 5.0
 
@@ -64,3 +76,120 @@ class Display:
         elif text != self._shown and time.monotonic() - self._shown_at >= PLAIN_S:
             self._shown, self._shown_at = text, time.monotonic()
             self.note(text)
+
+
+SHOWN: Final = 20
+_WIDTH: Final = 72
+
+
+def plan_lines(plan: JobPlan) -> Iterator[str]:
+    """Return the plan: a line for each task of the file, in an order in which they can run."""
+    job = plan.job
+    steps = dict.fromkeys(node.step.name for node in plan.order())
+    arrays = sum(step.values is not None for step in job.steps)
+    are_arrays = f", {arrays} of them {'an array' if arrays == 1 else 'arrays'}" if arrays else ""
+    steps_text = "1 step" if len(job.steps) == 1 else f"{len(job.steps)} steps"
+    yield f"{job.name}: {_tasks(plan.count)} in {steps_text}{are_arrays}"
+    by_name = {step.name: step for step in job.steps}
+    width = max(map(len, steps))
+    for name in steps:
+        step = by_name[name]
+        spec = step.spec
+        parts = [f"{step.count}x {spec.resources}" if step.values else str(spec.resources)]
+        parts += [f"after {', '.join(step.after)}"] if step.after else []
+        parts += [f"after any end of {', '.join(step.after_any)}"] if step.after_any else []
+        parts += [f"{spec.retries} retries"] if spec.retries else []
+        command = spec.shell or " ".join(spec.command)
+        shown = " ".join(command.split())
+        parts.append(shown if len(shown) <= _WIDTH else shown[: _WIDTH - 3] + "...")
+        yield f"  {name:<{width}}  {'; '.join(parts)}"
+
+
+def progress_text(machine: BatchTasks, running: int) -> str:
+    """Return the progress, such as `12 of 200 done, 1 failed, 4 running`."""
+    counts = machine.counts
+    queued = max(counts[NodeState.ACTIVE] - running, 0)
+    told = {
+        "failed": counts[NodeState.FAILED],
+        "skipped": counts[NodeState.SKIPPED],
+        "running": running,
+        "queued": queued,
+        "to be tried again": counts[NodeState.PAUSED],
+        "waiting": counts[NodeState.WAITING] + counts[NodeState.READY],
+    }
+    done = f"{counts[NodeState.DONE]} of {machine.plan.count} done"
+    return ", ".join([done, *(f"{count} {what}" for what, count in told.items() if count)])
+
+
+def summary_lines(machine: BatchTasks, seconds: float) -> Iterator[str]:
+    """Return the end of a run: failures first, with their last lines, then the counts."""
+    failed = [task for task in machine.tasks if task.state is NodeState.FAILED]
+    for task in failed[:SHOWN]:
+        yield from _failure(task)
+    if len(failed) > SHOWN:
+        yield f"FAILED   {len(failed) - SHOWN} more"
+    causes = Counter(task.cause for task in machine.tasks if task.state is NodeState.SKIPPED)
+    for cause, count in causes.most_common(SHOWN):
+        yield f"SKIPPED  {_tasks(count)}, because {cause} failed"
+    if len(causes) > SHOWN:
+        yield f"SKIPPED  {sum(causes.values()) - _top(causes)} more"
+    yield f"{progress_text(machine, 0)}, in {duration_text(seconds)}"
+
+
+def _failure(task: BatchTask) -> Iterator[str]:
+    reason = task.reason or "for an unknown reason"
+    agent = f", on {task.agent_id}" if task.agent_id else ""
+    times = f", {task.failures} attempts" if task.failures > 1 else ""
+    yield f"FAILED   {task.node.name}: {reason}{agent}{times}"
+    for line in task.output.splitlines():
+        yield f"    | {line}"
+
+
+def _top(causes: Counter[str]) -> int:
+    return sum(count for _, count in causes.most_common(SHOWN))
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
+
+
+# Tasks of one run whose output is read.
+MOST_TASKS: Final = 50
+LINES: Final = 10
+WIDTH: Final = 300
+
+
+class Tails:
+    """Reads the last output of the first tasks that fail."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._reading: list[asyncio.Task[None]] = []
+
+    def read(self, ended: FailedAttempt) -> None:
+        """Begin to read a failed task's output; not after too many."""
+        if ended.status is None or not ended.status.agent_id or len(self._reading) >= MOST_TASKS:
+            return
+        self._reading.append(self._runner.own(self._read(ended, ended.status.task_id)))
+
+    async def finished(self, timeout_s: float) -> None:
+        """Wait until all is read, at most `timeout_s`."""
+        if self._reading:
+            await asyncio.wait(self._reading, timeout=timeout_s)
+
+    async def _read(self, ended: FailedAttempt, task_id: str) -> None:
+        with suppress(CroupierError):
+            stdout, stderr = [
+                await self._runner.read_output(task_id, stderr=is_stderr, tail=LINES)
+                for is_stderr in (False, True)
+            ]
+            text = last_lines(stdout, stderr)
+            if text:
+                self._runner.keep_output(ended.task, text)
+
+
+def last_lines(stdout: bytes, stderr: bytes) -> str:
+    """Return the last lines of what a task wrote, of stderr if there are any; printable."""
+    data = stderr if stderr.strip() else stdout
+    lines = data.decode(errors="replace").rstrip().splitlines()[-LINES:]
+    return "\n".join(printable(line.replace("\t", "    "))[:WIDTH] for line in lines)

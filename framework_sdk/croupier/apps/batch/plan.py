@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from croupier.apps.batch.array import PLACEHOLDER
-from croupier.apps.batch.job import BatchJob, Step
+from croupier.apps.batch.job import PLACEHOLDER, BatchJob, Step
 from croupier.model.errors import InvalidRequest
 
 _SHOWN: Final = 12

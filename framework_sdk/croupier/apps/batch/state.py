@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from croupier.apps.batch.machine import NodeState, Row
-from croupier.apps.controller.state_lock import locked, state_directory
-from croupier.apps.controller.store import Format, Store
+from croupier.apps.controller.store import Format, Store, locked, state_directory
 
 _TABLES: Final = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

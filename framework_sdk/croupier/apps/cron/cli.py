@@ -63,8 +63,8 @@ def run(
     check
         Check the file, print its jobs with their next times, and run nothing.
     """
-    from croupier.apps.cron.command import run_cron
     from croupier.apps.cron.cron_file import read_cron_file
+    from croupier.apps.cron.framework import run_cron
     from croupier.apps.cron.listing import print_jobs
 
     read = read_cron_file(file)

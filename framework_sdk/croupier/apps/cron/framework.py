@@ -1,4 +1,4 @@
-"""The framework of `croupier cron`: performs what the board decides.
+"""The framework of `croupier cron`: performs what the board decides, until a signal.
 
 Rule: a failed commit ends the command, as memory would be ahead of the disk.
 """
@@ -6,21 +6,30 @@ Rule: a failed commit ends the command, as memory would be ahead of the disk.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Final
 
 from croupier.apps.controller.engine import End, Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, own_end
+from croupier.apps.controller.process import first, run_application
+from croupier.apps.controller.store import locked
+from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.cron.core.board import Board
-from croupier.apps.cron.core.effects import Effect, KeepRun, Kill, LaunchRun
-from croupier.apps.cron.core.run import RunState, ScheduledRun
+from croupier.apps.cron.core.run import Effect, KeepRun, Kill, LaunchRun, RunState, ScheduledRun
 from croupier.apps.cron.cron_file import CronFile
-from croupier.apps.cron.state_file import StateFile
+from croupier.apps.cron.listing import first_line, line_of
+from croupier.apps.cron.state_file import StateFile, opened, state_path
 from croupier.cli.flags import Target
-from croupier.sdk import Reason, TaskState, TaskStatus
+from croupier.cli.signals import EndSignals
+from croupier.cli.terminal import print_lines
+from croupier.model.errors import Conflict
+from croupier.process.logging import replace_standard_error
+from croupier.sdk import Reason, Removed, TaskState, TaskStatus
 
 # Tasks run on for this long without cron.
 FAILOVER_S: Final = 7 * 86_400.0
@@ -149,3 +158,73 @@ def detail_of(status: TaskStatus) -> str:
         parts.append(status.reason.name)
     text = " ".join(parts) + (f": {status.message}" if status.message else "")
     return own_end(status) or text
+
+
+PATIENCE_S = 5.0
+
+
+def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:
+    """Run the jobs of `file` until a signal; return the exit code.
+
+    Raises:
+        Conflict: if another copy runs, or another file has this name.
+        InvalidRequest: if the state is damaged.
+        CroupierError: if the master refuses, or the state cannot be written.
+    """
+    replace_standard_error(lambda lost: _print(f"{lost} lines could not be written"))
+    path = state_path(file.name, chosen)
+    with (
+        locked(path.with_name(path.name + ".lock"), f"the state {path} of {file.path}"),
+        opened(path, may_create=True) as state,
+    ):
+        _claim(state, file)
+        return run_application(target, lambda: _run(file, target, state))
+
+
+def _claim(state: StateFile, file: CronFile) -> None:
+    """Refuse the state of another file of the same name that still exists."""
+    own, known = str(file.path.resolve()), state.fact("file")
+    if known and known != own and Path(known).exists():
+        raise Conflict(
+            f"the name {file.name} is that of {known}: give {file.path} another `name`, or --state"
+        )
+    if known != own:
+        state.keep(file=own)
+
+
+async def _run(file: CronFile, target: Target, state: StateFile) -> int:
+    zones = {job.name: job.schedule for job in file.jobs}
+
+    def tell(run: ScheduledRun) -> None:
+        schedule = zones.get(run.job)
+        line = line_of(
+            run, str(run.scheduled) if schedule is None else schedule.shown(run.scheduled)
+        )
+        if line:
+            _print(line)
+
+    _print(first_line(file.jobs, int(time.time())))
+    with closing(EndSignals()) as signals:
+        while True:
+            framework = CronFramework(file, target, state, tell, _print)
+            framework.load()
+            try:
+                await _serve(framework, target, signals)
+            except Removed:
+                framework.forsake()
+                _print("the master had removed the framework: beginning a new one")
+                continue
+            return 0
+
+
+async def _serve(framework: CronFramework, target: Target, signals: EndSignals) -> None:
+    """Run a framework until a signal or an error."""
+    watch = WaitWatch(framework, target, _print, PATIENCE_S)
+    async with framework.serving(framework.keep_time(), watch.run(tells_soon=False)):
+        await first(framework.over, framework.own(signals.first()))
+        if framework.over.done():
+            framework.over.result()
+
+
+def _print(line: str) -> None:
+    print_lines(f"croupier cron: {line}", file=sys.stderr)

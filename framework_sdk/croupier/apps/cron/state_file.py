@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.controller.store import Format, Store
+from croupier.apps.controller.store import Format, Store, state_directory
 from croupier.apps.cron.core.board import Stored
-from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun
-from croupier.apps.cron.core.run import RunState, ScheduledRun
+from croupier.apps.cron.core.run import Effect, KeepCursor, KeepRun, RunState, ScheduledRun
 from croupier.model.errors import NotFound
 
 _TABLES: Final = """
@@ -82,6 +81,11 @@ class StateFile(Store):
         query = f"SELECT {_COLUMNS} FROM run WHERE {where}"  # noqa: S608 - from this module
         with self.reading():
             return [_run_of(row) for row in self.rows(query, values)]
+
+
+def state_path(name: str, chosen: Path | None) -> Path:
+    """Return the state file of a cron file's name, or the one that was chosen."""
+    return chosen or state_directory("cron") / f"{name}.db"
 
 
 def opened(path: Path, *, may_create: bool) -> StateFile:

@@ -109,10 +109,8 @@ def run(
         Give up, and kill the tasks, if tasks wait for resources or for the master and none starts
         for this time, such as 5m; no limit if not given.
     """
-    from croupier.apps.run.job import Job, make_unit, parse_environment
-    from croupier.apps.run.job_run import run_job
-    from croupier.apps.run.limits import Limits
-    from croupier.apps.run.secret_flags import read_secrets
+    from croupier.apps.run.job import Job, make_unit, parse_environment, read_secrets
+    from croupier.apps.run.job_run import Limits, run_job
 
     job = Job(
         words=command,

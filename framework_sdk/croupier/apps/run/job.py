@@ -1,4 +1,4 @@
-"""A job: a command, the number of its tasks, and the resources of each. Pure."""
+"""A job, which is a command, the number of its tasks and the resources of each, and its secrets."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 from croupier.model.resources import Resources
 from croupier.model.scalar import check_unit, check_units, parse_scalar
-from croupier.model.secrets import NO_SECRETS, SecretValues
+from croupier.model.secrets import MAX_SECRET_BYTES, NO_SECRETS, SecretValues
 from croupier.sdk import Task
 
 MAX_COUNT: Final = 100_000
@@ -135,3 +136,41 @@ def make_unit(cpus: str, mem: str, disk: str, gpus: str) -> Resources:
     if not unit:
         raise InvalidRequest("a task needs resources: give it --cpus or --mem")
     return unit
+
+
+def read_secrets(flags: Iterable[str], environment: Mapping[str, str]) -> SecretValues:
+    """Read `NAME=@FILE`, `NAME` and `NAME=VALUE`. The last value of a name counts.
+
+    Errors quote no values.
+
+    Raises:
+        InvalidRequest: if a flag is malformed, or a value cannot be read.
+    """
+    values: dict[str, str] = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals and name not in environment:
+            raise InvalidRequest(
+                "--secret NAME takes the value of a variable, but there is none of that name; give"
+                " --secret NAME=@FILE to read a file"
+            )
+        if not equals:
+            value = environment[name]
+        elif value.startswith("@"):
+            value = _content(Path(value[1:]))
+        values[name] = value
+    secrets = SecretValues(values)
+    secrets.check()
+    return secrets
+
+
+def _content(path: Path) -> str:
+    """Return the text of a file without one line end."""
+    try:
+        with path.expanduser().open("rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 2)
+        return content.decode().removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise InvalidRequest(f"--secret: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"--secret: {path} is not text in UTF-8") from None

@@ -20,8 +20,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from croupier.apps.run.addresses import Addresses
-from croupier.apps.run.links import Links, TaskKey
+from croupier.apps.run.output_sources import Addresses, Links, TaskKey
 from croupier.cli.printer import Printer, Sink, Stream
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId

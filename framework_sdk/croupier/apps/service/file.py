@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.job_file import TASK_KEYS, Section, read_job_file, read_task
+from croupier.apps.job_file import Section, read_job_file
 from croupier.apps.service.core.rules import (
     MAX_INSTANCES,
     Check,
@@ -19,7 +19,7 @@ from croupier.apps.service.core.rules import (
     Rules,
     Update,
 )
-from croupier.apps.service.template import MAX_PORTS, Template
+from croupier.apps.service.template import MAX_PORTS, Template, read_template
 from croupier.model.ids import check_role
 
 MAX_NAME: Final = 60
@@ -37,8 +37,6 @@ _KEYS: Final = (
     "restart",
     "update",
 )
-# A service has waits and restarts of its own.
-_TASK_KEYS: Final = tuple(key for key in TASK_KEYS if key not in ("timeout", "retries", "backoff"))
 _HEALTH_KEYS: Final = (
     "http",
     "tcp",
@@ -135,28 +133,6 @@ def check_name(root: Section) -> str:
             "name",
         )
     return name
-
-
-def read_template(task: Section, ports: int) -> Template:
-    """Read the `task` table.
-
-    Raises:
-        InvalidRequest: if it has a mistake.
-    """
-    task.check_keys(_TASK_KEYS)
-    spec = read_task(task, keys_checked=True)
-    if "ports" in spec.resources.scalars or spec.resources.ranges or spec.resources.sets:
-        raise task.error("only amounts are allowed; give `ports = 2` beside `name`", "resources")
-    return Template(spec, ports)
-
-
-def template_of(content: Mapping[str, Any]) -> Template:
-    """Return the template of a version that was read earlier.
-
-    Raises:
-        InvalidRequest: if this release reads it differently.
-    """
-    return read_template(Section(content).required("task"), int(content["ports"]))
 
 
 def _read_health(root: Section, template: Template) -> Health:

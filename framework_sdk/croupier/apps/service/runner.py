@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from croupier.apps.controller.process import first, run_application
-from croupier.apps.service.control import ControlServer
+from croupier.apps.service.control import ControlServer, Requests
 from croupier.apps.service.controller import Controller, framework_name
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile
 from croupier.apps.service.journal import Journal
-from croupier.apps.service.requests import Requests
 from croupier.apps.service.state_dir import Saved, StateDir
 from croupier.cli.connection import connected, messages, missing_credential
 from croupier.cli.flags import Target

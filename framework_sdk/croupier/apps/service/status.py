@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from croupier.apps.service.core.instance import Instance
-from croupier.apps.service.core.rollout import RolloutState
-from croupier.apps.service.core.state import Service
+from croupier.apps.service.core.state import RolloutState, Service
 from croupier.apps.service.state_dir import Saved
 from croupier.cli.amounts import View
 from croupier.cli.table import Column, Table, number, text

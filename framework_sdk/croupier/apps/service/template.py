@@ -1,21 +1,27 @@
-"""From the `task` table of a version to the tasks of its instances."""
+"""Demands, and the tasks of instances, by the `task` table of a version."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from croupier.apps.job_file import TaskSpec
-from croupier.apps.service.check_script import guarded
-from croupier.apps.service.core.instance import Instance
-from croupier.apps.service.core.placement import PORTS, Needs
+from croupier.apps.job_file import TASK_KEYS, Section, TaskSpec, read_task
+from croupier.apps.service.core.instance import Instance, Slot
+from croupier.apps.service.core.placement import PORTS, Needs, Room, avoided_places, place_counts
 from croupier.apps.service.core.rules import Check, Health
-from croupier.sdk import Constraint, Demand, Resources, Task, exists, not_equals
+from croupier.apps.service.core.state import Service
+from croupier.apps.service.health_checks import guarded
+from croupier.model.errors import InvalidRequest
+from croupier.net.address import Address
+from croupier.sdk import Constraint, Demand, Offer, Resources, Task, exists, not_equals
 
 MAX_PORTS: Final = 100
 # A framework may have 100 constraints for each demand.
 _MAX_AVOIDED: Final = 60
+# A service has waits and restarts of its own.
+_TASK_KEYS: Final = tuple(key for key in TASK_KEYS if key not in ("timeout", "retries", "backoff"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,88 @@ class Template:
         return given.task(instance.task_id, f"{service} {instance.slot}", labels)
 
 
+def read_template(task: Section, ports: int) -> Template:
+    """Read the `task` table.
+
+    Raises:
+        InvalidRequest: if it has a mistake.
+    """
+    task.check_keys(_TASK_KEYS)
+    spec = read_task(task, keys_checked=True)
+    if "ports" in spec.resources.scalars or spec.resources.ranges or spec.resources.sets:
+        raise task.error("only amounts are allowed; give `ports = 2` beside `name`", "resources")
+    return Template(spec, ports)
+
+
+def template_of(content: Mapping[str, Any]) -> Template:
+    """Return the template of a version that was read earlier.
+
+    Raises:
+        InvalidRequest: if this release reads it differently.
+    """
+    return read_template(Section(content).required("task"), int(content["ports"]))
+
+
 def _avoiding(spread: str, avoided: list[str]) -> tuple[Constraint, ...]:
     """Return constraints against the values, and against agents without one if "" is among them."""
     if len(avoided) > _MAX_AVOIDED:
         return ()
     return tuple(not_equals(spread, value) if value else exists(spread) for value in avoided)
+
+
+class Demands:
+    """The demands of one service, by the templates of its versions."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._templates: dict[int, Template] = {}
+
+    def template(self, number: int) -> Template:
+        """Return how the instances of a version are made."""
+        if number not in self._templates:
+            self._templates[number] = template_of(self._service.versions[number].content)
+        return self._templates[number]
+
+    def of(self, version: int, count: int, avoided: Iterable[str]) -> Demand:
+        """Return the demand for `count` instances of a version, but on no `avoided` place."""
+        return self.template(version).demand(count, self._service.rules.spread, avoided)
+
+    def room(self, offer: Offer) -> Room:
+        """Return an offer as the core sees it."""
+        spread = self._service.rules.spread
+        if not spread:
+            where = offer.agent_id
+        elif spread == "hostname":
+            where = offer.hostname
+        else:
+            where = offer.attributes.get(spread, "")
+        return Room(offer.id, offer.agent_id, _host(offer), where, offer.resources, offer.isolation)
+
+    def wanted(self, now: float) -> list[Demand]:
+        """Return what is lacking; offers of nothing else are made."""
+        service = self._service
+        due: dict[int, list[Slot]] = {}
+        for slot in service.launches_due(now):
+            if slot.version in service.versions:
+                due.setdefault(slot.version, []).append(slot)
+        if not due:
+            return [self.of(service.target, 0, ())]
+        counts = place_counts(service)
+        demands: dict[tuple[object, ...], Demand] = {}
+        for version, slots in due.items():
+            longest = min(slots, key=lambda s: now if s.wanted_since is None else s.wanted_since)
+            demand = self.of(version, len(slots), avoided_places(service, longest, counts, now))
+            # Versions of one shape are one demand.
+            key = (demand.unit, frozenset(demand.constraints))
+            if key in demands:
+                count = len(slots) + (demands[key].count or 0)
+                demand = self.of(version, count, avoided_places(service, longest, counts, now))
+            demands[key] = demand
+        return list(demands.values())
+
+
+def _host(offer: Offer) -> str:
+    """Return the address at which the ports of the agent's tasks are reached."""
+    with suppress(InvalidRequest):
+        return Address.parse(offer.http_address.rpartition("//")[2]).host
+    return offer.hostname

@@ -19,7 +19,7 @@ _HERE: Final = Path(__file__).parent
 # Modules of this package that workers import, under names that are not below `croupier`, because
 # an agent may have another release of that.
 _PACKAGE: Final = "croupier.futures.remote."
-_SENT: Final = ("keeper", "protocol", "runner")
+_SENT: Final = ("keeper", "protocol")
 # Names in tracebacks of workers.
 WORKER_FILE: Final = "<croupier worker>"
 # Makes the modules of BUNDLE importable: {name: (whether it is a package, code)}.

@@ -3,14 +3,139 @@
 The executor sends this file and what it imports to the workers, which have no Croupier. They use
 the standard library, and cloudpickle, which the executor sends too.
 """
+# ruff: noqa: S301 - it talks to its executor only
 
 from __future__ import annotations
 
+import pickle
 import socket
+import struct
+import traceback
 from contextlib import suppress
+from typing import Any, Final
 
 from croupier.futures.remote.keeper import Keeper
-from croupier.futures.remote.runner import Runner
+from croupier.futures.remote.protocol import (
+    CALL,
+    CALL_HEAD,
+    CHUNK,
+    ERROR,
+    ERROR_HEAD,
+    FORGET,
+    FUNCTION,
+    HEADER,
+    RAISED,
+    READY,
+    RESULT,
+    SETUP,
+    SETUP_FAILED,
+    TOO_LARGE,
+    UNPICKLABLE,
+)
+
+
+class Runner:
+    """Runs calls, in the child."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(True)
+        self._reader, self._sock = sock.makefile("rb", CHUNK), sock
+        self._limit = 0
+        # Pickled until the first call.
+        self._functions: dict[int, Any] = {}
+
+    def serve(self) -> None:
+        """Run calls until the keeper closes the connection."""
+        while head := self._reader.read(HEADER.size):
+            if len(head) < HEADER.size:
+                return
+            kind, number, size = HEADER.unpack(head)
+            body = self._reader.read(size)
+            if kind == CALL:
+                self._send(*self._outcome(body), number)
+                del body
+            elif kind == FUNCTION:
+                self._functions[number] = body
+            elif kind == FORGET:
+                self._functions.pop(number, None)
+            elif kind == SETUP and not self._set_up(number, body):
+                return
+
+    def _set_up(self, limit: int, body: bytes) -> bool:
+        self._limit = limit
+        try:
+            if body:
+                initializer, arguments = pickle.loads(body)
+                initializer(*arguments)
+        except BaseException:
+            self._send(SETUP_FAILED, traceback.format_exc().encode())
+            return False
+        self._send(READY, b"")
+        return True
+
+    def _outcome(self, body: bytes) -> tuple[int, bytes]:
+        """Run a call; return the kind and the body of its answer."""
+        try:
+            value = self._run(body)
+            result = _pickled(value)
+        except BaseException as error:
+            return ERROR, _error_body(error, self._limit)
+        if len(result) > self._limit:
+            return ERROR, ERROR_HEAD.pack(TOO_LARGE, 0) + struct.pack("!Q", len(result))
+        return RESULT, result
+
+    def _run(self, body: bytes) -> object:
+        key, is_chunk = CALL_HEAD.unpack_from(body)
+        payload = memoryview(body)[CALL_HEAD.size :]
+        if not key:
+            function, arguments, named = pickle.loads(payload)
+        else:
+            function = self._functions[key]
+            if isinstance(function, bytes):
+                function = self._functions[key] = pickle.loads(function)
+            arguments, named = pickle.loads(payload)
+        if is_chunk:
+            return [function(*each) for each in arguments]
+        return function(*arguments, **named)
+
+    def _send(self, kind: int, body: bytes, number: int = 0) -> None:
+        head = HEADER.pack(kind, number, len(body))
+        if len(body) < CHUNK:
+            self._sock.sendall(head + body)
+        else:
+            self._sock.sendall(head)
+            self._sock.sendall(body)
+
+
+_PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def _pickled(value: object) -> bytes:
+    if type(value) in _PLAIN:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
+
+
+def _error_body(error: BaseException, limit: int) -> bytes:
+    # Without the frames of this file.
+    trace = error.__traceback__
+    while (
+        trace is not None and trace.tb_frame.f_code.co_filename == _error_body.__code__.co_filename
+    ):
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace)).encode(errors="replace")
+    text = text[-limit // 2 :]
+    try:
+        pickled = _pickled(error)
+        pickle.loads(pickled)
+    except BaseException:
+        pickled = b""
+    if not pickled or len(pickled) > limit // 2:
+        return ERROR_HEAD.pack(UNPICKLABLE, len(text)) + text
+    return ERROR_HEAD.pack(RAISED, len(text)) + text + pickled
 
 
 def main(link: socket.socket) -> None:

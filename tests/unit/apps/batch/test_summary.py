@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.apps.batch.display import Display
+from croupier.apps.batch.display import (
+    Display,
+    last_lines,
+    plan_lines,
+    progress_text,
+    summary_lines,
+)
 from croupier.apps.batch.job import batch_of
 from croupier.apps.batch.machine import BatchTasks
 from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import reason_text
-from croupier.apps.batch.summary import plan_lines, progress_text, summary_lines
-from croupier.apps.batch.tails import last_lines
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file import section_of_text
 from croupier.model.ids import AgentId, FrameworkId, TaskId

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.controller.state_lock import locked
-from croupier.apps.controller.store import Format, StateError, Store
+from croupier.apps.controller.store import Format, StateError, Store, locked
 from croupier.model.errors import Conflict, Unavailable
 
 FORMAT = Format(

@@ -8,10 +8,16 @@ import pytest
 
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.board import MAX_DROPS, Board, Stored
-from croupier.apps.cron.core.due import due_times, latest
-from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, LaunchRun
-from croupier.apps.cron.core.job import CronJob, Missed, Overlap
-from croupier.apps.cron.core.run import RunState, ScheduledRun
+from croupier.apps.cron.core.job import CronJob, Missed, Overlap, due_times, latest
+from croupier.apps.cron.core.run import (
+    Effect,
+    KeepCursor,
+    KeepRun,
+    Kill,
+    LaunchRun,
+    RunState,
+    ScheduledRun,
+)
 from croupier.apps.cron.core.schedule import Schedule
 from croupier.apps.job_file import Backoff
 

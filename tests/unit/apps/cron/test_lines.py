@@ -10,7 +10,7 @@ from croupier.apps.cron.core.job import CronJob
 from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.apps.cron.core.schedule import Schedule
 from croupier.apps.cron.framework import detail_of
-from croupier.apps.cron.lines import first_line, line_of, result_of
+from croupier.apps.cron.listing import first_line, line_of, result_of
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import Reason, TaskState, TaskStatus
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.apps.cron.core.schedule import ALIASES, Schedule
-from croupier.apps.cron.core.zone import next_change, offset_at, wall_clock
+from croupier.apps.cron.core.schedule import ALIASES, Schedule, next_change, offset_at, wall_clock
 from croupier.model.errors import InvalidRequest
 from tests.harness.effort import portion
 

@@ -10,8 +10,7 @@ import pytest
 
 from croupier.apps.controller.store import StateError
 from croupier.apps.cron.core.board import Stored
-from croupier.apps.cron.core.effects import KeepCursor, KeepRun, LaunchRun
-from croupier.apps.cron.core.run import RunState, ScheduledRun
+from croupier.apps.cron.core.run import KeepCursor, KeepRun, LaunchRun, RunState, ScheduledRun
 from croupier.apps.cron.state_file import opened
 from croupier.model.errors import NotFound
 

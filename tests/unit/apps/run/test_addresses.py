@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.apps.run import addresses
-from croupier.apps.run.addresses import Addresses
+from croupier.apps.run import output_sources
+from croupier.apps.run.output_sources import Addresses
 from croupier.cli.connection import Master
 from croupier.cli.flags import LOCAL, Target
 from croupier.v1 import operator_pb2 as pb
@@ -44,7 +44,7 @@ async def test_one_agent_that_cannot_be_shown_hides_no_address(
     async def connected(_: Target) -> AsyncIterator[Master]:
         yield cast("Master", Agents())
 
-    monkeypatch.setattr(addresses, "connected", connected)
+    monkeypatch.setattr(output_sources, "connected", connected)
     known = Addresses(LOCAL)
     known.learn("A1", "h1:1")
     await known.refresh()

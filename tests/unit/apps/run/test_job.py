@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.run.job import MAX_COUNT, Job, make_unit, parse_environment
+from croupier.apps.run.job import MAX_COUNT, Job, make_unit, parse_environment, read_secrets
 from croupier.apps.run.job_run import role_hint
-from croupier.apps.run.secret_flags import read_secrets
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits
 from croupier.model.resources import Resources

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from croupier.apps.run.job import Job
+from croupier.apps.run.job_run import Limits, limit_over
 from croupier.apps.run.launcher import Launcher
-from croupier.apps.run.limits import Limits, limit_over
 from croupier.cli.flags import Target
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources

@@ -11,9 +11,8 @@ import pytest
 from aiohttp import web
 
 from croupier.apps.run import output
-from croupier.apps.run.addresses import Addresses
-from croupier.apps.run.links import Links
 from croupier.apps.run.output import Outputs
+from croupier.apps.run.output_sources import Addresses, Links
 from croupier.cli.flags import Target
 from croupier.cli.printer import Printer
 from croupier.model.errors import Unavailable

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from croupier.apps.run import output
-from croupier.apps.run.addresses import Addresses
-from croupier.apps.run.links import Links
 from croupier.apps.run.output import Outputs
+from croupier.apps.run.output_sources import Addresses, Links
 from croupier.cli.flags import Target
 from croupier.cli.printer import Printer
 from croupier.net.address import Address

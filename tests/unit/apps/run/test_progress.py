@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.apps.run.progress import MAX_DROPS, Progress, exit_code_of, warning_of
+from croupier.apps.run.launcher import MAX_DROPS, Progress, exit_code_of, warning_of
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState, TaskStatus
 

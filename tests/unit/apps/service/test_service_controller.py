@@ -13,12 +13,12 @@ import pytest
 
 from croupier.apps.job_file import section_of_text
 from croupier.apps.service import state_dir as state_module
+from croupier.apps.service.control import Requests
 from croupier.apps.service.controller import Controller
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile, read_service
 from croupier.apps.service.journal import Journal
-from croupier.apps.service.requests import Requests
 from croupier.apps.service.state_dir import Saved, StateDir
 from croupier.cli.flags import Target
 from croupier.process.durable_files import replace_file

@@ -8,12 +8,10 @@ import pytest
 
 from croupier.apps.service.core import commands, events
 from croupier.apps.service.core.decide import KILL_AGAIN_S, decide
-from croupier.apps.service.core.instance import Instance, Stop
+from croupier.apps.service.core.instance import Instance, Stop, backoff_s
 from croupier.apps.service.core.placement import Needs, Room, place
-from croupier.apps.service.core.rollout import RolloutState
 from croupier.apps.service.core.rules import Check, Health, Restart, Rules, Update, Version
-from croupier.apps.service.core.slot import backoff_s
-from croupier.apps.service.core.state import Service
+from croupier.apps.service.core.state import RolloutState, Service
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources

@@ -8,7 +8,8 @@ import pytest
 
 from croupier.apps.job_file import section_of_text
 from croupier.apps.service.core.rules import Check
-from croupier.apps.service.file import ServiceFile, read_service, template_of
+from croupier.apps.service.file import ServiceFile, read_service
+from croupier.apps.service.template import template_of
 from croupier.model.errors import InvalidRequest
 
 BASE = """\

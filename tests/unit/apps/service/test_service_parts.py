@@ -16,11 +16,10 @@ from typing import Any, Self
 import pytest
 
 from croupier.apps.service import state_dir as state_module
-from croupier.apps.service.check_script import guarded
 from croupier.apps.service.control import ControlServer, ask
 from croupier.apps.service.core.rules import Check, Health, Rules, Version
 from croupier.apps.service.core.state import Service
-from croupier.apps.service.probes import probe
+from croupier.apps.service.health_checks import guarded, probe
 from croupier.apps.service.state_dir import Saved, StateDir
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 

@@ -12,10 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.cron.core.due import due_times
-from croupier.apps.cron.core.effects import Effect, KeepCursor, KeepRun, Kill, LaunchRun
-from croupier.apps.cron.core.job import CronJob, Overlap
-from croupier.apps.cron.core.run import RunState, ScheduledRun, stamp
+from croupier.apps.cron.core.job import CronJob, Overlap, due_times
+from croupier.apps.cron.core.run import (
+    Effect,
+    KeepCursor,
+    KeepRun,
+    Kill,
+    LaunchRun,
+    RunState,
+    ScheduledRun,
+    stamp,
+)
 
 # The longest pause before a task that never ran is handed over again.
 MAX_PLACING_S: Final = 60.0

@@ -1,4 +1,4 @@
-"""Runs: what becomes of one scheduled time of a job.
+"""Runs, each of which is one scheduled time of a job, and the effects of decisions on them.
 
 Rule: a job has at most one run for each of its times, and its tasks have ids that follow from the
 job, the time and the attempt. So nothing that is done twice makes a second task.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TypeAlias
 
 
 class RunState(StrEnum):
@@ -77,3 +78,36 @@ class ScheduledRun:
 def stamp(instant: int) -> str:
     """Return an instant as it stands in ids: `20260329T003000Z`."""
     return datetime.fromtimestamp(instant, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRun:
+    """Record a run in the state file."""
+
+    run: ScheduledRun
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCursor:
+    """Record that all times of a job up to `cursor` are decided, with its schedule as text."""
+
+    job: str
+    cursor: int
+    schedule: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRun:
+    """Hand the task of a run to the cluster, once it is recorded."""
+
+    run: ScheduledRun
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Kill the task of a run."""
+
+    run: ScheduledRun
+
+
+Effect: TypeAlias = KeepRun | KeepCursor | LaunchRun | Kill

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from croupier.apps.service.core.rollout import Rollout, RolloutState
 from croupier.apps.service.core.rules import MAX_INSTANCES, Health, Rules, Version
-from croupier.apps.service.core.state import Service
+from croupier.apps.service.core.state import Rollout, RolloutState, Service
 from croupier.model.errors import Conflict, InvalidRequest
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.apps.service.core.instance import Instance, Stop
-from croupier.apps.service.core.rollout import RolloutState
-from croupier.apps.service.core.slot import Slot
-from croupier.apps.service.core.state import Service
+from croupier.apps.service.core.instance import Instance, Slot, Stop
+from croupier.apps.service.core.state import RolloutState, Service
 
 # A kill is sent again if the task has not ended this long after it.
 KILL_AGAIN_S: Final = 30.0

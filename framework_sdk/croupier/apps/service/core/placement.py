@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.apps.service.core.instance import Instance
-from croupier.apps.service.core.slot import Slot
+from croupier.apps.service.core.instance import Instance, Slot
 from croupier.apps.service.core.state import Service
 from croupier.model import ranges as rng
 from croupier.model.resources import Resources

@@ -1,14 +1,45 @@
-"""The state of a service, and questions about it."""
+"""The state of a service and of its latest update, and questions about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from croupier.apps.service.core.instance import Instance, Stop
-from croupier.apps.service.core.rollout import Rollout, RolloutState
+from croupier.apps.service.core.instance import Instance, Slot, Stop
 from croupier.apps.service.core.rules import Health, Rules, Version
-from croupier.apps.service.core.slot import Slot
+
+
+class RolloutState(StrEnum):
+    """What an update does."""
+
+    ROLLING = "rolling"
+    ROLLING_BACK = "rolling back"
+    DONE = "done"
+    ROLLED_BACK = "rolled back"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has an end, good or bad."""
+        return self in (RolloutState.DONE, RolloutState.ROLLED_BACK, RolloutState.FAILED)
+
+
+@dataclass(slots=True)
+class Rollout:
+    """The latest update.
+
+    Attributes:
+        version: the number of the version that was applied.
+        reason: why it failed.
+    """
+
+    version: int
+    state: RolloutState
+    began_at: float
+    is_paused: bool = False
+    reason: str = ""
+
 
 _NO_HEALTH = Health()
 

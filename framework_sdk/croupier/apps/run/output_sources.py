@@ -1,18 +1,22 @@
-"""Links to the output of tasks, which the master signs for agents that require them.
+"""Where the output of tasks is read: addresses of agents, and links that the master signs.
 
-Rule: links are requested once an agent has refused a request without one, so a cluster without
-authentication is asked for none. All readers together wait for one call, which is for 1,000 tasks.
+Rules: an agent may listen elsewhere after a restart. All readers together ask the master for
+addresses at most once a second. Links are requested once an agent has refused a request without
+one, so a cluster without authentication is asked for none; one call is for 1,000 tasks, and all
+readers wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.cli.connection import connected
+from croupier.cli.connection import connected, messages
 from croupier.cli.flags import Target
 from croupier.cli.printer import Stream
+from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
 
 MOST_TASKS: Final = 1_000
@@ -81,3 +85,50 @@ class Links:
             valid_s = 0.0 if links is None else links.valid_for_ms / 1000 - MARGIN_S
             self._known[key] = _Known(links, now + max(valid_s, 0.0))
             self._wanted.pop(key, None)
+
+
+ASK_S: Final = 1.0
+
+
+class Addresses:
+    """HOST:PORT of the HTTP server of each agent, by agent id."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: dict[str, str] = {}
+        self._gone: set[str] = set()
+        self._asking = asyncio.Lock()
+        self._asked_at = float("-inf")
+
+    def learn(self, agent_id: str, address: str) -> None:
+        """Record the address in an offer of the agent."""
+        self._known[agent_id] = address
+
+    def of(self, agent_id: str) -> str:
+        """Return the latest known address; empty if the agent has none."""
+        return self._known.get(agent_id, "")
+
+    def is_gone(self, agent_id: str) -> bool:
+        """Return whether the master did not know the agent at the last query."""
+        return agent_id in self._gone
+
+    async def refresh(self) -> None:
+        """Ask the master for all addresses; keep the known ones if it cannot be reached."""
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            if loop.time() - self._asked_at < ASK_S:
+                return
+            with suppress(CroupierError):
+                await self._ask()
+            self._asked_at = loop.time()
+
+    async def _ask(self) -> None:
+        async with connected(self._target) as master:
+            listed = {
+                each.agent.agent_id: each.agent.http_address
+                async for page in messages(master, "agents")
+                for each in page
+            }
+        self._gone = set(self._known) - set(listed)
+        for agent_id in set(self._known) & set(listed):
+            self._known[agent_id] = listed[agent_id]
