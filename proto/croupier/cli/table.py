@@ -96,14 +96,15 @@ def print_table(
     """
     if not views:
         print(table.empty, file=out)
-    elif out.isatty() and not wide:
-        _print_drawn(table, views, out, with_titles)
-    else:
-        titles, *lines = plain_lines(table, views)
-        if with_titles:
-            print(bold(titles) if out.isatty() else titles, file=out)
-        for line in lines:
-            print(line, file=out)
+        return
+    is_drawn = out.isatty() and not wide
+    titles, *lines = lines_of(
+        table, views, shutil.get_terminal_size().columns if is_drawn else None
+    )
+    if with_titles:
+        print(bold(titles) if out.isatty() else titles, file=out)
+    for line in lines:
+        print(line, file=out)
 
 
 def terminal_width() -> int | None:
@@ -118,8 +119,10 @@ def lines_of(
 
     Without `notes` it does not name the columns that are left out.
     """
-    drawn = width is not None
-    columns = [_column(each, views, drawn=drawn) for each in table.columns]
+    is_drawn = width is not None
+    columns = [
+        Drawn(each, [_cell(each, view, drawn=is_drawn) for view in views]) for each in table.columns
+    ]
     return drawn_lines(columns, width, notes=notes)
 
 
@@ -136,12 +139,6 @@ def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: 
         print(line, file=out)
 
 
-def _column(column: Column, views: Sequence[View], *, drawn: bool) -> Drawn:
-
-    cells = [_cell(column, view, drawn=drawn) for view in views]
-    return Drawn(column.title, cells, column.is_number, column.is_id, column.rank)
-
-
 def bold(text: str) -> str:
     """Return `text` for a terminal, bold if that has colours."""
     return f"\x1b[1m{text}\x1b[0m" if takes_colour() else text
@@ -152,7 +149,7 @@ def takes_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _cell(column: Column, view: View, *, drawn: bool = False) -> str:
+def _cell(column: Column, view: View, *, drawn: bool) -> str:
     """Return the text of one cell, with control characters escaped."""
     show = column.draw if drawn and column.draw is not None else column.show
     return printable(show(view) or "-")
@@ -168,31 +165,27 @@ _ELLIPSIS: Final = "…"
 
 @dataclass(slots=True, eq=False)
 class Drawn:
-    """One column of a table; see `Column`.
+    """A column with its cells.
 
     Attributes:
         width: its width if nothing is cut.
         least: the narrowest that it may be cut to.
     """
 
-    title: str
+    column: Column
     cells: Sequence[str]
-    is_number: bool = False
-    is_id: bool = False
-    rank: int = 0
-
-    width: int = field(init=False, default=0)
-    least: int = field(init=False, default=0)
+    width: int = field(init=False)
+    least: int = field(init=False)
 
     def __post_init__(self) -> None:
-        title = text_width(self.title)
+        title = text_width(self.column.title)
         self.width = max(title, *map(text_width, self.cells)) if self.cells else title
         self.least = self.width if self.is_whole else min(self.width, max(title, LEAST_WIDTH))
 
     @property
     def is_whole(self) -> bool:
         """Whether it is never cut."""
-        return self.is_id or self.is_number
+        return self.column.is_id or self.column.is_number
 
 
 def drawn_lines(columns: Sequence[Drawn], width: int | None, *, notes: bool = True) -> list[str]:
@@ -204,9 +197,9 @@ def drawn_lines(columns: Sequence[Drawn], width: int | None, *, notes: bool = Tr
     if width is not None:
         shown = _shown(columns, width)
     widths = [each.width for each in shown] if width is None else _widths(shown, width)
-    rows = zip(*([column.title, *column.cells] for column in shown), strict=True)
+    rows = zip(*([each.column.title, *each.cells] for each in shown), strict=True)
     lines = [_line(shown, row, widths) for row in rows]
-    left_out = [column.title for column in columns if column not in shown]
+    left_out = [each.column.title for each in columns if each not in shown]
     if left_out and width is not None and notes:
         advice = f"({', '.join(left_out)}: in a wider terminal, a pipe, or with --json)"
         lines += wrap(advice, max(width, LEAST_WIDTH))
@@ -217,10 +210,10 @@ def _shown(columns: Sequence[Drawn], width: int) -> list[Drawn]:
     """Leave out columns of the highest rank until the others fit, or none but rank 0 is left."""
     shown = list(columns)
     while _total([column.least for column in shown]) > width:
-        ranked = [column for column in shown if column.rank]
+        ranked = [each for each in shown if each.column.rank]
         if not ranked:
             break
-        shown.remove(max(ranked, key=lambda column: column.rank))
+        shown.remove(max(ranked, key=lambda each: each.column.rank))
     return shown
 
 
@@ -246,8 +239,8 @@ def _total(widths: Sequence[int]) -> int:
 
 def _line(columns: Sequence[Drawn], row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [
-        _aligned(cut(text, width), width, to_right=column.is_number)
-        for column, text, width in zip(columns, row, widths, strict=True)
+        _aligned(cut(text, width), width, to_right=each.column.is_number)
+        for each, text, width in zip(columns, row, widths, strict=True)
     ]
     return (" " * _GAP).join(cells).rstrip()
 

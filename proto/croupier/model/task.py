@@ -185,11 +185,7 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
 
 
 def moved(task_id: TaskId, old: TaskState, new: TaskState) -> TaskState:
-    """Return the state after a move from `old` to `new`.
-
-    Raises:
-        Conflict: if a task cannot make that move.
-    """
+    """Return the state after a move from `old` to `new`; raises Conflict if it is illegal."""
     if new not in TRANSITIONS[old]:
         raise Conflict(f"task {task_id} cannot go from {old.name} to {new.name}")
     return new
@@ -313,11 +309,7 @@ class TaskInfo:
         return replace(self.outline(), name=self.name[:MAX_SLIM_NAME])
 
     def check(self) -> None:
-        """Check the task, apart from the offers that it is launched on.
-
-        Raises:
-            InvalidRequest: if it is invalid.
-        """
+        """Raise InvalidRequest if the task is invalid, apart from the offers that it is on."""
         check_id("task", self.task_id)
         if len(self.name) > MAX_MESSAGE:
             raise InvalidRequest(f"the task's name is longer than {MAX_MESSAGE} characters")

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
-from croupier.cli.table import Drawn, Table, bold, drawn_lines, lines_of, plain_lines, print_table
+from croupier.cli.table import (
+    Column,
+    Drawn,
+    Table,
+    bold,
+    drawn_lines,
+    lines_of,
+    plain_lines,
+    print_table,
+)
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.task import TASKS
 from croupier.model.resources import Resources
@@ -24,6 +34,10 @@ AMOUNT = resources_to_wire(Resources.parse("cpus:1.5;mem:1500MB;disk:20GB;ports:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def _drawn(title: str, cells: list[str], **more: Any) -> Drawn:
+    return Drawn(Column(title, str, **more), cells)
 
 
 def shown(table: Table, view: View, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -84,12 +98,12 @@ def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ids_are_never_cut() -> None:
-    columns = [Drawn("TASK", ["t" * 60], is_id=True), Drawn("FRAMEWORK", ["f" * 60], is_id=True)]
+    columns = [_drawn("TASK", ["t" * 60], is_id=True), _drawn("FRAMEWORK", ["f" * 60], is_id=True)]
     assert drawn_lines(columns, 80)[1] == "t" * 60 + "  " + "f" * 60
 
 
 def test_text_is_cut_with_an_ellipsis_the_widest_first() -> None:
-    columns = [Drawn("A", ["a" * 30]), Drawn("B", ["b" * 50]), Drawn("N", ["7"], is_number=True)]
+    columns = [_drawn("A", ["a" * 30]), _drawn("B", ["b" * 50]), _drawn("N", ["7"], is_number=True)]
     titles, line = drawn_lines(columns, 60)
     assert len(line) == 60
     assert line.endswith("…  7")
@@ -98,7 +112,7 @@ def test_text_is_cut_with_an_ellipsis_the_widest_first() -> None:
 
 
 def test_wide_characters_count_twice() -> None:
-    columns = [Drawn("NAME", ["\u6f22" * 10]), Drawn("N", ["1"], is_number=True)]
+    columns = [_drawn("NAME", ["\u6f22" * 10]), _drawn("N", ["1"], is_number=True)]
     (_, line) = drawn_lines(columns, 15)
     assert line == "\u6f22" * 5 + "…" + "   1"
 
@@ -106,9 +120,9 @@ def test_wide_characters_count_twice() -> None:
 @pytest.mark.parametrize("width", range(1, 100, 7))
 def test_any_width_works(width: int) -> None:
     columns = [
-        Drawn("ID", ["x" * 20], is_id=True),
-        Drawn("TEXT", ["y" * 40], rank=1),
-        Drawn("MORE", ["z" * 15], rank=2),
+        _drawn("ID", ["x" * 20], is_id=True),
+        _drawn("TEXT", ["y" * 40], rank=1),
+        _drawn("MORE", ["z" * 15], rank=2),
     ]
     lines = drawn_lines(columns, width)
     assert lines[1].startswith("x" * 20)
@@ -116,14 +130,14 @@ def test_any_width_works(width: int) -> None:
 
 
 def test_combining_marks_take_no_column() -> None:
-    columns = [Drawn("NAME", ["e\u0301" * 9, "x" * 9]), Drawn("N", ["1", "2"], is_number=True)]
+    columns = [_drawn("NAME", ["e\u0301" * 9, "x" * 9]), _drawn("N", ["1", "2"], is_number=True)]
     _, marked, plain = drawn_lines(columns, 80)
     assert marked == "e\u0301" * 9 + "  1"
     assert plain == "x" * 9 + "  2"
 
 
 def test_a_pipe_is_never_cut_and_its_columns_are_aligned() -> None:
-    columns = [Drawn("NAME", ["\u6f22" * 50, "x"], rank=9), Drawn("N", ["1", "2"])]
+    columns = [_drawn("NAME", ["\u6f22" * 50, "x"], rank=9), _drawn("N", ["1", "2"])]
     titles, wide, narrow = drawn_lines(columns, None)
     assert titles == "NAME" + " " * 98 + "N"
     assert wide == "\u6f22" * 50 + "  1"
@@ -131,14 +145,14 @@ def test_a_pipe_is_never_cut_and_its_columns_are_aligned() -> None:
 
 
 def test_text_is_cut_further_before_a_line_is_too_long() -> None:
-    columns = [Drawn("ID", ["i" * 20], is_id=True), Drawn("HOST", ["h" * 30])]
+    columns = [_drawn("ID", ["i" * 20], is_id=True), _drawn("HOST", ["h" * 30])]
     assert drawn_lines(columns, 28)[1] == "i" * 20 + "  " + "h" * 5 + "…"
 
 
 def test_the_columns_left_out_are_named_within_the_width() -> None:
     columns = [
-        Drawn("ID", ["x" * 20], is_id=True),
-        *(Drawn(f"COLUMN-{n}", ["y" * 40], rank=n) for n in range(1, 9)),
+        _drawn("ID", ["x" * 20], is_id=True),
+        *(_drawn(f"COLUMN-{n}", ["y" * 40], rank=n) for n in range(1, 9)),
     ]
     lines = drawn_lines(columns, 40)
     assert len(lines) > 3
