@@ -1,19 +1,17 @@
-"""The certificate of a daemon, renewed when its files change, and its metrics.
-
-Rule: files that cannot be used change nothing: the daemon keeps the certificate that it has, and
-logs an error once for each change of the files. Handshakes read no files.
-"""
+"""Credentials that a daemon renews when their files change, such as its certificate; metrics."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn, Protocol
+from pathlib import Path
+from typing import Final, NoReturn
 
 from croupier.model.clock import Clock
-from croupier.model.errors import InvalidRequest
+from croupier.model.errors import CroupierError
 from croupier.net.certificate import utc
-from croupier.net.server_tls import ServerTls, Signature, TlsFiles
+from croupier.net.server_tls import ServerTls, Signature, TlsFiles, signature_of
 from croupier.process.logging import get_logger
 from croupier.process.metric_families import Family
 
@@ -23,98 +21,127 @@ LOOK_S: Final = 1.0
 _log = get_logger("croupier.tls")
 
 
-class RenewedTls:
-    """The TLS of a daemon's listeners.
+class Renewal(ABC):
+    """Files of credentials, which are taken again when they change, from `start` to `stop`.
+
+    Rule: files that cannot be used change nothing, and are logged once for each change of them.
 
     Attributes:
-        current: what handshakes use now.
         renewals, failures: numbers of changed files that were taken, and that could not be used.
         problem: why changed files are not in use now; empty if they are.
     """
 
+    def __init__(self, paths: tuple[Path, ...], again_s: float = 0.0) -> None:
+        """Watch `paths`, which are in use now; wait `again_s` more after a failed attempt."""
+        self._paths, self._again_s = paths, again_s
+        # Signatures of the files in use, and of files that could not be used.
+        self._used = signature_of(paths)
+        self._refused: Signature | None = None
+        self.renewals = self.failures = 0
+        self.problem = ""
+        self._looking: asyncio.Task[NoReturn] | None = None
+
+    def start(self) -> None:
+        """Look at the files from now on, if there are any."""
+        if self._paths:
+            self._looking = asyncio.create_task(self._look_on(), name="renewal")
+
+    def stop(self) -> None:
+        """Stop looking at the files."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def look(self) -> bool:
+        """Take changed files; return False if they cannot be used.
+
+        They are tried again at each look: a certificate may become valid without a change.
+        """
+        # A file system may be slow.
+        signature = await asyncio.to_thread(signature_of, self._paths)
+        if signature == self._used:
+            self.problem = ""
+            return True
+        try:
+            await self._take()
+        except CroupierError as error:
+            self.problem = str(error)
+            if signature != self._refused:
+                self._refused = signature
+                self.failures += 1
+                self._log_refused(error)
+            return False
+        self._used, self._refused = signature, None
+        self.renewals += 1
+        self.problem = ""
+        return True
+
+    @abstractmethod
+    async def _take(self) -> None:
+        """Use the files as they are now and log that; raises CroupierError if that fails."""
+
+    @abstractmethod
+    def _log_refused(self, error: CroupierError) -> None: ...
+
+    async def _look_on(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not await self.look():
+                await asyncio.sleep(self._again_s)
+
+
+class RenewedTls(Renewal):
+    """The TLS of a daemon's listeners.
+
+    Attributes:
+        current: what handshakes use now; they read no files.
+    """
+
     def __init__(
-        self,
-        files: TlsFiles,
-        clock: Clock,
-        check: Callable[[ServerTls], None] = lambda _: None,
-        look_s: float = LOOK_S,
+        self, files: TlsFiles, clock: Clock, check: Callable[[ServerTls], None] = lambda _: None
     ) -> None:
         """Read the files; `check` raises InvalidRequest for contents that must not be used.
 
         Raises:
             InvalidRequest: if they cannot be used.
         """
-        self._files, self._clock, self._check, self._look_s = files, clock, check, look_s
-        # Signatures of the files in use, and of files that could not be used.
-        self._used = files.signature()
-        self._refused: Signature | None = None
+        super().__init__(files.paths)
+        self._files, self._clock, self._check = files, clock, check
         self.current = self._load()
-        self.renewals = self.failures = 0
-        self.problem = ""
         self._has_expired = False
-        self._looking: asyncio.Task[NoReturn] | None = None
 
     def latest(self) -> ServerTls:
         """Return `current`."""
         return self.current
 
     def start(self) -> None:
-        """Look at the files from now on."""
+        """Log the certificate, and look at the files from now on."""
         self._log_current("certificate_loaded")
-        self._looking = asyncio.create_task(self._look_on(), name="tls-renewal")
+        super().start()
 
-    def stop(self) -> None:
-        """Look at the files no longer."""
-        if self._looking is not None:
-            self._looking.cancel()
-
-    async def look(self) -> None:
-        """Take changed files, if they can be used."""
-        # A file system may be slow.
-        signature = await asyncio.to_thread(self._files.signature)
-        if signature == self._used:
-            self.problem = ""
-            self._warn_of_expiry()
-            return
-        try:
-            current = await asyncio.to_thread(self._load)
-        except InvalidRequest as error:
-            # Tried again at each look: a certificate may become valid without a change.
-            self._on_refused(signature, error)
-            return
-        self._used, self.current = signature, current
-        self.renewals += 1
-        self.problem = ""
-        self._has_expired = False
-        self._log_current("certificate_renewed")
-
-    def _load(self) -> ServerTls:
-        loaded = ServerTls.load(self._files, self._clock.wall_ms() / 1000)
-        self._check(loaded)
-        return loaded
-
-    def _on_refused(self, signature: Signature, error: InvalidRequest) -> None:
-        self._warn_of_expiry()
-        self.problem = str(error)
-        if signature == self._refused:
-            return
-        self._refused = signature
-        self.failures += 1
-        expires = utc(self.current.certificate.expires_at)
-        _log.error("certificate_not_renewed", error=str(error), current_expires=expires)
-
-    async def _look_on(self) -> NoReturn:
-        while True:
-            await asyncio.sleep(self._look_s)
-            await self.look()
-
-    def _warn_of_expiry(self) -> None:
+    async def look(self) -> bool:
+        """Take changed files, and warn once that the certificate in use has expired."""
+        is_taken = await super().look()
         certificate = self.current.certificate
         if not self._has_expired and self._clock.wall_ms() / 1000 >= certificate.expires_at:
             self._has_expired = True
             _log.error(
                 "certificate_expired", file=str(self._files.cert), since=utc(certificate.expires_at)
             )
+        return is_taken
+
+    def _load(self) -> ServerTls:
+        loaded = ServerTls.load(self._files, self._clock.wall_ms() / 1000)
+        self._check(loaded)
+        return loaded
+
+    async def _take(self) -> None:
+        self.current = await asyncio.to_thread(self._load)
+        self._has_expired = False
+        self._log_current("certificate_renewed")
+
+    def _log_refused(self, error: CroupierError) -> None:
+        expires = utc(self.current.certificate.expires_at)
+        _log.error("certificate_not_renewed", error=str(error), current_expires=expires)
 
     def _log_current(self, event: str) -> None:
         certificate = self.current.certificate
@@ -125,19 +152,6 @@ class RenewedTls:
             trust_domain=certificate.trust_domain or None,
             expires=utc(certificate.expires_at),
         )
-
-
-class Renewal(Protocol):
-    """Files of credentials that are reread when they change.
-
-    Attributes:
-        renewals, failures: numbers of changed files that were taken, and that could not be used.
-        problem: why changed files are not in use now; empty if they are.
-    """
-
-    renewals: int
-    failures: int
-    problem: str
 
 
 def _expiry(tls: RenewedTls) -> dict[str, float]:
