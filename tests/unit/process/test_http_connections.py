@@ -29,6 +29,7 @@ from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
 from tests.harness.certificates import authority
 from tests.harness.eventually import eventually
+from tests.harness.http_servers import listen
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 QUICK = HttpLimits(request_s=0.1, idle_s=0.1, write_s=0.1, sweep_s=0.02)
@@ -78,7 +79,7 @@ async def serving(
     limits: HttpLimits, tls: Callable[[], ServerTls] | None = None
 ) -> AsyncIterator[Served]:
     served = Served(limits, tls)
-    served.port = await served.server.start(Address("127.0.0.1", 0))
+    served.port = await listen(served.server)
     try:
         yield served
     finally:

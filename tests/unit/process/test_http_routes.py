@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from croupier.model.errors import CroupierError, PermissionDenied, Unauthenticated, Unavailable
-from croupier.net.address import Address
 from croupier.process.clock import SystemClock
 from croupier.process.http.credentials import clients_only, metrics_guard
 from croupier.process.http.routes import Guard, Requirement, Route
 from croupier.process.http.server import HttpServer
+from tests.harness.http_servers import listen
 
 TOKEN = "crp_0123abcd_" + "s" * 43
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -36,7 +36,7 @@ async def serving(guards: dict[Requirement, Guard]) -> AsyncIterator[str]:
         [Route("/own", get_own, Requirement.OUTPUT_LINK)],
         guards=guards,
     )
-    port = await server.start(Address("127.0.0.1", 0))
+    port = await listen(server)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -70,7 +70,7 @@ async def test_a_requirement_without_a_guard_is_never_met() -> None:
 async def test_a_route_that_was_added_without_a_requirement_is_refused() -> None:
     server = HttpServer(CollectorRegistry(), SystemClock(), lambda: None, guards={})
     server._app.router.add_get("/hole", get_own)
-    port = await server.start(Address("127.0.0.1", 0))
+    port = await listen(server)
     try:
         assert (await get(f"http://127.0.0.1:{port}/hole"))[0] == 403
     finally:

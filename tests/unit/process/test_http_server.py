@@ -13,6 +13,7 @@ from croupier.model.errors import Unavailable
 from croupier.net.address import Address
 from croupier.process.http.routes import Requirement, Route, allow_all
 from croupier.process.http.server import CACHE_S, HttpServer
+from tests.harness.http_servers import listen
 
 
 class Hands:
@@ -61,7 +62,7 @@ async def fetched(port: int, path: str) -> tuple[int, str]:
 @pytest.fixture
 async def daemon() -> AsyncIterator[Daemon]:
     daemon = Daemon()
-    daemon.port = await daemon.server.start(Address("127.0.0.1", 0))
+    daemon.port = await listen(daemon.server)
     yield daemon
     await daemon.server.stop()
 
@@ -89,9 +90,9 @@ async def test_metrics_are_rendered_at_most_once_a_second(daemon: Daemon) -> Non
 async def test_a_port_in_use_is_a_croupier_error(daemon: Daemon) -> None:
     second = Daemon()
     with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{daemon.port}"):
-        await second.server.start(Address("127.0.0.1", daemon.port))
+        await listen(second.server, Address("127.0.0.1", daemon.port))
 
 
 async def test_an_unknown_host_is_a_croupier_error() -> None:
     with pytest.raises(Unavailable, match="cannot listen on no-such-host"):
-        await Daemon().server.start(Address("no-such-host.invalid", 0))
+        await listen(Daemon().server, Address("no-such-host.invalid", 0))

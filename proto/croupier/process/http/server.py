@@ -19,7 +19,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
 from croupier.model.log_throttle import LogThrottle
-from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls
 from croupier.process.http.connections import Connection, HttpConnections, HttpLimits
 from croupier.process.http.credentials import IN_URL, has_credential_in_url, refusal
@@ -104,16 +103,6 @@ class HttpServer:
             # `Connection` ends idle connections earlier, and incomplete requests too.
             keepalive_timeout=2 * self._limits.idle_s,
         )
-
-    async def start(self, address: Address) -> int:
-        """Listen on `address` and return the port.
-
-        Raises:
-            Unavailable: if the port is taken or the host is not this machine's.
-        """
-        listening = await Listening.open(address)
-        await self.serve(listening)
-        return listening.port
 
     async def serve(self, listening: Listening) -> None:
         """Serve the connections of `listening`; `stop` closes it."""
