@@ -14,9 +14,8 @@ from croupier.master.core import calls
 from croupier.master.core.events import Read
 from croupier.master.core.step import Event
 from croupier.master.eventlog import codec, lines
-from croupier.master.eventlog.codec import CODEC, as_json, read_line
+from croupier.master.eventlog.codec import CODEC, NAMES, as_json, read_line
 from croupier.master.eventlog.lines import LOGGED, Head, Known, LogEntry
-from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Undecodable
 from tests.harness.effort import portion
 from tests.harness.recorded import sealed

@@ -18,8 +18,8 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from croupier.agent import record_lines
 from croupier.master.core.effects import AccessChanged, Close, Happened, Save, Send
+from croupier.master.eventlog.codec import NAMES
 from croupier.master.eventlog.lines import FORMAT, LOGGED, Head, Known
-from croupier.master.eventlog.names import NAMES
 from croupier.master.store.rows import KINDS, SCHEMA_VERSION
 from croupier.model.codec import ERRORS, Codec
 from croupier.model.resources import Resources

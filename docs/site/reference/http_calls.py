@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from croupier.api.schema import Schemas
-from croupier.master.web.parameters import Parameter
 from croupier.master.web.routes import ROUTES
-from croupier.master.web.table import PREFIX, ApiRoute
+from croupier.master.web.table import PREFIX, ApiRoute, Parameter
 from docs.site.reference.markdown import cell, paragraph, table
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 
 from croupier.master.flags import OidcFlags
-from croupier.master.oidc.claims import SKEW_S
+from croupier.master.oidc.verifier import SKEW_S
 from croupier.model.access import Action
 from croupier.v1 import access_pb2
 from croupier.v1.access_pb2_grpc import AccessServiceStub

@@ -16,8 +16,7 @@ from jsonschema_rs import Draft202012Validator, meta
 from schemathesis import Case
 from schemathesis.checks import positive_data_acceptance
 
-from croupier.master.web.openapi import document
-from croupier.master.web.routes import ROUTES
+from croupier.master.web.routes import ROUTES, document
 from croupier.net.version import croupier_version
 from tests.harness.masters import RawAgent, RawFramework, running_master
 

@@ -10,8 +10,7 @@ import pytest
 from croupier.api import http_pb2 as http
 from croupier.api.schema import Schemas
 from croupier.api.shapes import array, or_null
-from croupier.master.web.openapi import document
-from croupier.master.web.routes import ROUTES
+from croupier.master.web.routes import ROUTES, document
 from croupier.v1 import access_pb2, operator_pb2, resources_pb2
 from tests.harness.golden import check_golden
 

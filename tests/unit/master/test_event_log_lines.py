@@ -12,15 +12,9 @@ from croupier.master.core import calls
 from croupier.master.core.effects import Save, SessionId
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.records import TaskRecord
-from croupier.master.eventlog.codec import (
-    event_encoder,
-    read_line,
-    write_event,
-    write_line,
-)
+from croupier.master.eventlog.codec import NAMES, event_encoder, read_line, write_event, write_line
 from croupier.master.eventlog.digest import Digest
 from croupier.master.eventlog.lines import LogEntry
-from croupier.master.eventlog.names import NAMES
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core.frameworks import Framework
-from croupier.master.metrics.series.frameworks import FRAMEWORKS, framework_series
-from croupier.master.metrics.series.top_names import TopNames
+from croupier.master.metrics.series import FRAMEWORKS, TopNames, framework_series
 from croupier.process.metric_families import FamilyCollector
 from tests.harness.world import World, make_task
 

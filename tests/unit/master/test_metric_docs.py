@@ -15,8 +15,7 @@ from croupier.master.eventlog.recorder import EVENT_LOG
 from croupier.master.log import EVENTS
 from croupier.master.metrics import gauges
 from croupier.master.metrics.counters import FACT_COUNTERS, Metrics
-from croupier.master.metrics.series.frameworks import FRAMEWORKS
-from croupier.master.metrics.series.roles import ROLES
+from croupier.master.metrics.series import FRAMEWORKS, ROLES
 from croupier.master.services.execs import EXECS
 from croupier.master.tracing.tracing import TRACING
 from croupier.process.metric_families import Family

@@ -15,10 +15,16 @@ from cryptography.hazmat.primitives import serialization
 from croupier.master.access.caller import CredentialKind
 from croupier.master.flags import OidcFlags
 from croupier.master.oidc import verifier as verifier_module
-from croupier.master.oidc.claims import SKEW_S, Expectation, identity_of
-from croupier.master.oidc.keys import is_token, key_id_of, keys_of
-from croupier.master.oidc.provider import FRESH_S, LEAST_S, MOST_S, Provider
-from croupier.master.oidc.verifier import OidcVerifier
+from croupier.master.oidc.provider import (
+    FRESH_S,
+    LEAST_S,
+    MOST_S,
+    Provider,
+    is_token,
+    key_id_of,
+    keys_of,
+)
+from croupier.master.oidc.verifier import SKEW_S, Expectation, OidcVerifier, caller_of
 from croupier.model.errors import InvalidRequest, Unauthenticated, Unavailable
 from croupier.process.clock import SystemClock
 from tests.harness.eventually import eventually
@@ -236,7 +242,7 @@ def test_other_texts_are_no_signed_tokens(text: str) -> None:
 def test_claims_that_are_refused(changes: dict[str, Any], why: str) -> None:
     claims = {name: value for name, value in (GOOD | changes).items() if value is not None}
     with pytest.raises(Unauthenticated) as refused:
-        identity_of(claims, EXPECTED, NOW)
+        caller_of(claims, EXPECTED, NOW)
     assert why in str(refused.value)
 
 
@@ -252,14 +258,14 @@ def test_claims_that_are_refused(changes: dict[str, Any], why: str) -> None:
     ],
 )
 def test_claims_that_are_accepted(changes: dict[str, Any]) -> None:
-    identity = identity_of(GOOD | changes, EXPECTED, NOW)
+    identity = caller_of(GOOD | changes, EXPECTED, NOW)
     assert identity.principal.name.startswith("oidc/")
 
 
 def test_one_group_may_be_a_text_and_endless_names_are_left_out() -> None:
-    assert identity_of(GOOD | {"groups": "ops"}, EXPECTED, NOW).principal.groups == {"ops"}
+    assert caller_of(GOOD | {"groups": "ops"}, EXPECTED, NOW).principal.groups == {"ops"}
     long = GOOD | {"groups": ["", "x" * 300, "ops"]}
-    assert identity_of(long, EXPECTED, NOW).principal.groups == {"ops"}
+    assert caller_of(long, EXPECTED, NOW).principal.groups == {"ops"}
 
 
 def test_unusable_keys_are_left_out() -> None:

@@ -8,8 +8,7 @@ import pytest
 from prometheus_client.core import Metric
 
 from croupier.master.core.state import State
-from croupier.master.metrics.series.roles import ROLES, role_series
-from croupier.master.metrics.series.top_names import TopNames
+from croupier.master.metrics.series import ROLES, TopNames, role_series
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.process.metric_families import FamilyCollector

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.master.metrics.series.top_names import MIN_STAY_S, RANK_AGAIN_S, Score, TopNames
+from croupier.master.metrics.series import MIN_STAY_S, RANK_AGAIN_S, Score, TopNames
 
 
 def choose(names: TopNames, now: float, **amounts: float) -> set[str]:

@@ -7,8 +7,8 @@ A log is a sequence of numbered files of JSON lines. The first line of a file is
 but the first file of a run, the head is followed by a summary of the state. Every further line is
 an event, its outcome and a digest of all decisions so far. The same events give the same digest.
 
-- `lines`: the content of lines, and the summary of the state. `names`: their names.
-- `codec`: lines as bytes, and back.
+- `lines`: the content of lines, and the summary of the state.
+- `codec`: their names; lines as bytes, and back.
 - `digest`: the record of decisions, whole and in short.
 - `files`: names and numbers. `recorder`, `writer`: the shell; all other modules are pure.
 """

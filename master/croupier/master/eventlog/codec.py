@@ -6,6 +6,10 @@ of a file the CRC is inside the head, so that any release finds the number of th
 Of a legal command only the size, the user and the names of its secrets are written: decisions
 depend on nothing else of it, and commands and environments may hold secrets. It is read as a legal
 command of that size.
+
+Names are those of Python, or those in `NAMES`. A name in a log never changes: a class, field or
+enum member that is renamed in Python gets an entry there; `tests/upgrade/tags.txt` lists all names.
+The digest of decisions is computed over the same names, in the order of the fields.
 """
 
 from __future__ import annotations
@@ -16,12 +20,42 @@ from operator import or_
 from typing import Any, Final, get_args
 from zlib import crc32
 
+from croupier.master.core.access_records import TokenKind
+from croupier.master.core.agent_status import AgentStatus
+from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.eventlog.lines import FORMAT, LOGGED, Head, Known, Line, LogEntry, Outcome
-from croupier.master.eventlog.names import NAMES
-from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable
-from croupier.model.errors import InvalidRequest
+from croupier.model.access import AccessPolicy, Action
+from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable, error_name
+from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
 from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command
+
+NAMES: Final = {
+    "Head": "head",
+    "KnownRole": "role",
+    "KnownAgent": "agent",
+    "KnownFramework": "framework",
+    "KnownOffer": "offer",
+    "KnownTask": "task",
+    "Received": "Heard",
+    "Head.digest": "decided",
+    "Settings.used_task_ids": "spent_ids",
+    "Settings.removed_frameworks": "spent_frameworks",
+    "AgentRecord.is_authenticated": "authenticated",
+    "FrameworkRecord.is_unrecorded": "is_stranger",
+    "FrameworkRecord.earlier_clients": "former",
+    "TaskRecord.master_status": "told",
+    "TaskRecord.is_acknowledged": "done",
+    **{f"Action.{each.name}": each.value for each in Action},
+    **{f"TokenKind.{each.name}": each.value for each in TokenKind},
+}
+
+# Answers to operators. The digest holds only the kind of an answer.
+_ANSWERS: Final[dict[type, str]] = {
+    AgentStatus: "Agent",
+    TaskSnapshot: "Task",
+    AccessPolicy: "Policy",
+}
 
 _LINES: Final = {cls: NAMES[cls.__name__] for cls in (Head, *get_args(Known))}
 _ANY: Final = reduce(or_, LOGGED)
@@ -30,6 +64,13 @@ _LONGEST_S = 1e300
 _CRC: Final = "crc"
 # The attributes of an `Entry`, by the members of its line.
 _ENTRY: Final = {"at": "at", "event": "event", "did": "outcomes", "decided": "digest"}
+
+
+def answer_tag(result: object) -> str:
+    """Return the kind of an operator's answer; with its text if it is an error."""
+    if isinstance(result, CroupierError):
+        return f"{error_name(result)}: {result}"
+    return _ANSWERS.get(type(result), type(result).__name__)
 
 
 def _size_of_command(command: Command) -> Any:

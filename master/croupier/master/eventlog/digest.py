@@ -26,9 +26,8 @@ from hashlib import sha256
 from croupier.master.core import facts
 from croupier.master.core.effects import AccessChanged, Answer, Close, Effect, Happened, Save, Send
 from croupier.master.core.messages import Offered
-from croupier.master.eventlog.codec import DIGESTED, as_json
+from croupier.master.eventlog.codec import DIGESTED, answer_tag, as_json
 from croupier.master.eventlog.lines import Outcome
-from croupier.master.eventlog.names import answer_tag
 from croupier.model.codec import Encode
 from croupier.model.ids import OfferId, Role
 from croupier.model.task import Source

@@ -4,7 +4,7 @@
     {"role"|"agent"|"framework"|"offer"|"task": {}}  the state; not in the first file of a run
     {"at": S, "event": {...}, "did": [...], "decided": "..."}
 
-`codec` writes and reads them; `names` names their fields.
+`codec` names their fields, and writes and reads them.
 
 The summary of the state begins a file, since older files may be deleted. `summarise` blocks the
 master, so it only collects references to values that never change. Another thread turns them into

@@ -18,9 +18,15 @@ from croupier.master.eventlog.recorder import EVENT_LOG
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.recovery import agents_missing, tasks_undecided
 from croupier.master.leadership.term import Term
-from croupier.master.metrics.series.frameworks import FRAMEWORKS, FrameworkSeries, framework_series
-from croupier.master.metrics.series.roles import ROLES, RoleSeries, role_series
-from croupier.master.metrics.series.top_names import TopNames
+from croupier.master.metrics.series import (
+    FRAMEWORKS,
+    ROLES,
+    FrameworkSeries,
+    RoleSeries,
+    TopNames,
+    framework_series,
+    role_series,
+)
 from croupier.model.resources import total_of
 from croupier.model.task import TaskState
 from croupier.process.metric_families import Family, FamilyCollector, exported_amount

@@ -7,7 +7,7 @@ import zlib
 from typing import Final, cast
 
 from croupier.master.core.records import Record
-from croupier.master.eventlog.names import NAMES
+from croupier.master.eventlog.codec import NAMES
 from croupier.master.store.rows import KINDS, Row, encode
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import InvalidRequest

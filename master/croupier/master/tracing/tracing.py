@@ -9,8 +9,7 @@ from typing import Final
 
 from croupier.master.core import facts
 from croupier.master.core.state import State
-from croupier.master.tracing.span import Span
-from croupier.master.tracing.task_spans import TaskSpans
+from croupier.master.tracing.task_spans import Span, TaskSpans
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.net.version import croupier_version

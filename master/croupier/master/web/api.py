@@ -13,12 +13,10 @@ from croupier.master.services.checks import Checks
 from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
 from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls, find_calls
-from croupier.master.web.errors import error_answer, is_answered, plain_error
-from croupier.master.web.failures import Failures
-from croupier.master.web.parameters import read_query
+from croupier.master.web.errors import Failures, error_answer, is_answered, plain_error
 from croupier.master.web.routes import ROUTES
 from croupier.master.web.static_files import PAGE_HEADERS, StaticFiles
-from croupier.master.web.table import PREFIX, ApiRoute, Asked
+from croupier.master.web.table import PREFIX, ApiRoute, Asked, read_query
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.process.http.routes import Guard, Handler, Requirement, Route
 

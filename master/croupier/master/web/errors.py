@@ -1,8 +1,14 @@
-"""Errors of the HTTP API: `{"error": {"code": "not-found", "message": "..."}}`."""
+"""Errors of the HTTP API: `{"error": {"code": "not-found", "message": "..."}}`.
+
+A failure of the master itself shows nothing of the inside: its answer has an id, and the log has a
+line with that id.
+"""
 
 from __future__ import annotations
 
 import json
+import secrets
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,8 +30,15 @@ from croupier.model.errors import (
     Unavailable,
     shortened,
 )
+from croupier.model.log_throttle import LogThrottle
 from croupier.process.http.connections import RETRY_AFTER_S
 from croupier.process.http.routes import Requirement
+from croupier.process.logging import get_logger
+
+# The traceback of the same failure is written once within this time.
+TRACEBACK_S: Final = 60.0
+
+_log = get_logger("croupier.http")
 
 
 class TooLarge(InvalidRequest):
@@ -96,3 +109,27 @@ def _answer(status: int, code: str, message: str, more: Mapping[str, str | None]
         headers["Retry-After"] = str(RETRY_AFTER_S)
     body = json.dumps({"error": {"code": code, "message": message, **more}})
     return web.Response(text=body, status=status, headers=headers, content_type="application/json")
+
+
+class Failures:
+    """Logs failures, and answers the requests."""
+
+    def __init__(self) -> None:
+        self._tracebacks = LogThrottle(TRACEBACK_S)
+
+    def answer(self, request: web.Request, error: Exception) -> web.Response:
+        """Return the answer to a request that `error` has ended."""
+        request_id, kind = secrets.token_hex(6), type(error).__name__
+        resource = request.match_info.route.resource
+        route = "" if resource is None else resource.canonical
+        is_new = self._tracebacks.is_due((kind, route), time.monotonic())
+        _log.error(
+            "api_request_failed",
+            request_id=request_id,
+            method=request.method,
+            route=route,
+            kind=kind,
+            exc_info=error if is_new else None,
+        )
+        message = f"the master failed: its log has the reason, with request_id {request_id}"
+        return plain_error(500, message, request_id=request_id)

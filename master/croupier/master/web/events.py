@@ -20,13 +20,7 @@ from croupier.master.journal.lines import KINDS, PROBLEM
 from croupier.master.services.stream import WRITE_TIMEOUT_S
 from croupier.master.web.answers import API_HEADERS, encoded
 from croupier.master.web.errors import error_answer
-from croupier.master.web.parameters import (
-    Parameter,
-    integer,
-    read_duration,
-    words,
-)
-from croupier.master.web.table import ApiRoute, Asked
+from croupier.master.web.table import ApiRoute, Asked, Parameter, integer, read_duration, words
 from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from croupier.master.web.parameters import Parameter, flag, integer
-from croupier.master.web.table import ApiRoute, Asked
+from croupier.master.web.table import ApiRoute, Asked, Parameter, flag, integer
 from croupier.model.errors import CroupierError, NotFound
 from croupier.v1 import operator_pb2 as pb
 

@@ -1,23 +1,31 @@
-"""Lists, page by page: `{"items": [...], "next": TOKEN}`.
+"""Lists, page by page: `{"items": [...], "next": TOKEN}`; and single objects of them.
 
 Rule: items are made in slices of a few milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
 from croupier.api.objects import as_object
-from croupier.master.services.filters import AGENT_WORDS
+from croupier.master.services.filters import AGENT_WORDS, MAX_TEXT
 from croupier.master.services.paging import WrongPageToken
 from croupier.master.web.answers import encoded
-from croupier.master.web.parameters import Parameter, duration, flag, integer, words
-from croupier.master.web.table import ApiHandler, ApiRoute, Asked
-from croupier.model.errors import InvalidRequest
+from croupier.master.web.table import (
+    ApiHandler,
+    ApiRoute,
+    Asked,
+    Parameter,
+    duration,
+    flag,
+    integer,
+    words,
+)
+from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.task import TaskState
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb
@@ -129,6 +137,73 @@ def _list(kind: ListedKind, handler: ApiHandler, summary: str, *filters: Paramet
     return ApiRoute(f"/{kind.name}", handler, summary, kind.answer, query, shared_s=SHARED_S)
 
 
+async def find_agent(asked: Asked, agent_id: str) -> Any:
+    """Return an agent that the caller may view.
+
+    Raises:
+        NotFound: if there is none of that id.
+        CroupierError: as `Calls.ask`.
+    """
+    name = f"agent {agent_id!r}"
+    return await _first(asked, AGENTS, lambda each: each.agent.agent_id == agent_id, name, agent_id)
+
+
+async def find_framework(asked: Asked, framework_id: str) -> Any:
+    """Return a framework that the caller may view; raises as `find_agent`."""
+
+    def matches(each: pb.FrameworkView) -> bool:
+        return each.framework.framework_id == framework_id
+
+    return await _first(asked, FRAMEWORKS, matches, f"framework {framework_id!r}", framework_id)
+
+
+async def find_role(asked: Asked, role: str) -> Any:
+    """Return a role that the caller may view; raises as `find_agent`."""
+    return await _first(asked, ROLES, lambda each: each.role == role, f"role {role!r}", role)
+
+
+async def find_task(asked: Asked, framework_id: str, task_id: str) -> Any:
+    """Return a task that the caller may view, with its command; raises as `find_agent`."""
+    name = f"task {task_id!r} of framework {framework_id!r}"
+    fields: dict[str, Any] = {
+        "framework_id": framework_id,
+        "task_id": task_id,
+        "with_commands": True,
+    }
+    return await _first(asked, TASKS, lambda each: each.task.task_id == task_id, name, **fields)
+
+
+async def _first(
+    asked: Asked,
+    kind: ListedKind,
+    matches: Callable[[Any], bool],
+    name: str,
+    text: str = "",
+    **fields: Any,
+) -> Any:
+    """Return the first item of a list that matches, among those that have `text`."""
+    # Longer than any id, and than what a list searches for.
+    if len(text) > MAX_TEXT:
+        raise NotFound(f"no {name[:300]}")
+    if text:
+        fields["text"] = text
+    async for page in kind.pages(asked, **fields):
+        for each in page:
+            if matches(each):
+                return each
+    raise NotFound(f"no {name[:300]}")
+
+
+def _route(path: str, find: Callable[..., Awaitable[Any]], what: str, answer: Any) -> ApiRoute:
+    """Return the route to an object that `find` finds by the parts of the path."""
+    return ApiRoute(path, lambda asked: find(asked, **asked.path), f"Return {what}.", answer)
+
+
+async def _why(asked: Asked) -> Any:
+    request = pb.ExplainRequest(**asked.path, agent_id=asked.query["agent"])
+    return await asked.ask("Explain", request)
+
+
 ROUTES: Final = (
     _list(
         AGENTS,
@@ -153,4 +228,15 @@ ROUTES: Final = (
         duration("max_age", "only tasks that are at most this old"),
         flag("commands", "with their commands, labels and isolation"),
     ),
+    _route("/agents/{agent_id}", find_agent, "an agent", pb.AgentView),
+    _route("/frameworks/{framework_id}", find_framework, "a framework", pb.FrameworkView),
+    ApiRoute(
+        "/frameworks/{framework_id}/why",
+        _why,
+        "Explain why a framework gets no more offers.",
+        pb.ExplainResponse,
+        (Parameter("agent", "explain offers of the agent of this id only"),),
+    ),
+    _route("/roles/{role:.+}", find_role, "a role", pb.RoleView),
+    _route("/tasks/{framework_id}/{task_id}", find_task, "a task with its command", pb.TaskView),
 )

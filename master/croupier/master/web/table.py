@@ -1,21 +1,135 @@
 """The table of the HTTP API: each route with its handler, its parameters and its answer.
 
 To add routes: write a module with `ROUTES`, and name it in `routes.py`. OpenAPI's document, the
-checks of parameters and bodies, and the errors follow from the table.
+checks of parameters and bodies, and the errors follow from the table. Queries are read strictly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
+from multidict import MultiMapping
 
+from croupier.api.times import DURATION, MAX_DURATION
 from croupier.master.web.calls import Calls
-from croupier.master.web.parameters import Parameter
+from croupier.model.durations import parse_duration
+from croupier.model.errors import InvalidRequest
+from croupier.model.suggestions import unknown_word
+
+MAX_TEXT: Final = 4_096
+Read = Callable[[str], Any]
 
 PREFIX: Final = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a query.
+
+    Attributes:
+        schema: its JSON schema.
+        read: returns its value; raises InvalidRequest.
+        default: its value if it is absent.
+        is_list: it may be given several times, or once with commas between the values.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    read: Read = str
+    default: Any = ""
+    is_list: bool = False
+
+
+def integer(name: str, description: str, least: int, most: int, default: int) -> Parameter:
+    """Return a parameter that is a whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise InvalidRequest(f"{name} must be a whole number, not {text[:80]!r}")
+        if not least <= int(text) <= most:
+            raise InvalidRequest(f"{name} must be {least} to {most}, not {text}")
+        return int(text)
+
+    schema = {"type": "integer", "minimum": least, "maximum": most, "default": default}
+    return Parameter(name, description, schema, read, default)
+
+
+def flag(name: str, description: str) -> Parameter:
+    """Return a parameter that is `1` or `true`, or `0` or `false`; absent is false."""
+    words = {"1": True, "true": True, "0": False, "false": False}
+
+    def read(text: str) -> bool:
+        if text not in words:
+            raise InvalidRequest(f"{name} must be one of {', '.join(words)}, not {text[:80]!r}")
+        return words[text]
+
+    return Parameter(name, description, {"enum": list(words)}, read, False)
+
+
+# About 300 years: longer ones are equal to it.
+_MAX_MS: Final = 10**13
+
+
+def read_duration(text: str) -> int:
+    """Return a duration in milliseconds.
+
+    Raises:
+        InvalidRequest: if it is not one.
+    """
+    if len(text) > MAX_DURATION:
+        raise InvalidRequest(f"{text[:80]!r} is no duration: it is too long")
+    return min(round(parse_duration(text) * 1000), _MAX_MS)
+
+
+def duration(name: str, description: str) -> Parameter:
+    """Return a parameter that is a duration, such as `10m`; its value is milliseconds, or None."""
+    return Parameter(name, description, DURATION, read_duration, None)
+
+
+def words(name: str, description: str, known: Mapping[str, Any]) -> Parameter:
+    """Return a parameter of some known words; its value is the list of what they stand for."""
+    by_case = {word.lower(): value for word, value in known.items()}
+
+    def read(text: str) -> Any:
+        if text.lower() not in by_case:
+            raise InvalidRequest(unknown_word(name, text, known.keys()))
+        return by_case[text.lower()]
+
+    schema = {"type": "array", "items": {"type": "string", "enum": list(known)}}
+    return Parameter(name, description, schema, read, (), is_list=True)
+
+
+def read_query(parameters: Iterable[Parameter], query: MultiMapping[str]) -> dict[str, Any]:
+    """Return the values of all parameters.
+
+    Raises:
+        InvalidRequest: if one is unknown, malformed, or given several times.
+    """
+    by_name = {each.name: each for each in parameters}
+    for name in query:
+        if name not in by_name:
+            known = by_name.keys()
+            raise InvalidRequest(
+                unknown_word("parameter", name, known)
+                if known
+                else f"unknown parameter {name[:80]!r}: this takes none"
+            )
+    return {name: _value(each, query.getall(name, [])) for name, each in by_name.items()}
+
+
+def _value(parameter: Parameter, given: list[str]) -> Any:
+    if any(len(text) > MAX_TEXT for text in given):
+        raise InvalidRequest(f"{parameter.name} is longer than {MAX_TEXT} characters")
+    if parameter.is_list:
+        split = [part for text in given for part in text.split(",") if part]
+        return [parameter.read(part) for part in split]
+    if len(given) > 1:
+        raise InvalidRequest(f"{parameter.name} is given {len(given)} times")
+    return parameter.read(given[0]) if given else parameter.default
 
 
 @dataclass(frozen=True, slots=True, eq=False)

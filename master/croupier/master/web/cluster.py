@@ -1,0 +1,84 @@
+"""The caller, the masters, and the cluster at a glance: totals, map of agents, the last hour."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from croupier.api import http_pb2 as http
+from croupier.api.objects import as_object
+from croupier.master.web.answers import encoded
+from croupier.master.web.table import ApiRoute, Asked
+from croupier.model.access import Action
+from croupier.v1 import access_pb2
+from croupier.v1 import operator_pb2 as pb
+
+SHARED_S: Final = 1.0
+
+
+async def _who_am_i(asked: Asked) -> http.CallerAndActions:
+    answer = await asked.ask("WhoAmI", access_pb2.WhoAmIRequest())
+    known = asked.calls.permissions
+    may = [each.value for each in Action if known is not None and known.allows_somewhere(each)]
+    every = () if known is None else known.views_all
+    return http.CallerAndActions(caller=answer, may=may, views_all=[each.value for each in every])
+
+
+async def _master(asked: Asked) -> http.MasterState:
+    answer = await asked.ask("GetMaster", pb.GetMasterRequest())
+    leader_http = answer.http_address if answer.leader else asked.page_of(answer.leader_address)
+    return http.MasterState(master=answer, leader_http=leader_http)
+
+
+async def _heatmap(asked: Asked) -> bytes:
+    view = as_object(await asked.ask("GetHeatmap", pb.GetHeatmapRequest()))
+    used = await _members(view["used"])
+    rest = await _members({name: value for name, value in view.items() if name != "used"})
+    return b'{%b,"used":{%b}}' % (rest, used)
+
+
+async def _members(values: dict[str, object]) -> bytes:
+    """Return the members of an object as JSON; each is about a millisecond of work."""
+    made = []
+    for name, value in values.items():
+        made.append(b"%b:%b" % (encoded(name), encoded(value)))
+        await asyncio.sleep(0)
+    return b",".join(made)
+
+
+ROUTES: Final = (
+    ApiRoute("/whoami", _who_am_i, "Return the caller and what it may do.", http.CallerAndActions),
+    ApiRoute(
+        "/master",
+        _master,
+        "Return the master, also one that follows, and the totals of the cluster.",
+        http.MasterState,
+    ),
+    ApiRoute(
+        "/masters",
+        lambda asked: asked.ask("ListMasters", pb.ListMastersRequest()),
+        "List the known masters, the leader first; also a master that follows does.",
+        pb.ListMastersResponse,
+    ),
+    ApiRoute(
+        "/overview",
+        lambda asked: asked.ask("GetOverview", pb.GetOverviewRequest()),
+        "Return the totals of the cluster, and numbers of objects by state.",
+        pb.GetOverviewResponse,
+        shared_s=SHARED_S,
+    ),
+    ApiRoute(
+        "/heatmap",
+        _heatmap,
+        "Return the state and the load of every agent, in columns.",
+        pb.GetHeatmapResponse,
+        shared_s=SHARED_S,
+    ),
+    ApiRoute(
+        "/history",
+        lambda asked: asked.ask("GetHistory", pb.GetHistoryRequest()),
+        "Return the use of resources and the shares of roles in the last hour.",
+        pb.GetHistoryResponse,
+        shared_s=SHARED_S,
+    ),
+)
