@@ -1,25 +1,34 @@
-"""The options that the level process gives to the shim."""
+"""Isolation by processes: options of the shim, what is refused, and whose fault failures are."""
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation import process
+from croupier.agent.isolation import process, project_quota
+from croupier.agent.isolation.box_view import View
+from croupier.agent.isolation.bubblewrap import Bubblewrap
 from croupier.agent.isolation.capabilities import ROOT_KEPT, OwnCapabilities
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.landlock import domain_option
 from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.namespaces import LEAST_PIDS, Namespaces
 from croupier.agent.isolation.process import ProcessIsolator, ProcessSetting, probed, write_filter
+from croupier.agent.isolation.project_quota import FIRST_ID, ProjectQuotas
+from croupier.agent.shim.build import Shim
+from croupier.agent.shim.launch_errors import cause_on_agent
+from croupier.agent.shim.run_file import StartError
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import Feature, Isolation, Limits
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo
+from tests.harness.supervisor_fixture import launch_of
 
 INFO = TaskInfo(TaskId("t1"), Command(("true",)), NOTHING)
 LAUNCH = Launch("r-1", (FrameworkId("F1"), TaskId("t1")), INFO, "/s", ("true",), {})
@@ -119,3 +128,60 @@ def test_refused_ports_need_the_level() -> None:
     for levels in (("none",), ("cgroup",)):
         with pytest.raises(InvalidRequest, match="needs --isolation process"):
             IsolationFlags(undealt_ports="refuse", isolation=levels)
+
+
+# What the isolator of namespaces refuses; `integration/isolation` has real boxes.
+
+
+def test_a_box_is_not_blamed_on_the_agent_if_its_task_leaves_no_room_for_it(tmp_path: Path) -> None:
+    tool = Bubblewrap("/usr/bin/bwrap", by_root=True, shim=Shim(("/shim",)))
+    features = frozenset({Feature.NAMESPACES})
+    boxes = Namespaces(tool, View((), tmp_path), Limits(pids=100), features, are_all=False)
+    launch = replace(launch_of("t1", "/bin/true"), sandbox=str(tmp_path))
+    info = replace(launch.info, isolation=Isolation(namespaces=True))
+    for pids in range(LEAST_PIDS + 2):
+        wanted = replace(launch, info=replace(info, limits=Limits(pids=pids)))
+        if 0 < pids < LEAST_PIDS:
+            with pytest.raises(InvalidRequest, match="at least 3 pids"):
+                boxes.prepare(wanted)
+        else:
+            assert "boxed" in boxes.prepare(wanted).options
+    # Outside of a box, one process is enough.
+    assert boxes.prepare(launch_of("t1", "/bin/true")).options == ()
+
+
+# Project quotas without a file system that has them; `integration/isolation` has the others.
+
+
+def test_a_pipe_in_a_sandbox_does_not_hold_up_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "stdout")
+    marked: list[bool] = []
+    monkeypatch.setattr(project_quota, "project_of", lambda fd: FIRST_ID)
+    monkeypatch.setattr(
+        project_quota, "_set_project", lambda fd, project, inherits=False: marked.append(inherits)
+    )
+    monkeypatch.setattr(ProjectQuotas, "_write", lambda quotas, project, blocks, files: None)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        ProjectQuotas.__new__(ProjectQuotas).limit(fd, 1 << 20)
+    finally:
+        os.close(fd)
+    assert marked == [True, False]
+
+
+# Which failed launches are blamed on the agent: only those that no task can cause at will.
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.EIO])
+def test_a_bad_program_is_not_blamed_on_the_agent(number: int) -> None:
+    # EIO: a program that was cut off before the name of its interpreter.
+    assert cause_on_agent(StartError("exec", number)) == ""
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.ENFILE])
+def test_a_machine_that_is_short_of_a_resource_is(number: int) -> None:
+    assert cause_on_agent(StartError("exec", number))
+    assert cause_on_agent(StartError("sandbox", errno.EIO))
+    assert cause_on_agent(StartError("isolation", errno.EPERM))

@@ -1,4 +1,4 @@
-"""A master that starts with an old copy of its store, in which frameworks are missing."""
+"""A master that starts with an old copy of its store, in which frameworks or agents are missing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from croupier.master.core.records import (
     FrameworkRecord,
     MasterRecord,
     PastTerm,
+    QueuePlace,
     Registry,
+    TaskRecord,
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.leadership.lineage import Names, next_record
 from croupier.model.agent_orders import KillTask
+from croupier.model.demand import ANYWHERE
 from croupier.model.errors import Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.store_position import StorePosition
-from croupier.model.task import TaskState, TaskStatus
+from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.sim.replay.verifier import Verifier
 from tests.harness.recorded import make_head
 from tests.harness.world import CLUSTER, World, make_task
@@ -120,3 +123,19 @@ def test_the_epoch_of_the_state_is_that_of_the_term(epoch: int) -> None:
         world.call(session, calls.Teardown())
     assert FrameworkId(f"{record.master_id}-F1") in replayed.removed
     assert replayed.removed.highest(record.epoch) == 2
+
+
+# A lined-up task whose agent is not in the store any more.
+
+
+F, ROLE = FrameworkId("F1"), Role("r")
+
+
+def test_it_is_gone_since_it_may_have_run_there() -> None:
+    registry = Registry(MasterRecord(CLUSTER, 1))
+    registry.apply(FrameworkRecord(F, "f", (ROLE,), 600.0))
+    place = QueuePlace(ANYWHERE, 1)
+    registry.apply(TaskRecord(F, make_task("t1"), AgentId("away"), ROLE, queued=place))
+    state = recover_state(registry, f"{CLUSTER}-2", Settings(), Allocator(), 0.0)
+    (task,) = state.frameworks[F].tasks.values()
+    assert (task.state, task.status.reason) == (TaskState.GONE, Reason.AGENT_UNKNOWN)

@@ -1,15 +1,21 @@
-"""Sessions that are cut off: unencodable messages, and outboxes that are too large."""
+"""Sessions: their batches of updates, what cuts them off, and when peers reconnect."""
 
 from __future__ import annotations
 
-from croupier.master.core.effects import Send
+import pytest
+
+from croupier.master import sessions
+from croupier.master.batch import in_turns, joined
+from croupier.master.core.effects import Answer, Close, Effect, Send, SessionId
 from croupier.master.core.events import SessionEnded
-from croupier.master.core.messages import Updated
+from croupier.master.core.messages import Heartbeat, Registered, Updated
 from croupier.master.core.step import Event
 from croupier.master.sessions import SessionLimits, Sessions
+from croupier.master.wire.to_agent import order_to_wire
 from croupier.model.agent_orders import AcknowledgeUpdate
 from croupier.model.errors import TooSlow
 from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import TaskState, TaskStatus
 from croupier.process.inbox import Inbox
 
@@ -54,3 +60,60 @@ async def test_largest_outbox_is_cut_off_when_all_hold_too_much() -> None:
         sessions.send(Send(other.session_id, AcknowledgeUpdate(F, T, 1)))
     assert other.error is None
     assert len(other.outbox) == 11
+
+
+# Status updates of a batch leave in few messages, in order on each session.
+
+
+ONE, OTHER = SessionId(1), SessionId(2)
+
+
+def status(sequence: int) -> TaskStatus:
+    ids = FrameworkId("f1"), TaskId("t1"), AgentId("a1")
+    return TaskStatus(*ids, TaskState.RUNNING, sequence=sequence)
+
+
+def update(session: SessionId, *sequences: int) -> Effect:
+    return Send(session, Updated(tuple(map(status, sequences))))
+
+
+def test_updates_of_a_session_are_one_message_whatever_is_between() -> None:
+    effects = [update(ONE, 1), update(OTHER, 7), update(ONE, 2), update(OTHER, 8), update(ONE, 3)]
+    assert joined(effects) == [update(ONE, 1, 2, 3), update(OTHER, 7, 8)]
+
+
+def test_other_messages_of_the_session_stay_between_its_updates() -> None:
+    for between in (Send(ONE, Heartbeat()), Close(ONE, None)):
+        effects = [update(ONE, 1), between, update(ONE, 2), update(ONE, 3)]
+        assert joined(effects) == [update(ONE, 1), between, update(ONE, 2, 3)]
+
+
+def test_a_message_is_bounded() -> None:
+    found = joined([update(ONE, number) for number in range(MAX_PER_REPORT + 1)])
+    assert found == [update(ONE, *range(MAX_PER_REPORT)), update(ONE, MAX_PER_REPORT)]
+
+
+def test_agents_get_their_messages_first_and_facts_come_last() -> None:
+    order = Send(OTHER, Registered(AgentId("a1"), 1.0, "m1"))
+    effects = [Answer(1, None), update(ONE, 1), order, Close(ONE, None), update(ONE, 2)]
+    assert in_turns(effects) == (
+        [order, update(ONE, 1), update(ONE, 2)],
+        [Answer(1, None), Close(ONE, None)],
+    )
+
+
+# A master tells agents how long to wait between attempts to reconnect.
+
+
+@pytest.mark.parametrize(("per_s", "wait_s"), [(2000, 1.0), (2, 2.5), (0.1, 10.0)])
+def test_few_agents_come_back_at_once(
+    monkeypatch: pytest.MonkeyPatch, per_s: float, wait_s: float
+) -> None:
+    monkeypatch.setattr(sessions, "PEERS_PER_S", per_s)
+    opened = Sessions(SessionLimits())
+    assert [opened.open_agent() for _ in range(5)][-1].reconnect_s == wait_s
+
+
+def test_the_wait_is_sent() -> None:
+    order = order_to_wire(Registered(AgentId("a1"), 15.0, "m"), reconnect_s=2.5)
+    assert order.registered.reconnect_ms == 2500

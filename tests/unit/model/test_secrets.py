@@ -1,7 +1,8 @@
-"""Secrets of tasks as values: nothing shows them, and malformed ones are refused."""
+"""Secrets of tasks: nothing shows them, and variables that look like one are named."""
 
 from __future__ import annotations
 
+import logging
 import pickle
 
 import pytest
@@ -16,9 +17,11 @@ from croupier.model.secrets import (
     WITHHELD,
     SealedValue,
     SecretValues,
+    looks_secret,
 )
 from croupier.model.task import Command, TaskInfo
 from croupier.sdk import Task
+from croupier.sdk import task as task_module
 
 CANARY = "hunter2"
 UNIT = Resources.parse("cpus:1")
@@ -87,3 +90,51 @@ def test_an_ended_task_keeps_the_names_of_its_secrets_only() -> None:
 def test_tasks_with_different_secrets_differ() -> None:
     one, two = (Task(["a"], resources=UNIT, task_id="t", secrets={"A": v}) for v in ("1", "2"))
     assert one != two
+
+
+# Plain variables that seem to hold a secret are named once.
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DB_PASSWORD", "x"),
+        ("PGPASSWORD", "x"),
+        ("api_key", "x"),
+        ("KEY", "x"),
+        ("AWS_SECRET_ACCESS_KEY", "x"),
+        ("GITHUB_TOKEN", "x"),
+        ("DATABASE_URL", "postgres://bob:hunter2@db/app"),
+        ("X", "ghp_0123456789abcdef"),
+        ("X", "-----BEGIN RSA PRIVATE KEY-----"),
+    ],
+)
+def test_what_looks_like_a_secret(name: str, value: str) -> None:
+    assert looks_secret(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PASSWORD", ""),
+        ("PASSWORD_FILE", "/run/pw"),
+        ("AWS_ACCESS_KEY_ID", "x"),
+        ("TOKENIZERS_PARALLELISM", "true"),
+        ("MONKEY", "x"),
+        ("PATH", "/bin"),
+        ("URL", "https://example.org/a:b@c"),
+    ],
+)
+def test_what_does_not(name: str, value: str) -> None:
+    assert not looks_secret(name, value)
+
+
+def test_a_task_warns_once_and_names_no_value(caplog: pytest.LogCaptureFixture) -> None:
+    task_module._warn_of_plain.cache_clear()
+    for _ in range(2):
+        Task(["true"], resources=Resources.parse("cpus:1"), env={"DB_PASSWORD": "hunter2"})
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "DB_PASSWORD" in record.getMessage()
+    assert "--secret" in record.getMessage()
+    assert "hunter2" not in caplog.text

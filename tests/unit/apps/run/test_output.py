@@ -1,19 +1,33 @@
-"""The output of tasks whose agent has too many readers."""
+"""What `croupier run` asks the master for: agents' addresses, output, and how long it waits."""
 
 from __future__ import annotations
 
+import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from croupier.apps.run import output
+from croupier.apps.run import output, output_sources
+from croupier.apps.run.job import Job
+from croupier.apps.run.job_run import Limits, limit_over
+from croupier.apps.run.launcher import Launcher
 from croupier.apps.run.output import Outputs
 from croupier.apps.run.output_sources import Addresses, Links
-from croupier.cli.flags import Target
+from croupier.cli.connection import Master
+from croupier.cli.flags import LOCAL, Target
 from croupier.cli.printer import Printer
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import TaskState, TaskStatus
 from croupier.net.address import Address
+from croupier.sdk import Conflict
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.framework_pb2 import AgentDescription
+from croupier.v1.resources_pb2 import Attribute
 from tests.harness.eventually import eventually
 from tests.harness.task_outputs import TaskOutputs, serving_outputs
 
@@ -72,3 +86,86 @@ async def test_an_agent_that_stays_busy_is_given_up(
         await outputs.finished()
     problem = "may be cut short: HTTP 503"
     assert sorted(shown.warnings) == [f"run-0: {s} {problem}" for s in ("stderr", "stdout")]
+
+
+# Addresses of agents, as `croupier run` asks the master for them.
+
+
+class Agents:
+    """A master of a newer release: one agent has an attribute of an unknown kind."""
+
+    address = "a:1"
+
+    def __init__(self) -> None:
+        self.service = SimpleNamespace(ListAgents=self._list)
+
+    async def ask(
+        self, question: Callable[[Any], Coroutine[Any, Any, Any]], request: object
+    ) -> object:
+        return await question(request)
+
+    async def _list(self, _: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
+        newer = AgentDescription(agent_id="A2", attributes=[Attribute(name="zone")])
+        moved = AgentDescription(agent_id="A1", http_address="h1:2")
+        return pb.ListAgentsResponse(agents=[pb.AgentView(agent=each) for each in (newer, moved)])
+
+
+async def test_one_agent_that_cannot_be_shown_hides_no_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @asynccontextmanager
+    async def connected(_: Target) -> AsyncIterator[Master]:
+        yield cast("Master", Agents())
+
+    monkeypatch.setattr(output_sources, "connected", connected)
+    known = Addresses(LOCAL)
+    known.learn("A1", "h1:1")
+    await known.refresh()
+    assert known.of("A1") == "h1:2"
+
+
+# The limit of a run's wait for resources.
+
+
+WAITING_S = 0.2
+
+
+async def reason() -> str:
+    return "no agents"
+
+
+class Unused:
+    """An argument that these tests do not use, such as the output of tasks."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_args, **_more: None
+
+
+@pytest.fixture
+async def launcher() -> Launcher:
+    job = Job(words=("x",), unit=Resources.parse("cpus:1;mem:1GB"))
+    unused: Any = Unused()
+    return Launcher(job, Target((Address("127.0.0.1", 9),)), unused, unused, print)
+
+
+@pytest.mark.parametrize("state", [TaskState.DROPPED, TaskState.UNKNOWN, None])
+async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
+    launcher: Launcher, state: TaskState | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    limit = asyncio.create_task(limit_over(Limits(waiting_s=WAITING_S), launcher, reason))
+    launcher.progress.launch(1)
+    await launcher.on_update(
+        TaskStatus(FrameworkId("f"), TaskId("run-0"), AgentId("a1"), TaskState.STAGING)
+    )
+    await asyncio.sleep(1.5 * WAITING_S)
+    assert not limit.done(), "no copy is pending"
+    waits_since = loop.time()
+    task_id = TaskId("run-0")
+    if state is None:
+        launcher._errors[task_id] = Conflict("the queue is full")
+    status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state or TaskState.UNKNOWN)
+    await launcher.on_update(status)
+    assert launcher.progress.pending == 1
+    assert (await limit).endswith(": no agents")
+    assert loop.time() - waits_since >= WAITING_S

@@ -1,12 +1,25 @@
-"""Long work gives other tasks a turn each slice; the inbox counts the cost of its events."""
+"""The event loop: turns for other tasks, its lag, its errors, and short collections of garbage."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
+import weakref
 from itertools import count
 
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from croupier.master.core.effects import SessionId
+from croupier.master.session import AgentSession, FrameworkSession
+from croupier.process.daemon import LoopErrors
+from croupier.process.garbage import LONG_S, LongCollections
 from croupier.process.inbox import CALM, HEAVY, LIMIT, PATIENCE, Inbox
+from croupier.process.process_metrics import LoopWatch
 from croupier.process.time_slice import TimeSlice, sliced
+from tests.harness.eventually import eventually
 
 
 async def test_a_slice_ends_by_the_clock_and_restarts_after_a_turn() -> None:
@@ -111,3 +124,75 @@ async def test_a_heavy_event_is_admitted_although_light_ones_never_end() -> None
         for writer in writers:
             writer.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
+
+
+# Errors that no task handles are logged once, not each time.
+
+
+async def test_a_repeated_error_is_logged_once() -> None:
+    loop = asyncio.get_running_loop()
+    handler = LoopErrors()
+    with capture_logs() as said:
+        for _ in range(50):
+            handler(loop, {"message": "boom", "exception": OSError(24, "short")})
+        handler(loop, {"message": "other"})
+    assert [(line["message"], line["not_logged"]) for line in said] == [("boom", 0), ("other", 49)]
+    assert isinstance(said[0]["exc_info"], OSError)
+
+
+# The lag of the loop is measured, not that of its tasks.
+
+
+def seen(registry: CollectorRegistry, above: float) -> float:
+    """Return how many times the loop was later than `above` seconds."""
+    name = "croupier_loop_lag_seconds"
+    total = registry.get_sample_value(f"{name}_count") or 0.0
+    return total - (registry.get_sample_value(f"{name}_bucket", {"le": str(above)}) or 0.0)
+
+
+async def test_a_blocked_loop_is_measured() -> None:
+    registry = CollectorRegistry()
+    watch = LoopWatch(registry)
+    watch.start()
+    loop = asyncio.get_running_loop()
+    loop.call_soon(time.sleep, 0.4)
+    await eventually(lambda: seen(registry, 0.25) == 1)
+    watch.stop()
+    count = registry.get_sample_value("croupier_loop_lag_seconds_count")
+    await asyncio.sleep(0.12)
+    assert registry.get_sample_value("croupier_loop_lag_seconds_count") == count
+
+
+# Full collections stay short: what survives a long one is not looked at again.
+
+
+@pytest.mark.parametrize(
+    ("generation", "seconds", "is_frozen"),
+    [(2, 2 * LONG_S, True), (2, LONG_S / 2, False), (1, 9, False)],
+)
+def test_survivors_of_a_long_full_collection_are_frozen(
+    generation: int, seconds: float, is_frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = []
+    times = iter((5.0, 5.0 + seconds))
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    note = LongCollections(lambda: next(times))
+    note("start", {"generation": generation})
+    note("stop", {"generation": generation, "collected": 0, "uncollectable": 0})
+    assert bool(frozen) is is_frozen
+
+
+@pytest.mark.parametrize("kind", [AgentSession, FrameworkSession])
+def test_a_session_is_freed_without_a_collection(
+    kind: type[AgentSession | FrameworkSession],
+) -> None:
+    """A frozen cycle would stay until the end of the term."""
+    gc.disable()
+    try:
+        session = kind(SessionId(1))
+        session.beat()
+        freed = weakref.ref(session)
+        del session
+        assert freed() is None
+    finally:
+        gc.enable()
