@@ -117,18 +117,14 @@ def lines_of(
 ) -> list[str]:
     """Return a table as lines, for a terminal of `width` columns; in full if that is None.
 
-    Without `notes` it does not name the columns that are left out.
+    These are a line of titles and one per object, in aligned columns two spaces apart.
+    Without `notes` they do not name the columns that are left out.
     """
     is_drawn = width is not None
     columns = [
         Drawn(each, [_cell(each, view, drawn=is_drawn) for view in views]) for each in table.columns
     ]
     return drawn_lines(columns, width, notes=notes)
-
-
-def plain_lines(table: Table, views: Sequence[View]) -> list[str]:
-    """Return a line of titles and one per object, in aligned columns two spaces apart."""
-    return lines_of(table, views, None)
 
 
 def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: bool) -> None:

@@ -16,7 +16,6 @@ from croupier.cli.table import (
     bold,
     drawn_lines,
     lines_of,
-    plain_lines,
     print_table,
 )
 from croupier.ctl.views.agent import AGENTS
@@ -60,7 +59,7 @@ def test_forty_columns_name_the_framework_of_a_task(own_id: str, name: str, show
     titles, line, *_ = lines_of(TASKS, [as_object(task)], 40)
     assert titles.split()[:3] == ["TASK", "FRAMEWORK", "STATE"]
     assert line.split()[:3] == ["run-0", shown, "RUNNING"]
-    assert plain_lines(TASKS, [as_object(task)])[1].split()[-2:] == [own_id, AGENT_ID]
+    assert lines_of(TASKS, [as_object(task)], None)[1].split()[-2:] == [own_id, AGENT_ID]
 
 
 def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View
-from croupier.cli.table import plain_lines
+from croupier.cli.table import lines_of
 from croupier.ctl.doctor.agents import isolation_findings
 from croupier.ctl.lists import AGENTS
 from croupier.ctl.views.agent import agent_lines
@@ -152,4 +152,4 @@ def test_the_isolation_of_an_agent_that_a_new_leader_waits_for_is_unknown() -> N
     lines = list(agent_lines(view))
     assert "  isolation: unknown until it is connected" in lines
     assert not any("tasks without a user" in line for line in lines)
-    assert "none" not in "".join(plain_lines(AGENTS.table, [view]))
+    assert "none" not in "".join(lines_of(AGENTS.table, [view], None))

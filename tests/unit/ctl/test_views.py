@@ -10,7 +10,7 @@ import pytest
 
 from croupier.api.objects import as_object
 from croupier.cli.amounts import View, demand_text
-from croupier.cli.table import Table, plain_lines, print_table
+from croupier.cli.table import Table, lines_of, print_table
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.framework import FRAMEWORKS
 from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS
@@ -162,13 +162,13 @@ def test_the_reason_column_repeats_no_state_or_exit_code() -> None:
         (task_pb2.TASK_GONE_BY_OPERATOR, task_pb2.REASON_GONE_BY_OPERATOR),
     ):
         task = pb.TaskView(status=task_pb2.TaskStatus(state=state, reason=reason))
-        cells = plain_lines(TASKS, [as_object(task)])[1].split()
+        cells = lines_of(TASKS, [as_object(task)], None)[1].split()
         reasons[cells[5]] = cells[7]
     assert reasons == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
 
 
 def test_tables_in_a_pipe() -> None:
-    lines = [line for table, view in ALL for line in plain_lines(table, [view])]
+    lines = [line for table, view in ALL for line in lines_of(table, [view], None)]
     assert "\n".join(lines) == EXPECTED.strip()
 
 
@@ -214,7 +214,7 @@ def test_a_terminal_shows_the_same_cells(
     out = Terminal()
     print_table(table, [view], out)
     shown = " ".join(out.getvalue().split())
-    for line in plain_lines(table, [view]):
+    for line in lines_of(table, [view], None):
         for cell in line.split("  "):
             assert cell.strip() in shown
 
@@ -225,7 +225,7 @@ def test_a_terminal_shows_roles_as_a_tree_and_a_pipe_their_paths() -> None:
     print_table(WEIGHTS, roles, out)
     shown = [line.split("  2.5")[0].rstrip() for line in out.getvalue().splitlines()[1:]]
     assert shown == ["ads", "  prod", "    eu"]
-    assert [line.split()[0] for line in plain_lines(WEIGHTS, roles)[1:]] == [
+    assert [line.split()[0] for line in lines_of(WEIGHTS, roles, None)[1:]] == [
         "ads",
         "ads/prod",
         "ads/prod/eu",
@@ -245,5 +245,5 @@ def test_control_characters_are_escaped(out: io.StringIO) -> None:
     view = as_object(FRAMEWORK) | {"name": "[red]\x1b[2J\nx"}
     print_table(FRAMEWORKS, [view], out)
     assert "\x1b[2J" not in out.getvalue()
-    plain = "\n".join(plain_lines(FRAMEWORKS, [view]))
+    plain = "\n".join(lines_of(FRAMEWORKS, [view], None))
     assert "[red]\\x1b[2J\\nx" in plain
