@@ -14,6 +14,7 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 MAX_COLUMNS = 120
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FOLDER = re.compile(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*)/`")
 SOURCE_FILE = re.compile(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*\.(?:py|proto|sh))`")
 
 
@@ -65,13 +66,23 @@ def test_lines_of_prose_are_short(page: str) -> None:
     assert long == []
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_the_source_files_that_a_page_names_exist(page: str) -> None:
-    named = {name for _, line in prose(page) for name in SOURCE_FILE.findall(line)}
-    assert len(named) >= 5
-    assert [
-        n for n in sorted(named) if not any(f"/{path}".endswith(f"/{n}") for path in tracked())
-    ] == []
+@pytest.mark.parametrize(
+    "page",
+    [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "agent/README.md",
+        "framework_sdk/README.md",
+        "proto/README.md",
+    ],
+)
+def test_the_source_files_and_folders_that_a_page_names_exist(page: str) -> None:
+    files = {name for _, line in prose(page) for name in SOURCE_FILE.findall(line)}
+    folders = {name for _, line in prose(page) for name in FOLDER.findall(line)}
+    assert len(files | folders) >= 5
+    missing = [n for n in files if not any(f"/{path}".endswith(f"/{n}") for path in tracked())]
+    missing += [n for n in folders if not any(f"/{n}/" in f"/{path}" for path in tracked())]
+    assert sorted(missing) == []
 
 
 def test_files_of_the_architecture_call_what_they_are_said_to_call() -> None:
