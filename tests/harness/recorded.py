@@ -23,7 +23,7 @@ from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
-from croupier.sim.clock import VirtualClock
+from croupier.sim.kernel import VirtualClock
 from tests.harness.world import World
 
 LARGE = 1 << 30

@@ -17,9 +17,8 @@ from croupier.master.core.step import Event, step
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, OfferId, Role
 from croupier.sim.agent import SimulatedAgent
-from croupier.sim.clock import Action
 from croupier.sim.framework import Ended, Habits, SimulatedFramework
-from croupier.sim.kernel import Kernel
+from croupier.sim.kernel import Action, Kernel
 from croupier.sim.work import Work
 from tests.harness.invariants import check_state
 

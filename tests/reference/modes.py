@@ -27,7 +27,6 @@ from croupier.lab.vectors.modes import (
     play,
     slots_of,
 )
-from croupier.lab.vectors.numbers import Unreadable, shortened
 from croupier.lab.vectors.offers_mode import (
     NAIVE,
     RECOMMENDED,
@@ -45,7 +44,7 @@ from croupier.lab.vectors.preemption_mode import (
     split_clients,
 )
 from croupier.lab.vectors.static_modes import loaded_forest
-from croupier.lab.vectors.vector import Vector
+from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from tests.reference.fifo import serve_in_order
 from tests.reference.offers import OfferLoop
 from tests.reference.preemption import Preemption

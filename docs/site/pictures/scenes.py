@@ -8,7 +8,7 @@ from typing import Final
 
 from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
 from croupier.lab.experiments.lined_up import ALONE_S, Contest
-from croupier.lab.series import Points, Series
+from croupier.lab.cluster import Points, Series
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.framework import SimulatedFramework

@@ -1,8 +1,8 @@
-"""A simulated cluster: a master's core, nodes and frameworks."""
+"""A simulated cluster: a master's core, nodes and frameworks; and its values over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -143,3 +143,35 @@ class SimulatedCluster:
         self._busy[agent] = busy
         cpus, mem = self.busy.cpus - before.cpus, self.busy.mem - before.mem
         self.busy = Size(cpus + busy.cpus, mem + busy.mem)
+
+
+Points = list[tuple[float, float]]
+
+
+class Series:
+    """Curves by name; each has one point per interval.
+
+    Attributes:
+        curves: (virtual seconds, value), in order of time.
+    """
+
+    def __init__(self, kernel: Kernel, interval_s: float) -> None:
+        """Sample the watched values each `interval_s`."""
+        self.curves: dict[str, Points] = {}
+        self._kernel = kernel
+        self._watched: dict[str, Callable[[], float]] = {}
+        kernel.sample(interval_s, self._take)
+
+    def watch(self, name: str, value: Callable[[], float]) -> None:
+        """Sample `value` from now on."""
+        self._watched[name] = value
+        self.curves[name] = []
+
+    def mean(self, name: str, start: float = 0.0, end: float = float("inf")) -> float:
+        """Return the mean of the samples at `start` <= time < `end`; 0 without samples."""
+        values = [value for at, value in self.curves[name] if start <= at < end]
+        return sum(values) / len(values) if values else 0.0
+
+    def _take(self) -> None:
+        for name, value in self._watched.items():
+            self.curves[name].append((self._kernel.now, value()))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.lab.engine_terms import Terms, role_of
+from croupier.lab.engine_rule import Terms, role_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.master.allocator import Allocator, Grant, Rules
 from croupier.master.allocator.node import Leaf

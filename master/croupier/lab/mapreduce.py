@@ -20,7 +20,7 @@ from __future__ import annotations
 from random import Random
 
 from croupier.lab.jobs import Job
-from croupier.lab.traces.swim import SwimJob
+from croupier.lab.traces import SwimJob
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 

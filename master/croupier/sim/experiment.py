@@ -125,17 +125,10 @@ class Result:
 
 
 class Experiment(Protocol):
-    """A named, repeatable run with a stated outcome."""
+    """A module with a repeatable run and a stated outcome."""
 
-    @property
-    def name(self) -> str:
-        """The name in `croupier simulate NAME`."""
-        ...
-
-    @property
-    def expected(self) -> str:
-        """The expected result and its reason, in a few sentences."""
-        ...
+    # The expected result and its reason, in a few sentences.
+    EXPECTED: str
 
     def run(self, options: Options, progress: Progress) -> Result:
         """Run the experiment.

@@ -1,13 +1,15 @@
-"""Results as text, and as CSV files."""
+"""The progress bar of long runs; results as text, and as CSV files."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
-from croupier.sim.experiment import Plot, Result
+from croupier.sim.experiment import Plot, Progress, Result
 
 _WORDS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
 
@@ -83,3 +85,21 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return cell in ("", "-")
     return True
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Show a bar on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, text="": None  # noqa: ARG005 - the names are the protocol's
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("", total=1.0)
+
+        def show(done: float, text: str = "") -> None:
+            bar.update(line, completed=done, description=text)
+
+        yield show

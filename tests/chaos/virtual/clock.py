@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from croupier.sim.clock import VirtualClock
+from croupier.sim.kernel import VirtualClock
 
 # The wall clock at the start of each world, in milliseconds since 1970.
 EPOCH_MS = 1_700_000_000_000

@@ -27,7 +27,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.process.clock import SystemClock
 from croupier.process.metric_families import FamilyCollector
-from croupier.sim.clock import VirtualClock
+from croupier.sim.kernel import VirtualClock
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog
 from croupier.sim.replay.result import find

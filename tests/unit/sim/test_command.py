@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.__main__ import main
+from croupier.lab.cli import EXPERIMENTS, ExperimentEntry
 from croupier.lab.experiments import hierarchy, properties
-from croupier.lab.registry import EXPERIMENTS, ExperimentEntry
 from croupier.lab.solvers.properties import asset
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
 
@@ -18,8 +18,7 @@ from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result
 class Pretend:
     """An experiment whose outcome the test fixes."""
 
-    name = "pretend"
-    expected = "as chosen"
+    EXPECTED = "as chosen"
 
     def __init__(self, *, passed: bool) -> None:
         self._passed = passed
@@ -48,8 +47,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_loads_and_states_what_it_expects(name: str) -> None:
     experiment = EXPERIMENTS[name].load()
-    assert experiment.name == name
-    assert experiment.expected
+    assert experiment.EXPECTED
 
 
 @pytest.mark.usefixtures("pretend")
@@ -122,7 +120,7 @@ def test_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_properties_as_in_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(properties, "TRIED", {"asset": 100, "CEEI": 40, "DRF": 100})
-    result = properties.EXPERIMENT.run(Options(0), lambda done, text="": None)
+    result = properties.run(Options(0), lambda done, text="": None)
     assert [check for check in result.checks if not check.passed] == []
 
 
@@ -132,7 +130,7 @@ def test_properties_differ_from_the_paper_where_the_policy_does(
     """Table 2 fails with asset fairness in place of DRF."""
     monkeypatch.setattr(properties, "TRIED", {"DRF": 60})
     monkeypatch.setattr(properties, "POLICIES", (("DRF", asset),))
-    result = properties.EXPERIMENT.run(Options(0), lambda done, text="": None)
+    result = properties.run(Options(0), lambda done, text="": None)
     wrong = [check.what for check in result.checks if not check.passed]
     assert wrong == ["DRF: sharing incentive", "DRF: bottleneck fairness"]
 
@@ -141,5 +139,5 @@ def test_hierarchy_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hierarchy, "RANDOM_TREES", 4)
     monkeypatch.setattr(hierarchy, "SLOW_TREES", 0)
     monkeypatch.setattr(hierarchy, "STEPS", 150)
-    result = hierarchy.EXPERIMENT.run(Options(0), lambda done, text="": None)
+    result = hierarchy.run(Options(0), lambda done, text="": None)
     assert [check for check in result.checks if not check.passed] == []

@@ -8,9 +8,8 @@ from functools import partial
 
 import pytest
 
-from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
+from croupier.lab.cluster import Node, Series, SimulatedCluster, make_allocator
 from croupier.lab.jobs import Job, LoopingUser, submit
-from croupier.lab.series import Series
 from croupier.master.core.events import AllocationDue
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.settings import Settings

@@ -32,7 +32,7 @@ def make_cluster(delay_s: float = 0.002) -> SimulatedCluster:
 
 
 def run_experiment() -> Result:
-    return lined_up.EXPERIMENT.run(Options(), lambda done, text="": None)
+    return lined_up.run(Options(), lambda done, text="": None)
 
 
 @pytest.fixture

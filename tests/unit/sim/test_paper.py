@@ -10,8 +10,7 @@ import pytest
 
 from croupier.ctl.__main__ import main
 from croupier.lab.experiments import facebook, fig8, fig9_12, openb
-from croupier.lab.traces.openb import read_nodes, read_pods
-from croupier.lab.traces.swim import read_swim
+from croupier.lab.traces import read_nodes, read_pods, read_swim
 from croupier.model.errors import InvalidRequest
 from croupier.sim.experiment import Options, Result, Simulated
 from croupier.sim.machine import Even
@@ -30,7 +29,7 @@ def failed(result: Result) -> list[str]:
 
 @pytest.fixture(scope="module")
 def figure_8() -> Result:
-    return fig8.EXPERIMENT.run(Options(), ignore)
+    return fig8.run(Options(), ignore)
 
 
 class TestFigure8:
@@ -53,7 +52,7 @@ class TestFigure8:
             assert path.read_bytes() == (tmp_path / "command" / path.name).read_bytes()
 
     def test_another_seed_gives_another_result(self, figure_8: Result) -> None:
-        other = fig8.EXPERIMENT.run(Options(seed=7), ignore)
+        other = fig8.run(Options(seed=7), ignore)
         assert other.tables != figure_8.tables
         assert failed(other) == []
 
@@ -125,17 +124,17 @@ class TestFacebook:
         assert "FAIL" not in out
 
     def test_the_window_is_the_busy_hour_or_the_whole_trace(self) -> None:
-        window = facebook.EXPERIMENT.window(Options(data=DATA, scale=0.1))
+        window = facebook.window(Options(data=DATA, scale=0.1))
         assert window
         assert all(job.submit_s < 360 for job in window)
 
     def test_a_window_without_jobs_is_refused(self) -> None:
         with pytest.raises(InvalidRequest, match="no job of the trace is submitted"):
-            facebook.EXPERIMENT.window(Options(data=DATA, scale=1e-6))
+            facebook.window(Options(data=DATA, scale=1e-6))
 
     def test_without_data_the_error_names_the_source(self) -> None:
         with pytest.raises(InvalidRequest, match=r"--data is missing.*SWIM"):
-            facebook.EXPERIMENT.run(Options(), ignore)
+            facebook.run(Options(), ignore)
 
 
 def write_openb(folder: Path) -> None:

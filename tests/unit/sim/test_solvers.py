@@ -12,8 +12,7 @@ import pytest
 from croupier.lab.solvers import continuous
 from croupier.lab.solvers.continuous import Amounts, Undefined, User
 from croupier.lab.solvers.filling import Machines
-from croupier.lab.solvers.linear import solve
-from croupier.lab.solvers.market import ceei
+from croupier.lab.solvers.market import ceei, solve
 from tests.harness.effort import portion
 from tests.reference.fifo import serve_in_order
 

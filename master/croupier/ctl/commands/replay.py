@@ -11,10 +11,10 @@ from cyclopts import Parameter
 from croupier.ctl.app import app
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.printable import printable_lines
-from croupier.sim.progress import progress_bar
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.report import print_found, print_json
 from croupier.sim.replay.result import find
+from croupier.sim.report import progress_bar
 
 
 @app.command

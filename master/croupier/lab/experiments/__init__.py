@@ -1,1 +1,1 @@
-"""Named experiments, one module each; `croupier.lab.registry` lists them."""
+"""Named experiments, one module each; `croupier.lab.cli` lists them."""

@@ -22,16 +22,21 @@ from functools import partial
 from itertools import pairwise
 from statistics import fmean, median
 
-from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
+from croupier.lab.cluster import Node, Series, SimulatedCluster, make_allocator
 from croupier.lab.jobs import Job, submit
 from croupier.lab.mapreduce import MAPS, REDUCES, make_job
-from croupier.lab.series import Series
-from croupier.lab.traces.swim import WHERE, SwimJob, read_swim
+from croupier.lab.traces import SWIM_SOURCE, SwimJob, read_swim
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape
+
+EXPECTED = (
+    "Section 7.3 of the DRF paper, on the SWIM trace: 400 nodes of 16 cores and 32 GB, DRF\n"
+    "against 12 slots a node. DRF uses more of the cluster; the larger a job, the more of its\n"
+    "completion time is saved, up to about 66 %; the smallest jobs are much as before."
+)
 
 NODES = 400
 NODE = Size.of(16, 32)
@@ -121,49 +126,40 @@ def _shape(size: Size, uses_slots: bool) -> Shape:
     return Shape(size.resources, size)
 
 
-class Facebook:
-    """The experiment."""
+def run(options: Options, progress: Progress) -> Result:
+    """Run the same jobs under both schedulers.
 
-    name = "facebook"
-    expected = (
-        "Section 7.3 of the DRF paper, on the SWIM trace: 400 nodes of 16 cores and 32 GB, DRF\n"
-        "against 12 slots a node. DRF uses more of the cluster; the larger a job, the more of its\n"
-        "completion time is saved, up to about 66 %; the smallest jobs are much as before."
+    Raises:
+        InvalidRequest: if there is no trace, or it is malformed.
+    """
+    trace = window(options)
+    by_slots = run_jobs(
+        "slots", trace, NODES, True, options.seed, lambda done: progress(done / 2, "slots")
     )
+    by_drf = run_jobs(
+        "DRF", trace, NODES, False, options.seed, lambda done: progress(0.5 + done / 2, "DRF")
+    )
+    return compare(by_drf, by_slots)
 
-    def run(self, options: Options, progress: Progress) -> Result:
-        """Run the same jobs under both schedulers.
 
-        Raises:
-            InvalidRequest: if there is no trace, or it is malformed.
-        """
-        trace = self.window(options)
-        by_slots = run_jobs(
-            "slots", trace, NODES, True, options.seed, lambda done: progress(done / 2, "slots")
+def window(options: Options) -> list[SwimJob]:
+    """Return the jobs to run.
+
+    Raises:
+        InvalidRequest: if there is no trace, or it is malformed.
+    """
+    if options.data is None:
+        raise InvalidRequest(f"--data is missing. {SWIM_SOURCE}")
+    trace = read_swim(options.data)
+    end = FIRST_S + HOUR_S * options.scale
+    busy = [job for job in trace if FIRST_S <= job.submit_s < end]
+    # A shorter trace is run from its beginning.
+    jobs = busy or [job for job in trace if job.submit_s < HOUR_S * options.scale]
+    if not jobs:
+        raise InvalidRequest(
+            f"--scale {options.scale:g}: no job of the trace is submitted in so short a time"
         )
-        by_drf = run_jobs(
-            "DRF", trace, NODES, False, options.seed, lambda done: progress(0.5 + done / 2, "DRF")
-        )
-        return compare(by_drf, by_slots)
-
-    def window(self, options: Options) -> list[SwimJob]:
-        """Return the jobs to run.
-
-        Raises:
-            InvalidRequest: if there is no trace, or it is malformed.
-        """
-        if options.data is None:
-            raise InvalidRequest(f"--data is missing. {WHERE}")
-        trace = read_swim(options.data)
-        end = FIRST_S + HOUR_S * options.scale
-        busy = [job for job in trace if FIRST_S <= job.submit_s < end]
-        # A shorter trace is run from its beginning.
-        jobs = busy or [job for job in trace if job.submit_s < HOUR_S * options.scale]
-        if not jobs:
-            raise InvalidRequest(
-                f"--scale {options.scale:g}: no job of the trace is submitted in so short a time"
-            )
-        return jobs
+    return jobs
 
 
 def compare(drf: FacebookRun, slots: FacebookRun) -> Result:
@@ -321,6 +317,3 @@ def _plots(drf: FacebookRun, slots: FacebookRun, bins: list[Bin]) -> tuple[Plot,
         ticks=tuple(each[0] for each in bins),
     )
     return (*use, reduction)
-
-
-EXPERIMENT = Facebook()

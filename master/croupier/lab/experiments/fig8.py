@@ -15,12 +15,17 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
-from croupier.lab.series import Series
+from croupier.lab.cluster import Node, Series, SimulatedCluster, make_allocator
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
 from croupier.sim.framework import SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
+
+EXPECTED = (
+    "Section 7.1 of the DRF paper: two jobs whose demands change after 2 and 4 minutes.\n"
+    "Expected shares: 70 % of memory and 75 % of CPUs; then 50 % of CPUs each; then 40 %\n"
+    "of memory each, because tasks do not fill the nodes."
+)
 
 NODES = 48
 NODE = Size.of(4, 14)
@@ -62,31 +67,21 @@ class _EndlessJob:
         self.framework.submit(self._tasks(1))
 
 
-class Figure8:
-    """The experiment."""
-
-    name = "drf-paper-fig8"
-    expected = (
-        "Section 7.1 of the DRF paper: two jobs whose demands change after 2 and 4 minutes.\n"
-        "Expected shares: 70 % of memory and 75 % of CPUs; then 50 % of CPUs each; then 40 %\n"
-        "of memory each, because tasks do not fill the nodes."
-    )
-
-    def run(self, options: Options, progress: Progress) -> Result:
-        """Run six minutes."""
-        nodes = [Node(f"n{i}", NODE, NODE.resources) for i in range(NODES)]
-        cluster = SimulatedCluster(nodes, make_allocator(seed=options.seed), options.seed)
-        jobs = [_EndlessJob(cluster, f"job{i + 1}", _shape(0, i)) for i in range(2)]
-        for phase in range(1, len(PHASES)):
-            for i, job in enumerate(jobs):
-                shape = _shape(phase, i)
-                cluster.kernel.at(phase * PHASE_S, partial(job.change, shape))
-        series = Series(cluster.kernel, 1.0)
-        for job in jobs:
-            _watch(series, cluster, job.framework)
-        end = PHASE_S * len(PHASES)
-        cluster.run(end, lambda now: progress(now / end, self.name))
-        return _result(series, cluster.simulated)
+def run(options: Options, progress: Progress) -> Result:
+    """Run six minutes."""
+    nodes = [Node(f"n{i}", NODE, NODE.resources) for i in range(NODES)]
+    cluster = SimulatedCluster(nodes, make_allocator(seed=options.seed), options.seed)
+    jobs = [_EndlessJob(cluster, f"job{i + 1}", _shape(0, i)) for i in range(2)]
+    for phase in range(1, len(PHASES)):
+        for i, job in enumerate(jobs):
+            shape = _shape(phase, i)
+            cluster.kernel.at(phase * PHASE_S, partial(job.change, shape))
+    series = Series(cluster.kernel, 1.0)
+    for job in jobs:
+        _watch(series, cluster, job.framework)
+    end = PHASE_S * len(PHASES)
+    cluster.run(end, lambda now: progress(now / end, "drf-paper-fig8"))
+    return _result(series, cluster.simulated)
 
 
 def _shape(phase: int, job: int) -> Shape:
@@ -156,6 +151,3 @@ def _plots(series: Series) -> tuple[Plot, ...]:
         is_step=True,
     )
     return (*of_job, dominant)
-
-
-EXPERIMENT = Figure8()

@@ -31,6 +31,12 @@ from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result
 from croupier.sim.machine import Cliff, Even, Paging, Size
 from croupier.sim.work import Shape, Work
 
+EXPECTED = (
+    "Section 7.2 of the DRF paper: in ten minutes DRF completes the most jobs of both kinds\n"
+    "with the shortest mean response times; 3 slots leave nodes idle, 6 overcommit memory;\n"
+    "CPU fairness completes about as many small jobs, and far fewer large ones."
+)
+
 NODES = 48
 NODE = Size.of(8, 6)
 SMALL, LARGE = Size.of(1, 0.5), Size.of(2, 2)
@@ -151,33 +157,23 @@ def _user(cluster: SimulatedCluster, name: str, shape: Shape) -> LoopingUser:
     return LoopingUser(cluster, name, make_job)
 
 
-class Figures9To12:
-    """The experiment."""
-
-    name = "drf-paper-fig9-12"
-    expected = (
-        "Section 7.2 of the DRF paper: in ten minutes DRF completes the most jobs of both kinds\n"
-        "with the shortest mean response times; 3 slots leave nodes idle, 6 overcommit memory;\n"
-        "CPU fairness completes about as many small jobs, and far fewer large ones."
-    )
-
-    def run(self, options: Options, progress: Progress) -> Result:
-        """Run each scheme with several seeds, and once with each other cost of paging."""
-        every = schemes()
-        runs = [(MODEL, THRASHING, REPEATS), *((name, each, 1) for name, each in OTHERS.items())]
-        of_all = sum(repeats for _, _, repeats in runs) * len(every)
-        outcomes: dict[str, list[Fig9Outcome]] = {}
-        number = 0
-        for name, paging, repeats in runs:
-            outcomes[name] = []
-            for scheme in every:
-                each = []
-                for repeat in range(repeats):
-                    progress(number / of_all, f"{scheme.name}, {name}")
-                    each.append(run_scheme(scheme, options.seed + repeat, paging))
-                    number += 1
-                outcomes[name].append(_mean(each))
-        return report(outcomes)
+def run(options: Options, progress: Progress) -> Result:
+    """Run each scheme with several seeds, and once with each other cost of paging."""
+    every = schemes()
+    runs = [(MODEL, THRASHING, REPEATS), *((name, each, 1) for name, each in OTHERS.items())]
+    of_all = sum(repeats for _, _, repeats in runs) * len(every)
+    outcomes: dict[str, list[Fig9Outcome]] = {}
+    number = 0
+    for name, paging, repeats in runs:
+        outcomes[name] = []
+        for scheme in every:
+            each = []
+            for repeat in range(repeats):
+                progress(number / of_all, f"{scheme.name}, {name}")
+                each.append(run_scheme(scheme, options.seed + repeat, paging))
+                number += 1
+            outcomes[name].append(_mean(each))
+    return report(outcomes)
 
 
 def _mean(each: list[Fig9Outcome]) -> Fig9Outcome:
@@ -328,6 +324,3 @@ def _plots(main: list[Fig9Outcome]) -> tuple[Plot, ...]:
             ("small jobs", "small_s"),
         ),
     )
-
-
-EXPERIMENT = Figures9To12()

@@ -17,6 +17,14 @@ from typing import Final
 from croupier.lab.churn import RULES, Churn, ChurnPlan, Tally, churned, random_plan
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
 
+EXPECTED = (
+    "Judging a pool by its own share (naive) starves clients; multiplying weights out\n"
+    "(collapsed) breaks the promise to a pool; min-satisfaction by weights keeps what weights\n"
+    "promise, but drifts below what complementary siblings are entitled to. Min-satisfaction\n"
+    "by entitlement, the engine's policy, leaves no node below either promise; neither does\n"
+    "H-DRF, which it matches."
+)
+
 COMPLEMENTARY: Final = ChurnPlan(
     "complementary",
     (100, 100),
@@ -53,7 +61,7 @@ FINISHES: Final = 60
 SLOW: Final = "H-DRF"
 SLOW_TREES: Final = 3
 # Nodes below W and below E over all trees: none, or some.
-EXPECTED: Final[dict[str, tuple[bool, bool]]] = {
+HAS_BELOW: Final[dict[str, tuple[bool, bool]]] = {
     "naive HDRF": (True, True),
     "collapsed weights": (True, True),
     "min-sat(weights)": (False, True),
@@ -77,41 +85,29 @@ class _Row:
     tally: Tally
 
 
-class Hierarchy:
-    """The experiment."""
-
-    name = "hierarchy"
-    expected = (
-        "Judging a pool by its own share (naive) starves clients; multiplying weights out\n"
-        "(collapsed) breaks the promise to a pool; min-satisfaction by weights keeps what weights\n"
-        "promise, but drifts below what complementary siblings are entitled to. Min-satisfaction\n"
-        "by entitlement, the engine's policy, leaves no node below either promise; neither does\n"
-        "H-DRF, which it matches."
+def run(options: Options, progress: Progress) -> Result:
+    """Run the experiment; see the module."""
+    chance = random.Random(options.seed)
+    random_trees = [random_plan(chance, f"random {i}") for i in range(RANDOM_TREES)]
+    rows: list[_Row] = []
+    for number, (policy, make_rule) in enumerate(RULES.items()):
+        trees = random_trees[:SLOW_TREES] if policy == SLOW else random_trees
+        on_tree = _counter(progress, number, 2 + len(trees), policy)
+        for kind, plans in (
+            (COMPLEMENTARY.name, [COMPLEMENTARY]),
+            (WEIGHTED.name, [WEIGHTED]),
+            ("random", trees),
+        ):
+            tally = churned(plans, make_rule, options.seed, steps=STEPS, on_tree=on_tree)
+            rows.append(_Row(policy, kind, tally))
+    lines = _drained()
+    columns = ("policy", "trees", "nodes", "below W", "below E", "worst u/W", "worst u/E")
+    return Result(
+        checks=(*_checks(rows), *_ends(lines)),
+        tables=(Table("hierarchy", columns, tuple(_cells(row) for row in rows)),),
+        plots=(_plot(lines),),
+        notes=tuple(_names_below(rows)),
     )
-
-    def run(self, options: Options, progress: Progress) -> Result:
-        """See `Experiment`."""
-        chance = random.Random(options.seed)
-        random_trees = [random_plan(chance, f"random {i}") for i in range(RANDOM_TREES)]
-        rows: list[_Row] = []
-        for number, (policy, make_rule) in enumerate(RULES.items()):
-            trees = random_trees[:SLOW_TREES] if policy == SLOW else random_trees
-            on_tree = _counter(progress, number, 2 + len(trees), policy)
-            for kind, plans in (
-                (COMPLEMENTARY.name, [COMPLEMENTARY]),
-                (WEIGHTED.name, [WEIGHTED]),
-                ("random", trees),
-            ):
-                tally = churned(plans, make_rule, options.seed, steps=STEPS, on_tree=on_tree)
-                rows.append(_Row(policy, kind, tally))
-        lines = _drained()
-        columns = ("policy", "trees", "nodes", "below W", "below E", "worst u/W", "worst u/E")
-        return Result(
-            checks=(*_checks(rows), *_ends(lines)),
-            tables=(Table("hierarchy", columns, tuple(_cells(row) for row in rows)),),
-            plots=(_plot(lines),),
-            notes=tuple(_names_below(rows)),
-        )
 
 
 def _counter(progress: Progress, number: int, trees: int, policy: str) -> Callable[[], None]:
@@ -140,7 +136,7 @@ def _cells(row: _Row) -> tuple[object, ...]:
 
 def _checks(rows: list[_Row]) -> list[Check]:
     checks = []
-    for policy, (loses_w, loses_e) in EXPECTED.items():
+    for policy, (loses_w, loses_e) in HAS_BELOW.items():
         mine = [row.tally for row in rows if row.policy == policy]
         nodes = sum(tally.nodes for tally in mine)
         for promise, loses, below in (
@@ -205,6 +201,3 @@ def _plot(lines: dict[str, list[int]]) -> Plot:
         ),
         is_step=True,
     )
-
-
-EXPERIMENT = Hierarchy()

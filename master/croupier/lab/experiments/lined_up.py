@@ -13,13 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from croupier.lab.cluster import PATIENT, Node, SimulatedCluster, make_allocator
-from croupier.lab.series import Series
+from croupier.lab.cluster import PATIENT, Node, Series, SimulatedCluster, make_allocator
 from croupier.sim.agent import Link
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
 from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
+
+EXPECTED = (
+    "One framework submits tasks of 8 to 12 ms without end, another one comes with a smaller\n"
+    "share. Expected: it waits for the recall and the longest task, 12 ms and 1.5 round trips\n"
+    "at most, whether tasks are lined up or not; lined up, slots are hardly ever idle, unless\n"
+    "a round trip takes longer than the 64 tasks that are lined up at the node at most."
+)
 
 SLOTS: Final = (2, 8, 16)
 ROUND_TRIPS_S: Final = (0.001, 0.005, 0.01, 0.02, 0.05)
@@ -134,28 +140,15 @@ def run_contest(slots: int, round_trip_s: float, is_lined: bool, seed: int) -> L
     return LinedUpOutcome(slots, round_trip_s, per_s, *contest.waits_s(), cluster.simulated)
 
 
-class LinedUp:
-    """The experiment."""
-
-    name = "lined-up"
-    expected = (
-        "One framework submits tasks of 8 to 12 ms without end, another one comes with a smaller\n"
-        "share. Expected: it waits for the recall and the longest task, 12 ms and 1.5 round trips\n"
-        "at most, whether tasks are lined up or not; lined up, slots are hardly ever idle, unless\n"
-        "a round trip takes longer than the 64 tasks that are lined up at the node at most."
-    )
-
-    def run(self, options: Options, progress: Progress) -> Result:
-        """Run each number of slots with each round trip, with and without lining up."""
-        cases = [(slots, trip_s) for slots in SLOTS for trip_s in ROUND_TRIPS_S]
-        pairs = []
-        for number, case in enumerate(cases):
-            progress(number / len(cases), f"{case[0]} slots")
-            lined, single = (
-                run_contest(*case, is_lined, options.seed) for is_lined in (True, False)
-            )
-            pairs.append((lined, single))
-        return report(pairs)
+def run(options: Options, progress: Progress) -> Result:
+    """Run each number of slots with each round trip, with and without lining up."""
+    cases = [(slots, trip_s) for slots in SLOTS for trip_s in ROUND_TRIPS_S]
+    pairs = []
+    for number, case in enumerate(cases):
+        progress(number / len(cases), f"{case[0]} slots")
+        lined, single = (run_contest(*case, is_lined, options.seed) for is_lined in (True, False))
+        pairs.append((lined, single))
+    return report(pairs)
 
 
 def report(pairs: list[tuple[LinedUpOutcome, LinedUpOutcome]]) -> Result:
@@ -222,6 +215,3 @@ def _plots(pairs: list[tuple[LinedUpOutcome, LinedUpOutcome]]) -> tuple[Plot, ..
         Plot("lined_up_wait", f"Wait for one of {SLOTS[-1]} slots", trip, "ms", waits),
         Plot("lined_up_speed", f"Tasks of 10 ms on {SLOTS[-1]} slots", trip, "tasks/s", speeds),
     )
-
-
-EXPERIMENT = LinedUp()

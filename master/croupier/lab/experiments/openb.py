@@ -31,9 +31,8 @@ from random import Random
 from statistics import fmean
 from typing import TypeVar
 
-from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
-from croupier.lab.series import Series
-from croupier.lab.traces.openb import WHERE, GpuNode, Pod, read_nodes, read_pods
+from croupier.lab.cluster import Node, Series, SimulatedCluster, make_allocator
+from croupier.lab.traces import OPENB_SOURCE, GpuNode, Pod, read_nodes, read_pods
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
@@ -42,6 +41,12 @@ from croupier.sim.gpus import WHOLE, GpuNeed, GpuPlaces
 from croupier.sim.gpus import GpuNode as Gpus
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
+
+EXPECTED = (
+    "The openb trace of 1,523 nodes with 6,212 GPUs: agents in packing, random and\n"
+    "spreading order. Packing leaves the least of the free GPUs fragmented and keeps whole\n"
+    "nodes for the pods that want 8 GPUs; spreading breaks into every node, and these wait."
+)
 
 ORDERS = ("pack", "random", "spread")
 NAME = "gpu-share"
@@ -193,50 +198,40 @@ def _places(cluster: SimulatedCluster, nodes: list[GpuNode], pods: list[Pod]) ->
     )
 
 
-class Openb:
-    """The experiment."""
+def run(options: Options, progress: Progress) -> Result:
+    """Run `fill` and `churn` with each order.
 
-    name = "openb"
-    expected = (
-        "The openb trace of 1,523 nodes with 6,212 GPUs: agents in packing, random and\n"
-        "spreading order. Packing leaves the least of the free GPUs fragmented and keeps whole\n"
-        "nodes for the pods that want 8 GPUs; spreading breaks into every node, and these wait."
-    )
+    Raises:
+        InvalidRequest: if there is no trace, or it is malformed.
+    """
+    if options.data is None:
+        raise InvalidRequest(f"--data is missing. {OPENB_SOURCE}")
+    nodes = _part(read_nodes(options.data), options.scale)
+    pods = _part(read_pods(options.data), options.scale)
+    some = nodes[::CHURN_NODES]
+    gpus = sum(node.gpus for node in some)
+    if not gpus:
+        raise InvalidRequest("the nodes have too few GPUs for this experiment")
+    filled, churned = [], []
+    for number, order in enumerate(ORDERS):
+        begun = number / len(ORDERS)
 
-    def run(self, options: Options, progress: Progress) -> Result:
-        """Run `fill` and `churn` with each order.
+        def report_done(done: float, begun: float = begun, order: str = order) -> None:
+            progress(begun + done / len(ORDERS), order)
 
-        Raises:
-            InvalidRequest: if there is no trace, or it is malformed.
-        """
-        if options.data is None:
-            raise InvalidRequest(f"--data is missing. {WHERE}")
-        nodes = _part(read_nodes(options.data), options.scale)
-        pods = _part(read_pods(options.data), options.scale)
-        some = nodes[::CHURN_NODES]
-        gpus = sum(node.gpus for node in some)
-        if not gpus:
-            raise InvalidRequest("the nodes have too few GPUs for this experiment")
-        filled, churned = [], []
-        for number, order in enumerate(ORDERS):
-            begun = number / len(ORDERS)
-
-            def report_done(done: float, begun: float = begun, order: str = order) -> None:
-                progress(begun + done / len(ORDERS), order)
-
-            filled.append(
-                run_order(order, nodes, fill(pods), options.seed, lambda d: report_done(d * 0.8))
+        filled.append(
+            run_order(order, nodes, fill(pods), options.seed, lambda d: report_done(d * 0.8))
+        )
+        churned.append(
+            run_order(
+                order,
+                some,
+                churn(pods, gpus, options.seed),
+                options.seed,
+                lambda d: report_done(0.8 + d * 0.2),
             )
-            churned.append(
-                run_order(
-                    order,
-                    some,
-                    churn(pods, gpus, options.seed),
-                    options.seed,
-                    lambda d: report_done(0.8 + d * 0.2),
-                )
-            )
-        return report(filled, churned, sum(node.gpus for node in nodes))
+        )
+    return report(filled, churned, sum(node.gpus for node in nodes))
 
 
 T = TypeVar("T")
@@ -366,6 +361,3 @@ def _asked(arrivals: list[Arrival], gpus: int) -> Callable[[float], float]:
     times = [-(-each.at // BATCH_S) * BATCH_S for each in arrivals]
     sums = [0, *accumulate(each.pod.gpu_total for each in arrivals)]
     return lambda at: sums[bisect_right(times, at)] / (gpus * WHOLE)
-
-
-EXPERIMENT = Openb()

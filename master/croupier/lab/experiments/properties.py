@@ -16,6 +16,12 @@ from croupier.lab.solvers import properties as of
 from croupier.lab.solvers.properties import Instance, Policy, Property
 from croupier.sim.experiment import Check, Options, Progress, Result, Table
 
+EXPECTED = (
+    "Table 2 of Ghodsi et al., NSDI 2011: asset fairness lacks sharing incentive and bottleneck"
+    " fairness,\nCEEI lacks strategy-proofness and population monotonicity, DRF has both pairs;"
+    " none of them\nis monotone in resources, and all have the rest."
+)
+
 POLICIES: Final[tuple[tuple[str, Policy], ...]] = (
     ("asset", of.asset),
     ("CEEI", of.market),
@@ -44,45 +50,35 @@ class Found:
     counterexample: str | None
 
 
-class Properties:
-    """The experiment."""
-
-    name = "properties"
-    expected = (
-        "Table 2 of Ghodsi et al., NSDI 2011: asset fairness lacks sharing incentive and bottleneck"
-        " fairness,\nCEEI lacks strategy-proofness and population monotonicity, DRF has both pairs;"
-        " none of them\nis monotone in resources, and all have the rest."
-    )
-
-    def run(self, options: Options, progress: Progress) -> Result:
-        """See `Experiment`."""
-        rows: list[tuple[object, ...]] = []
-        checks: list[Check] = []
-        counterexamples: list[tuple[object, ...]] = []
-        cells = len(PROPERTIES) * len(POLICIES)
-        for index, (title, has, holders) in enumerate(PROPERTIES):
-            row: list[object] = [title]
-            for place, (name, policy) in enumerate(POLICIES):
-                progress((index * len(POLICIES) + place) / cells, f"{title}, {name}")
-                found = search(has, policy, options.seed, TRIED[name])
-                row += ["yes" if found.counterexample is None else "no", found.tried]
-                if found.counterexample is not None:
-                    counterexamples.append((name, title, found.counterexample))
-                checks.append(_check(name, title, name in holders.split(), found))
-            rows.append(tuple(row))
-        checks += paper_counterexamples()
-        columns = ("property", *(c for name, _ in POLICIES for c in (name, f"{name} tried")))
-        return Result(
-            checks=tuple(checks),
-            tables=(
-                Table("properties", columns, tuple(rows)),
-                Table(
-                    "counterexamples",
-                    ("policy", "property", "counterexample"),
-                    tuple(counterexamples),
-                ),
+def run(options: Options, progress: Progress) -> Result:
+    """Run the experiment; see the module."""
+    rows: list[tuple[object, ...]] = []
+    checks: list[Check] = []
+    counterexamples: list[tuple[object, ...]] = []
+    cells = len(PROPERTIES) * len(POLICIES)
+    for index, (title, has, holders) in enumerate(PROPERTIES):
+        row: list[object] = [title]
+        for place, (name, policy) in enumerate(POLICIES):
+            progress((index * len(POLICIES) + place) / cells, f"{title}, {name}")
+            found = search(has, policy, options.seed, TRIED[name])
+            row += ["yes" if found.counterexample is None else "no", found.tried]
+            if found.counterexample is not None:
+                counterexamples.append((name, title, found.counterexample))
+            checks.append(_check(name, title, name in holders.split(), found))
+        rows.append(tuple(row))
+    checks += paper_counterexamples()
+    columns = ("property", *(c for name, _ in POLICIES for c in (name, f"{name} tried")))
+    return Result(
+        checks=tuple(checks),
+        tables=(
+            Table("properties", columns, tuple(rows)),
+            Table(
+                "counterexamples",
+                ("policy", "property", "counterexample"),
+                tuple(counterexamples),
             ),
-        )
+        ),
+    )
 
 
 def search(has: Property, policy: Policy, seed: int, most: int) -> Found:
@@ -182,6 +178,3 @@ def _listed(amounts: Sequence[Fraction]) -> str:
     return ", ".join(
         str(amount) if amount.denominator < 10_000 else f"{float(amount):.6g}" for amount in amounts
     )
-
-
-EXPERIMENT = Properties()

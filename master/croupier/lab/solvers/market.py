@@ -14,9 +14,32 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import inf
+from typing import TypeVar
 
 from croupier.lab.solvers.continuous import Amounts, Undefined, User
-from croupier.lab.solvers.linear import solve
+
+Number = TypeVar("Number", Fraction, float)
+
+
+def solve(matrix: Sequence[Sequence[Number]], right: Sequence[Number]) -> list[Number] | None:
+    """Find x with matrix * x = right; None if the matrix is singular. O(n^3)."""
+    size = len(right)
+    rows: list[list[Number]] = [list(row) for row in matrix]
+    for row, value in zip(rows, right, strict=True):
+        row.append(value)
+    for column in range(size):
+        pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
+        if rows[pivot][column] == 0:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        scale = rows[column][column]
+        rows[column] = [value / scale for value in rows[column]]
+        for r in range(size):
+            factor = rows[r][column]
+            if r != column and factor:
+                rows[r] = [a - factor * b for a, b in zip(rows[r], rows[column], strict=True)]
+    return [row[size] for row in rows]
+
 
 _DIGITS = 10**40
 _CLOSE = Fraction(1, 10**30)

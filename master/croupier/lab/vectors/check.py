@@ -1,18 +1,20 @@
-"""Run vectors and compare the outcome with the expected one."""
+"""`croupier simulate vectors`: run vectors, and compare the outcome with the expected one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from croupier.lab.solvers.continuous import Undefined
 from croupier.lab.vectors import fifo_mode, modes, offers_mode, preemption_mode, static_modes
-from croupier.lab.vectors.document import name_of, read_document, read_vector
+from croupier.lab.vectors.document import Malformed, name_of, read_document, read_vector
 from croupier.lab.vectors.facts import Mismatch, VectorOutcome, compare, text_of
-from croupier.lab.vectors.numbers import Unreadable, shortened
-from croupier.lab.vectors.vector import Vector
+from croupier.lab.vectors.vector import Unreadable, Vector, shortened
+from croupier.model.errors import InvalidRequest
 
+_MAX_LINES = 20
 Runners = Mapping[str, modes.Run]
 
 RUNNERS: Final[Runners] = {
@@ -147,3 +149,42 @@ def _check_fields(vector: Vector) -> None:
 
 def _refused(name: str, why: str) -> CheckedVector:
     return CheckedVector(name, (Mismatch("", "a vector that can be run", why),))
+
+
+def check_file(path: Path) -> int:
+    """Print each failure and, last, `N passed, N failed`; return the exit code.
+
+    Raises:
+        InvalidRequest: if the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        print(f"{path}: not a text in UTF-8")
+        return _print_counts(0, 1)
+    except OSError as error:
+        raise InvalidRequest(f"{path}: {error.strerror or error}") from None
+    passed = failed = 0
+    try:
+        for result in check_text(text):
+            passed, failed = passed + result.passed, failed + (not result.passed)
+            _print(result)
+    except Malformed as error:
+        print(f"{path}: {error}")
+        return _print_counts(0, 1)
+    return _print_counts(passed, failed)
+
+
+def _print(result: CheckedVector) -> None:
+    for mismatch in result.failures[:_MAX_LINES]:
+        where = f" {mismatch.where}" if mismatch.where else ""
+        print(f"FAIL {result.name}:{where}")
+        print(f"     expected {mismatch.expected}")
+        print(f"     got      {mismatch.got}", flush=True)
+    if len(result.failures) > _MAX_LINES:
+        print(f"     and {len(result.failures) - _MAX_LINES} more")
+
+
+def _print_counts(passed: int, failed: int) -> int:
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar, cast
 
-from croupier.lab.vectors.numbers import (
+from croupier.lab.vectors.vector import (
+    Amounts,
+    Group,
     Unreadable,
+    Vector,
     count,
     not_negative,
     positive,
@@ -20,7 +23,6 @@ from croupier.lab.vectors.numbers import (
     read_integer,
     shortened,
 )
-from croupier.lab.vectors.vector import Amounts, Group, Vector
 from croupier.model.errors import CroupierError
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, cast
 
-from croupier.lab.vectors.numbers import Unreadable, number, shortened
+from croupier.lab.vectors.vector import Unreadable, number, shortened
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Got
 from croupier.lab.vectors.forests import ALLOCATOR, engine_cluster
 from croupier.lab.vectors.modes import Runs
-from croupier.lab.vectors.numbers import Unreadable, shortened
 from croupier.lab.vectors.outcome import TaskOutcome, user_of
-from croupier.lab.vectors.vector import Vector
+from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.model.ids import AgentId
 
 _AGENT_ORDERS = {"best": "arrival", "first-fit": "arrival", "spread": "spread"}

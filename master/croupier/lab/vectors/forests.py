@@ -11,9 +11,8 @@ from croupier.lab.engine_rule import EngineRule
 from croupier.lab.solvers.filling import Filling, Machines, demand_of
 from croupier.lab.solvers.hdrf import HDRF, Rule
 from croupier.lab.solvers.pools import Forest
-from croupier.lab.vectors.numbers import Unreadable, shortened
 from croupier.lab.vectors.outcome import resource_index
-from croupier.lab.vectors.vector import Vector
+from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.master.allocator import Rules
 from croupier.master.allocator.policies import Fifo, Policy
 from croupier.model.errors import InvalidRequest

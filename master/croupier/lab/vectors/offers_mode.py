@@ -12,8 +12,7 @@ from fractions import Fraction
 from itertools import product
 
 from croupier.lab.engine_cluster import EngineCluster
-from croupier.lab.engine_rule import EngineRule
-from croupier.lab.engine_terms import role_of
+from croupier.lab.engine_rule import EngineRule, role_of
 from croupier.lab.policies import Unrotated
 from croupier.lab.solvers.filling import Machines, demand_of
 from croupier.lab.solvers.hdrf import Eligible
@@ -21,9 +20,8 @@ from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.forests import ENGINE, forest_of, not_representable
 from croupier.lab.vectors.modes import FactsOnly, Runs
-from croupier.lab.vectors.numbers import Unreadable, shortened
 from croupier.lab.vectors.preemption_mode import check_words
-from croupier.lab.vectors.vector import Vector
+from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.master.allocator import Rules
 from croupier.master.allocator.agent_pool import Useful
 from croupier.master.allocator.policies import Drf

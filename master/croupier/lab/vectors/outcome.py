@@ -10,8 +10,7 @@ from functools import cached_property
 from croupier.lab.solvers import continuous
 from croupier.lab.solvers.continuous import User
 from croupier.lab.vectors.facts import Fact, Got, Share, look_up
-from croupier.lab.vectors.numbers import Unreadable, shortened
-from croupier.lab.vectors.vector import Amounts, Vector
+from croupier.lab.vectors.vector import Amounts, Unreadable, Vector, shortened
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.forests import ENGINE, engine_cluster, initial_machine
 from croupier.lab.vectors.modes import FactsOnly, Runs
-from croupier.lab.vectors.numbers import Unreadable, positive, shortened
-from croupier.lab.vectors.vector import Vector
+from croupier.lab.vectors.vector import Unreadable, Vector, positive, shortened
 from croupier.model.ids import AgentId
 
 DEFAULT_TOLERANCE = Fraction(4, 5)

@@ -15,8 +15,7 @@ from croupier.lab.vectors.forests import (
     forest_of,
 )
 from croupier.lab.vectors.modes import FactsOnly, Runs
-from croupier.lab.vectors.numbers import Unreadable, number, shortened
-from croupier.lab.vectors.vector import Vector
+from croupier.lab.vectors.vector import Unreadable, Vector, number, shortened
 
 # The engine rounds directions; a number this near, relative to it, counts as equal.
 _ROUNDING = Fraction(1, 10**3)

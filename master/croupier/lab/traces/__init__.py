@@ -1,1 +1,0 @@
-"""Readers of public traces. The files are not part of Croupier; each reader names their source."""
