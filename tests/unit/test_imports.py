@@ -62,8 +62,8 @@ def test_the_summary_of_all_commands_loads_no_library_of_the_laboratory() -> Non
     ("words", "modules"),
     [
         ([], set()),
-        (["weights"], {"roles"}),
-        (["quota", "set"], {"roles"}),
+        (["weights"], {"role_settings"}),
+        (["quota", "set"], {"role_settings"}),
         (["why"], {"why"}),
     ],
 )

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.lab.cluster import Node, SimulatedCluster, make_allocator
+from croupier.lab.cluster import Node, Points, Series, SimulatedCluster, make_allocator
 from croupier.lab.experiments.lined_up import ALONE_S, Contest
-from croupier.lab.cluster import Points, Series
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.framework import SimulatedFramework

@@ -1,19 +1,32 @@
 """The `croupier` command line, to which each module of `commands` and each plug-in adds its own.
 
-Rule: users wait for its start. A command imports its own module alone, and `croupier --help` none.
+Rules: users wait for its start: a command imports its own module alone, and `croupier --help` none.
+A plug-in is an entry point of the group `croupier.commands` of another package. One that cannot be
+loaded says so when it is called, and changes no other command.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
-from typing import Final, NamedTuple
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Final
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from croupier.ctl import commands
-from croupier.ctl.plugins import add_plugins, installed
+from croupier.model.errors import Unavailable
 from croupier.process.cli import make_app
+
+GROUP: Final = "croupier.commands"
+FILES: Final = "*.dist-info/entry_points.txt"
+
+# By the name of a command and of the package that has it: `module:attribute`.
+Plugins = dict[str, dict[str, str]]
 
 # A task's environment names its ids by CROUPIER_..., which are not flags.
 app = make_app(
@@ -30,91 +43,64 @@ app = make_app(
 )
 
 
-class Command(NamedTuple):
-    """A command of `croupier`: its module in `commands`, and its line in `croupier --help`."""
-
-    module: str
-    summary: str
-
-
-COMMANDS: Final = {
-    "access": Command(
-        "access", "Show, explain and change who may do what in a cluster with authentication."
+# The commands, with the line of each in `croupier --help`.
+SUMMARIES: Final = {
+    "access": "Show, explain and change who may do what in a cluster with authentication.",
+    "agent": "Show, drain, deactivate and reactivate an agent, or declare it gone.",
+    "agents": "List agents: state, tasks, and resources used, offered and in total.",
+    "cert": (
+        "Make, show and revoke certificates: a private authority, and certificates that it signs."
     ),
-    "agent": Command(
-        "agent", "Show, drain, deactivate and reactivate an agent, or declare it gone."
+    "complete": "",
+    "completion": (
+        "Print a script that completes commands, flags, and ids of agents, frameworks and tasks."
     ),
-    "agents": Command(
-        "lists", "List agents: state, tasks, and resources used, offered and in total."
+    "cp": "Copy a file or a directory from the sandbox of a task.",
+    "describe": (
+        "Show all that is known about one object: state, amounts, tasks, causes, recent events."
     ),
-    "cert": Command(
-        "cert",
-        "Make, show and revoke certificates: a private authority, and certificates that it signs.",
+    "doctor": "Check credentials, certificates, clocks, masters and agents from this machine.",
+    "drain": "Kill the tasks of an agent and withhold it from offers, until it is reactivated.",
+    "events": "Show what happened in the cluster: agents, frameworks, tasks, roles and masters.",
+    "exec": "Run a command beside a task: croupier exec [-it] TASK -- CMD...",
+    "files": "List the files in the sandbox of a task. `croupier cp` copies them.",
+    "framework": "Tear a framework down. `croupier frameworks` lists them.",
+    "frameworks": "List frameworks: state, share of the cluster, and demand.",
+    "kill": "Kill a task.",
+    "local": "Run a master and agents on this machine until Ctrl-C.",
+    "logs": "Print the output of a task, as long as its agent keeps it, also after its end.",
+    "masters": (
+        "List the running masters: which one leads, its term, and the URL of each one's page."
     ),
-    "complete": Command("complete", ""),
-    "completion": Command(
-        "completion",
-        "Print a script that completes commands, flags, and ids of agents, frameworks and tasks.",
+    "offers": "List outstanding offers.",
+    "page": "Print the address of the web page, and how to sign in to it.",
+    "quota": "List or change the guarantees and limits of roles.",
+    "replay": "Replay a master's event log: check its decisions, or compare other settings.",
+    "roles": "List roles as a tree: weights, shares, guarantees and limits.",
+    "task": "Show a task. `croupier tasks` lists them.",
+    "tasks": "List tasks that run or have ended recently.",
+    "token": "Create, list and revoke tokens of clients, and join tokens of agents.",
+    "top": (
+        "Show the cluster live: resources, failed tasks, agents with problems, roles, frameworks."
     ),
-    "cp": Command("files", "Copy a file or a directory from the sandbox of a task."),
-    "describe": Command(
-        "task",
-        "Show all that is known about one object: state, amounts, tasks, causes, recent events.",
+    "weights": (
+        "List or change the weights of roles: a role of weight 2 gets twice the share of one of 1."
     ),
-    "doctor": Command(
-        "doctor", "Check credentials, certificates, clocks, masters and agents from this machine."
-    ),
-    "drain": Command(
-        "agent",
-        "Kill the tasks of an agent and withhold it from offers, until it is reactivated.",
-    ),
-    "events": Command(
-        "events",
-        "Show what happened in the cluster: agents, frameworks, tasks, roles and masters.",
-    ),
-    "exec": Command("exec", "Run a command beside a task: croupier exec [-it] TASK -- CMD..."),
-    "files": Command(
-        "files", "List the files in the sandbox of a task. `croupier cp` copies them."
-    ),
-    "framework": Command("framework", "Tear a framework down. `croupier frameworks` lists them."),
-    "frameworks": Command("lists", "List frameworks: state, share of the cluster, and demand."),
-    "kill": Command("kill", "Kill a task."),
-    "local": Command("local", "Run a master and agents on this machine until Ctrl-C."),
-    "logs": Command(
-        "files",
-        "Print the output of a task, as long as its agent keeps it, also after its end.",
-    ),
-    "masters": Command(
-        "masters",
-        "List the running masters: which one leads, its term, and the URL of each one's page.",
-    ),
-    "offers": Command("lists", "List outstanding offers."),
-    "page": Command("page", "Print the address of the web page, and how to sign in to it."),
-    "quota": Command("roles", "List or change the guarantees and limits of roles."),
-    "replay": Command(
-        "replay", "Replay a master's event log: check its decisions, or compare other settings."
-    ),
-    "roles": Command("lists", "List roles as a tree: weights, shares, guarantees and limits."),
-    "task": Command("task", "Show a task. `croupier tasks` lists them."),
-    "tasks": Command("lists", "List tasks that run or have ended recently."),
-    "token": Command(
-        "token", "Create, list and revoke tokens of clients, and join tokens of agents."
-    ),
-    "top": Command(
-        "top",
-        "Show the cluster live: resources, failed tasks, agents with problems, roles, frameworks.",
-    ),
-    "weights": Command(
-        "roles",
-        "List or change the weights of roles: a role of weight 2 gets twice the share of one of 1.",
-    ),
-    "why": Command("why", "Explain why a framework gets no more offers, and what to do about it."),
+    "why": "Explain why a framework gets no more offers, and what to do about it.",
+}
+# The modules of commands that do not have the name of their module.
+_MODULES: Final = {
+    **dict.fromkeys(("agents", "frameworks", "offers", "roles", "tasks"), "lists"),
+    **dict.fromkeys(("cp", "logs"), "files"),
+    **dict.fromkeys(("quota", "weights"), "role_settings"),
+    "describe": "task",
+    "drain": "agent",
 }
 
 
 def family(name: str, more: str = "") -> App:
     """Add a command that has commands of its own; `more` follows its summary in `--help`."""
-    made = make_app(name, f"{COMMANDS[name].summary}\n\n{more}".strip(), reads_environment=False)
+    made = make_app(name, f"{SUMMARIES[name]}\n\n{more}".strip(), reads_environment=False)
     app.command(made)
     return made
 
@@ -125,28 +111,79 @@ def load_commands(word: str | None = None) -> None:
     If `word` is no command, all commands have only the summary that `croupier --help` prints.
     """
     if word is None:
-        for name in COMMANDS:
+        for name in SUMMARIES:
             _load(name)
-    elif word in COMMANDS:
+    elif word in SUMMARIES:
         _load(word)
         return
     plugins = installed()
     if word in plugins:
         add_plugins(app, {word: plugins[word]})
         return
-    for name, command in COMMANDS.items():
-        if name not in app and command.summary:
-            app.command(f"{__name__}:app", name=name, help=command.summary)
+    for name, summary in SUMMARIES.items():
+        if name not in app and summary:
+            app.command(f"{__name__}:app", name=name, help=summary)
     add_plugins(app, plugins)
 
 
 def _load(name: str) -> None:
     """Import the module of a command, which adds its commands to `app`."""
-    module = f"{commands.__name__}.{COMMANDS[name].module}"
+    home = _MODULES.get(name, name)
+    module = f"{commands.__name__}.{home}"
     if module in sys.modules:
         return
-    for each, command in COMMANDS.items():
-        if command.module == COMMANDS[name].module and each in app:
+    for each in SUMMARIES:
+        if _MODULES.get(each, each) == home and each in app:
             # Only its summary was added.
             del app[each]
     import_module(module)
+
+
+def installed() -> Plugins:
+    """Return the entry points of all installed packages.
+
+    importlib.metadata finds them too, but its import alone would take a tenth of a start.
+    """
+    found: Plugins = defaultdict(dict)
+    for file in (file for folder in sys.path for file in Path(folder).glob(FILES)):
+        text = ""
+        with suppress(OSError):
+            text = file.read_text(errors="replace")
+        section = text.partition(f"[{GROUP}]\n")[2].partition("\n[")[0]
+        for line in section.splitlines():
+            name, _, value = line.partition("=")
+            if value:
+                found[name.strip()].setdefault(file.parent.name.partition("-")[0], value.strip())
+    return found
+
+
+def add_plugins(app: App, plugins: Plugins) -> None:
+    """Add commands to `app`; its own commands have precedence."""
+    for name in sorted(plugins):
+        if name not in app:
+            app.command(_loaded(name, plugins[name]), name=name)
+
+
+def _loaded(name: str, points: Mapping[str, str]) -> App | Callable[..., object]:
+    """Return the command, or a stand-in that fails with the reason."""
+    if len(points) > 1:
+        packages = ", ".join(sorted(points))
+        return _failing(f"several packages have a command {name}: {packages}; keep one of them")
+    (point,) = points.values()
+    module, _, attribute = point.partition(":")
+    try:
+        command = attrgetter(attribute)(import_module(module))
+    except (Exception, SystemExit) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return _failing(f"the command {name} cannot be loaded from {point}: {what}")
+    if isinstance(command, App) or callable(command):
+        return command  # type: ignore[no-any-return]
+    return _failing(f"the command {name}, {point}, is neither a function nor an App")
+
+
+def _failing(why: str) -> Callable[..., object]:
+    def fail(*_: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
+        raise Unavailable(why)
+
+    fail.__doc__ = f"Not available: {why}."
+    return fail

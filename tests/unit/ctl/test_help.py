@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from cyclopts import App
 
-from croupier.ctl.app import COMMANDS as TABLE
-from croupier.ctl.app import app, load_commands
+from croupier.ctl.app import SUMMARIES, app, load_commands
 
 
 def commands(parent: App, path: str = "croupier") -> Iterator[tuple[str, App]]:
@@ -39,7 +38,7 @@ def test_every_command_and_each_of_its_parameters_has_a_help_text(words: str) ->
     assert [each.name for each in arguments if each.show and not each.parameter.help] == []
 
 
-@pytest.mark.parametrize("name", [name for name, command in TABLE.items() if command.summary])
+@pytest.mark.parametrize("name", [name for name, summary in SUMMARIES.items() if summary])
 def test_the_table_of_commands_has_the_first_line_of_each_help(name: str) -> None:
     first = COMMANDS[f"croupier {name}"].help.partition("\n")[0]
-    assert first == TABLE[name].summary
+    assert first == SUMMARIES[name]

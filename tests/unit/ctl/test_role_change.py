@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.ctl.commands.roles import (
+from croupier.ctl.commands.role_settings import (
     QUOTA_PARTS,
     WEIGHT_PARTS,
     moved_lines,

@@ -1,1 +1,1 @@
-"""The commands, a module for each group: flags, help and action. `app.COMMANDS` lists them."""
+"""The commands, a module for each group: flags, help and action. `app.SUMMARIES` lists them."""

@@ -16,7 +16,7 @@ from croupier.cli.connection import connected
 from croupier.cli.flags import LOCAL, MasterFlag, Target
 from croupier.ctl.app import app
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, ListKind, first_page
-from croupier.ctl.task_states import is_live
+from croupier.ctl.views.task import is_live
 from croupier.model.errors import CroupierError
 
 TIMEOUT_S: Final = 1.5

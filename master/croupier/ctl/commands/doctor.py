@@ -11,9 +11,8 @@ from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
 from croupier.ctl.doctor.cluster import cluster_findings
-from croupier.ctl.doctor.credentials import credential_findings
 from croupier.ctl.doctor.finding import CheckOutcome, Finding, fail
-from croupier.ctl.doctor.masters import master_findings
+from croupier.ctl.doctor.masters import credential_findings, master_findings
 from croupier.model.errors import InvalidRequest
 
 

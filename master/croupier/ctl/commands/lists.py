@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
-from croupier.ctl.app import COMMANDS, app
+from croupier.ctl.app import SUMMARIES, app
 from croupier.ctl.lists import AGENTS, KINDS, Form, list_tasks, print_list
-from croupier.ctl.task_states import state_numbers
 from croupier.model.durations import parse_duration
+from croupier.model.errors import InvalidRequest
+from croupier.model.suggestions import unknown_word
+from croupier.model.task import TaskState
 from croupier.process.cli import read_by
 
 
@@ -48,7 +50,7 @@ def agents(
 
 
 def _add(name: str) -> None:
-    @app.command(name=name, help=COMMANDS[name].summary)
+    @app.command(name=name, help=SUMMARIES[name])
     def listing(
         *,
         text: TextFlag = "",
@@ -107,7 +109,7 @@ def tasks(
         master,
         framework,
         form=Form(as_json, wide),
-        states=state_numbers(state),
+        states=_state_numbers(state),
         role=role,
         agent=agent,
         min_age_ms=None if older is None else round(older * 1000),
@@ -115,3 +117,15 @@ def tasks(
         text=text,
         with_commands=commands,
     )
+
+
+def _state_numbers(words: Iterable[str]) -> list[int]:
+    """Return the states of these names; case and the prefix `TASK_` do not matter."""
+    known = {state.name: state.value for state in TaskState}
+    numbers = []
+    for word in words:
+        name = word.upper().removeprefix("TASK_")
+        if name not in known:
+            raise InvalidRequest(f"--state: {unknown_word('state', word, known)}")
+        numbers.append(known[name])
+    return numbers

@@ -38,9 +38,8 @@ from croupier.ctl.lists import (
 )
 from croupier.ctl.operation import print_result
 from croupier.ctl.task_reader import TaskArgument
-from croupier.ctl.task_states import is_live
 from croupier.ctl.views.described import agent_page, event_section, framework_page, role_page
-from croupier.ctl.views.task import task_lines
+from croupier.ctl.views.task import is_live, task_lines
 from croupier.model.errors import Conflict, CroupierError, NotFound
 from croupier.model.ids import check_id
 from croupier.model.task import TERMINAL, TaskState

@@ -10,10 +10,16 @@ from croupier.cli.amounts import View, named
 from croupier.cli.table import Column, Table, age, amount, object_id, text
 from croupier.ctl.views.isolation import isolation_text, use_lines
 from croupier.model.ids import short_id
-from croupier.model.task import Reason, TaskState
+from croupier.model.task import TERMINAL, Reason, TaskState
 
 # Reasons that the state or the exit code implies.
 _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
+_ENDED = frozenset(state.name for state in TERMINAL)
+
+
+def is_live(task: View) -> bool:
+    """Return whether a task has not ended."""
+    return task["state"] not in _ENDED
 
 
 def task_lines(task: View) -> Iterator[str]:
