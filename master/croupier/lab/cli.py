@@ -47,8 +47,7 @@ class ExperimentEntry:
 
 EXPERIMENTS: Final[dict[str, ExperimentEntry]] = {
     "drf-paper-fig8": ExperimentEntry(
-        "fig8",
-        "Figure 8 of the DRF paper: shares of two jobs whose demands change",
+        "fig8", "Figure 8 of the DRF paper: shares of two jobs whose demands change"
     ),
     "drf-paper-fig9-12": ExperimentEntry(
         "fig9_12",
@@ -78,8 +77,7 @@ EXPERIMENTS: Final[dict[str, ExperimentEntry]] = {
         "Table 2 of the DRF paper: search for violations of each property by each policy",
     ),
     "hierarchy": ExperimentEntry(
-        "hierarchy",
-        "Policies on a tree of pools under churn: which ones meet the entitlements",
+        "hierarchy", "Policies on a tree of pools under churn: which ones meet the entitlements"
     ),
 }
 

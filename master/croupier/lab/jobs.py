@@ -82,11 +82,7 @@ class LoopingUser:
         self._framework.submit(works)
 
 
-def submit(
-    cluster: SimulatedCluster,
-    job: Job,
-    on_done: Callable[[Job], None],
-) -> None:
+def submit(cluster: SimulatedCluster, job: Job, on_done: Callable[[Job], None]) -> None:
     """Connect a framework for one job, which leaves when the job is done."""
 
     def on_end(_work: Work) -> None:

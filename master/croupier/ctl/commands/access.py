@@ -138,12 +138,7 @@ def grant(
 
 
 @access.command(name="revoke")
-def revoke(
-    rule: str,
-    /,
-    *,
-    change: Change = CHANGE,
-) -> None:
+def revoke(rule: str, /, *, change: Change = CHANGE) -> None:
     """Remove a rule.
 
     Parameters
@@ -163,12 +158,7 @@ def group_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> 
 
 
 @group.command(name="add")
-def group_add(
-    name: GroupName,
-    /,
-    *members: str,
-    change: Change = CHANGE,
-) -> None:
+def group_add(name: GroupName, /, *members: str, change: Change = CHANGE) -> None:
     """Add members to a group, or make a group.
 
     Parameters
@@ -189,12 +179,7 @@ def group_add(
 
 
 @group.command(name="remove")
-def group_remove(
-    name: GroupName,
-    /,
-    *members: str,
-    change: Change = CHANGE,
-) -> None:
+def group_remove(name: GroupName, /, *members: str, change: Change = CHANGE) -> None:
     """Remove members from a group; without members, remove the group.
 
     Parameters

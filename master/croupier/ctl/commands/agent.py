@@ -118,13 +118,7 @@ def reactivate(
 
 
 @agent.command(name="gone")
-def gone(
-    name: AgentName,
-    /,
-    *,
-    yes: YesFlag = False,
-    change: Change = CHANGE,
-) -> None:
+def gone(name: AgentName, /, *, yes: YesFlag = False, change: Change = CHANGE) -> None:
     """Declare an agent and all its tasks permanently lost.
 
     Use this if the machine will not come back. The master reports the agent's tasks as

@@ -107,13 +107,7 @@ def init(
 
 
 @cert.command(name="master")
-def master(
-    name: str,
-    /,
-    *,
-    address: AddressFlag,
-    issuing: Issuing = ISSUING,
-) -> None:
+def master(name: str, /, *, address: AddressFlag, issuing: Issuing = ISSUING) -> None:
     """Make the certificate of a master.
 
     Parameters
@@ -125,13 +119,7 @@ def master(
 
 
 @cert.command(name="agent")
-def agent(
-    agent_id: str,
-    /,
-    *,
-    address: AddressFlag = (),
-    issuing: Issuing = ISSUING,
-) -> None:
+def agent(agent_id: str, /, *, address: AddressFlag = (), issuing: Issuing = ISSUING) -> None:
     """Make the certificate of an agent.
 
     Agents can join with a token instead: croupier token create join.
@@ -145,12 +133,7 @@ def agent(
 
 
 @cert.command(name="client")
-def client(
-    name: str,
-    /,
-    *,
-    issuing: Issuing = ISSUING,
-) -> None:
+def client(name: str, /, *, issuing: Issuing = ISSUING) -> None:
     """Make the certificate of a person or a program, the principal client/NAME.
 
     client/admin is an administrator; others get permissions by croupier access.
@@ -164,13 +147,7 @@ def client(
 
 
 @cert.command(name="etcd")
-def etcd(
-    name: str,
-    /,
-    *,
-    address: AddressFlag,
-    issuing: Issuing = ISSUING,
-) -> None:
+def etcd(name: str, /, *, address: AddressFlag, issuing: Issuing = ISSUING) -> None:
     """Make the certificate of an etcd member. It is no principal of the cluster.
 
     Parameters
@@ -314,12 +291,7 @@ def revoked(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> Non
 
 
 @cert.command(name="restore")
-def restore(
-    key: str,
-    /,
-    *,
-    change: Change = CHANGE,
-) -> None:
+def restore(key: str, /, *, change: Change = CHANGE) -> None:
     """Accept the certificates with a revoked key again.
 
     Parameters

@@ -109,11 +109,7 @@ class _Exec:
     """One command."""
 
     def __init__(
-        self,
-        target: Target,
-        task: TaskName,
-        command: exec_pb2.ExecCommand,
-        raw: RawTerminal | None,
+        self, target: Target, task: TaskName, command: exec_pb2.ExecCommand, raw: RawTerminal | None
     ) -> None:
         self._target, self._task, self._command, self._raw = target, task, command, raw
         self._turn = asyncio.Lock()
@@ -149,9 +145,7 @@ class _Exec:
     async def _converse(self, master: Master, printer: Printer) -> CommandEnd:
         call: Any = master.service.ExecTask()
         start = exec_pb2.ExecStart(
-            framework_id=self._task.framework_id,
-            task_id=self._task.task_id,
-            command=self._command,
+            framework_id=self._task.framework_id, task_id=self._task.task_id, command=self._command
         )
         await self._send(call, start=start)
         helpers: list[asyncio.Task[None]] = []

@@ -19,13 +19,7 @@ framework = family("framework")
 
 
 @framework.command(name="teardown")
-def teardown(
-    name: FrameworkName,
-    /,
-    *,
-    yes: YesFlag = False,
-    change: Change = CHANGE,
-) -> None:
+def teardown(name: FrameworkName, /, *, yes: YesFlag = False, change: Change = CHANGE) -> None:
     """Remove a framework permanently, and kill its tasks.
 
     Use this if the framework's program will not come back. Its resources are offered again as its

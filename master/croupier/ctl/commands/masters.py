@@ -30,10 +30,7 @@ MASTERS: Final = Table(
 
 @app.command
 def masters(
-    *,
-    master: MasterFlag = LOCAL,
-    as_json: JsonListFlag = False,
-    wide: WideFlag = False,
+    *, master: MasterFlag = LOCAL, as_json: JsonListFlag = False, wide: WideFlag = False
 ) -> None:
     """List the running masters: which one leads, its term, and the URL of each one's page.
 

@@ -101,12 +101,7 @@ def weights_set(
 
 
 @weights.command(name="remove")
-def weights_remove(
-    role: RoleName,
-    /,
-    *,
-    change: Change = CHANGE,
-) -> None:
+def weights_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
     """Reset the weight of a role to the master's configuration, which is 1 by default."""
     _change_role(role_change(role, None, WEIGHT_PARTS), change)
 
@@ -158,12 +153,7 @@ def quota_set(
 
 
 @quota.command(name="remove")
-def quota_remove(
-    role: RoleName,
-    /,
-    *,
-    change: Change = CHANGE,
-) -> None:
+def quota_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
     """Remove the guarantee, the limit and the preemption setting of a role."""
     _change_role(role_change(role, None, QUOTA_PARTS), change)
 

@@ -79,8 +79,7 @@ class Creation:
 
 CREATION = Creation()
 ExpiresFlag = Annotated[
-    str,
-    Parameter(name="--expires", help="Time until it expires, such as 12h or 30d; or never."),
+    str, Parameter(name="--expires", help="Time until it expires, such as 12h or 30d; or never.")
 ]
 
 
@@ -154,12 +153,7 @@ def list_command(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -
 
 
 @token.command(name="revoke")
-def revoke(
-    named: str,
-    /,
-    *,
-    change: Change = CHANGE,
-) -> None:
+def revoke(named: str, /, *, change: Change = CHANGE) -> None:
     """Revoke a token, or all tokens of a principal. Its open connections end within a second.
 
     Parameters

@@ -44,11 +44,7 @@ FRAMEWORKS = Table(
         number("OFFERS", "offers", 9),
         amount("USED", "used", 6),
         amount("OFFERED", "offered", 10),
-        Column(
-            "WANTS",
-            lambda view: wants_text(view) or "whole offers",
-            rank=8,
-        ),
+        Column("WANTS", lambda view: wants_text(view) or "whole offers", rank=8),
         age("CONNECTED", "age_s", 7),
     ),
     "no frameworks are registered",

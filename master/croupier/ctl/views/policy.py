@@ -15,11 +15,7 @@ def rule_text(rule: View) -> str:
 
 def difference_lines(before: View, after: View) -> Iterator[str]:
     """Yield a line for each change of a policy; one line if there is none."""
-    lines = [
-        *_group_lines(before, after),
-        *_rule_lines(before, after),
-        *_key_lines(before, after),
-    ]
+    lines = [*_group_lines(before, after), *_rule_lines(before, after), *_key_lines(before, after)]
     yield from lines or ["nothing is different"]
 
 
@@ -82,9 +78,6 @@ RULES = Table(
     "no rules",
 )
 REVOKED = Table(
-    (
-        text("revoked key", "key_id", is_id=True),
-        text("description", "description"),
-    ),
+    (text("revoked key", "key_id", is_id=True), text("description", "description")),
     "no revoked keys",
 )

@@ -73,9 +73,7 @@ def run(options: Options, progress: Progress) -> Result:
         tables=(
             Table("properties", columns, tuple(rows)),
             Table(
-                "counterexamples",
-                ("policy", "property", "counterexample"),
-                tuple(counterexamples),
+                "counterexamples", ("policy", "property", "counterexample"), tuple(counterexamples)
             ),
         ),
     )

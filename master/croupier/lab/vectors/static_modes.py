@@ -7,13 +7,7 @@ from fractions import Fraction
 
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Got
-from croupier.lab.vectors.forests import (
-    ENGINE,
-    REFERENCE,
-    check_policy,
-    engine_rule,
-    forest_of,
-)
+from croupier.lab.vectors.forests import ENGINE, REFERENCE, check_policy, engine_rule, forest_of
 from croupier.lab.vectors.modes import FactsOnly, Runs
 from croupier.lab.vectors.vector import Unreadable, Vector, number, shortened
 
