@@ -6,14 +6,14 @@ from croupier.master.core.access_records import TokenId, TokenKind
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.effects import SessionId
 from croupier.master.core.framework_commands import TeardownFramework
-from croupier.master.core.policy_changes import (
+from croupier.master.core.policy_commands import (
     AddMember,
     PolicyChange,
     RemoveMember,
     RemoveRule,
     SetRule,
+    UpdatePolicy,
 )
-from croupier.master.core.policy_commands import UpdatePolicy
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import RoleChange, RolePart
 from croupier.master.core.step import Command

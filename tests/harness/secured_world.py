@@ -10,8 +10,7 @@ from croupier.master.core import calls
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.core.effects import AccessChanged, Answer, Effect, SessionId
 from croupier.master.core.events import Register, Subscribe
-from croupier.master.core.policy_changes import PolicyChange, SetGroup, SetRule
-from croupier.master.core.policy_commands import UpdatePolicy
+from croupier.master.core.policy_commands import PolicyChange, SetGroup, SetRule, UpdatePolicy
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Command, Event

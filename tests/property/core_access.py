@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from croupier.master.core.access_records import TokenId, TokenKind
-from croupier.master.core.policy_changes import (
+from croupier.master.core.policy_commands import (
     AddMember,
     PolicyChange,
     RemoveMember,
     RemoveRule,
     SetGroup,
     SetRule,
+    UpdatePolicy,
 )
-from croupier.master.core.policy_commands import UpdatePolicy
 from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
 from croupier.model.access import CLUSTER as CLUSTER_OBJECT
 from croupier.model.access import Action, decide

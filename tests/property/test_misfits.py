@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from croupier.master.allocator import Cause, PassedOver
-from croupier.master.allocator import profile as profiles_module
+from croupier.master.allocator import profiles as profiles_module
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.kinds import Groups
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape
-from croupier.master.allocator.profile import Profile
-from croupier.master.allocator.profiles import Profiles
+from croupier.master.allocator.profiles import Profile, Profiles
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import equals, facts_of
 from croupier.model.demand import Demand, Placement

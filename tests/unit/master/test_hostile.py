@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from croupier.master.core import calls
@@ -221,6 +223,23 @@ def grants_of_passes(world: World) -> list[int]:
     while world.state.allocator.has_dirty_agents:
         slices.append(len(world.state.allocator.run(0.0, 1000)))
     return slices
+
+
+def test_second_end_of_a_task_does_not_replace_the_first() -> None:
+    world = World()
+    host = world.agent("cpus:4;mem:4GB")
+    agent_id = world.agent_id(host)
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    world.accept(session, make_task("t1"))
+    first = status(agent_id, framework_id, "t1", TaskState.FINISHED, 1)
+    second = replace(first, sequence=2, message="it ended once more")
+    world.do(AgentReported(host, (first,)))
+    world.do(AgentReported(host, (second,)))
+    task = world.state.frameworks[framework_id].tasks[TaskId("t1")]
+    assert (task.status, task.sequence) == (first, 2)
+    assert world.call(session, calls.Acknowledge(((agent_id, TaskId("t1"), 2),))).error is None
+    assert not world.state.frameworks[framework_id].tasks
 
 
 def test_unsent_end_is_sent_when_the_agent_returns_without_the_task() -> None:

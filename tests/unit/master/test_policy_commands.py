@@ -14,7 +14,8 @@ from croupier.master.core.access_records import (
     TokenId,
 )
 from croupier.master.core.effects import AccessChanged
-from croupier.master.core.policy_changes import (
+from croupier.master.core.policy_commands import (
+    MAX_CHANGES,
     AddMember,
     PolicyChange,
     RemoveGroup,
@@ -24,8 +25,8 @@ from croupier.master.core.policy_changes import (
     RevokeKey,
     SetGroup,
     SetRule,
+    UpdatePolicy,
 )
-from croupier.master.core.policy_commands import MAX_CHANGES, UpdatePolicy
 from croupier.master.core.settings import Settings
 from croupier.master.core.token_commands import RevokeToken
 from croupier.model.access import (

@@ -7,8 +7,7 @@ import pytest
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.entitlements import Ratio
 from croupier.master.allocator.preemptor import EFFORT
-from croupier.master.allocator.share_projection import ShareProjection
-from croupier.master.allocator.starvation import PreemptionRules
+from croupier.master.allocator.starvation import PreemptionRules, ShareProjection
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded

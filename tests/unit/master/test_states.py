@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -13,7 +14,7 @@ from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.tasks import Delivery, KillRequest, Task, TaskHold
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task import TRANSITIONS, Reason, TaskState, TaskStatus
 from tests.harness.world import make_task
 
 S1, S2 = SessionId(1), SessionId(2)
@@ -83,6 +84,21 @@ def test_hold_of_a_task_changes_only_along_its_transitions(old: TaskHold, new: T
         with pytest.raises(AssertionError):
             task.hold_as(new)
         assert task.hold is old
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(TaskState, TaskState)))
+def test_task_moves_only_along_its_transitions(old: TaskState, new: TaskState) -> None:
+    task = make()
+    task.status = replace(task.status, state=old)
+    status = replace(task.status, state=new, message="new")
+    if new in TRANSITIONS[old]:
+        task.move(status)
+        assert task.status == status
+    else:
+        with pytest.raises(Conflict, match="task t cannot go"):
+            task.move(status)
+        assert task.state is old
+        assert not task.status.message
 
 
 def test_second_kill_request_keeps_the_time_of_the_ordered_kill() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.kinds import Kind
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.profile import Profile
+from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.queue import make_queue
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId

@@ -12,7 +12,7 @@ from typing import Any
 from croupier.master.allocator.entitlements import direction_of
 from croupier.master.allocator.node import Amounts, Branch, Leaf, Level, Node
 from croupier.master.allocator.policies import Policy
-from croupier.master.allocator.profile import Profile
+from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.share import Totals
 
 Entry = tuple[Any, ...]

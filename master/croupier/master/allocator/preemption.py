@@ -28,8 +28,7 @@ from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.node import Branch, Leaf, Node, diverging
 from croupier.master.allocator.pending_demand import PendingDemand
-from croupier.master.allocator.share_projection import ShareProjection, is_below, may_preempt
-from croupier.master.allocator.starvation import Starving
+from croupier.master.allocator.starvation import ShareProjection, Starving, is_below, may_preempt
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources

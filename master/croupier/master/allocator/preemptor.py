@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, PreemptionPlan, Search, plan
-from croupier.master.allocator.share_projection import ShareProjection, may_preempt
-from croupier.master.allocator.starvation import PreemptionRules, Starvation, Starving
+from croupier.master.allocator.starvation import (
+    PreemptionRules,
+    ShareProjection,
+    Starvation,
+    Starving,
+    may_preempt,
+)
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources

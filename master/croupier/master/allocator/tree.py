@@ -27,7 +27,7 @@ from croupier.master.allocator.node import (
 from croupier.master.allocator.ordering import Entry, Ordering
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Drf, Policy
-from croupier.master.allocator.profile import Profile
+from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.share import Totals
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings

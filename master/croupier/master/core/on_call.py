@@ -120,12 +120,14 @@ def _repeated(
 
 def _decide(state: State, framework: Framework, event: FrameworkCalled, now: float) -> Handling:
     match call := event.call:
-        case calls.Accept() | calls.Submit() | calls.Withdraw():
-            return (yield from _decide_tasks(state, framework, call, event.seq, now))
+        case calls.Accept():
+            return (yield from accept(state, framework, call, event.seq, now))
+        case calls.Submit():
+            return (yield from submit(state, framework, call, event.seq, now))
+        case calls.Withdraw():
+            return (yield from withdraw(state, framework, call, now))
         case calls.Acknowledge(updates, _):
-            _check_number(len(updates))
-            for agent_id, task_id, sequence in updates:
-                yield from _on_acknowledged(state, framework, agent_id, task_id, sequence)
+            yield from _on_acknowledged(state, framework, updates)
         case calls.Decline():
             yield from _decline(state, framework, call, now)
         case calls.UpdateDemand(demands):
@@ -138,9 +140,6 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
         case calls.Kill(task_id, grace_ms):
             yield from _kill(state, framework, task_id, grace_ms, now)
         case calls.Reconcile(task_ids, _):
-            _check_number(len(task_ids))
-            if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
-                raise InvalidRequest("a task id is too long")
             yield from _reconcile(state, framework, task_ids, now)
         case calls.Teardown():
             yield from on_framework.remove(state, framework, "it asked for its teardown", now)
@@ -149,22 +148,6 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
         case _:
             assert_never(call)
     return ()
-
-
-def _decide_tasks(
-    state: State,
-    framework: Framework,
-    call: calls.Accept | calls.Submit | calls.Withdraw,
-    seq: int,
-    now: float,
-) -> Handling:
-    match call:
-        case calls.Accept():
-            return (yield from accept(state, framework, call, seq, now))
-        case calls.Submit():
-            return (yield from submit(state, framework, call, seq, now))
-        case calls.Withdraw():
-            return (yield from withdraw(state, framework, call, now))
 
 
 def _check_number(number: int) -> None:
@@ -210,32 +193,31 @@ def _kill(
 
 
 def _on_acknowledged(
-    state: State, framework: Framework, agent_id: AgentId, task_id: TaskId, sequence: int
+    state: State, framework: Framework, updates: Sequence[tuple[AgentId, TaskId, int]]
 ) -> Iterator[Effect]:
-    task = framework.tasks.get(task_id)
-    if task is None or task.agent_id != agent_id or not 0 < sequence <= _last_sequence(task):
-        yield Happened(UpdateAcknowledged("unknown"))
-        return
-    task.acknowledged = max(task.acknowledged, sequence)
-    if not task.is_orphan:
-        status = TaskStatus(
-            framework.framework_id, task_id, agent_id, task.state, sequence=sequence
-        )
-        yield from acknowledge(state, status)
-    yield Happened(UpdateAcknowledged("forwarded"))
-    if task.state.is_terminal and sequence >= task.sequence:
-        yield from drop(state, task)
-
-
-def _last_sequence(task: Task) -> int:
-    """Return the highest number of an update of the task."""
-    return MASTER_SEQUENCE if task.is_orphan else task.sequence
+    _check_number(len(updates))
+    for agent_id, task_id, sequence in updates:
+        task = framework.tasks.get(task_id)
+        last = 0 if task is None else MASTER_SEQUENCE if task.is_orphan else task.sequence
+        if task is None or task.agent_id != agent_id or not 0 < sequence <= last:
+            yield Happened(UpdateAcknowledged("unknown"))
+            continue
+        task.acknowledged = max(task.acknowledged, sequence)
+        if not task.is_orphan:
+            ids = (framework.framework_id, task_id, agent_id)
+            yield from acknowledge(state, TaskStatus(*ids, task.state, sequence=sequence))
+        yield Happened(UpdateAcknowledged("forwarded"))
+        if task.state.is_terminal and sequence >= task.sequence:
+            yield from drop(state, task)
 
 
 def _reconcile(
     state: State, framework: Framework, task_ids: tuple[TaskId, ...], now: float
 ) -> Iterator[Step]:
     assert framework.session is not None
+    _check_number(len(task_ids))
+    if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
+        raise InvalidRequest("a task id is too long")
     statuses = []
     for task_id in task_ids or list(framework.tasks):
         yield PAUSE

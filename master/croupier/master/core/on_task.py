@@ -240,7 +240,7 @@ def forget_removed(state: State, framework_id: FrameworkId) -> None:
 
 
 def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
-    if status.state != task.state and status.state not in TRANSITIONS[task.state]:
+    if status.state not in TRANSITIONS[task.state]:
         # A late update of an ended task: its number counts, its state does not.
         task.sequence = max(task.sequence, status.sequence)
         return

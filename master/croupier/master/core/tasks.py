@@ -231,13 +231,12 @@ class Task:
         return TaskStatus(*ids, state, reason=reason, message=message)
 
     def move(self, status: TaskStatus) -> None:
-        """Replace the status.
+        """Replace the status along the table of `model.task`.
 
         Raises:
             Conflict: if a task cannot go from its state to that one.
         """
-        if status.state != self.state:
-            moved(self.task_id, self.state, status.state)
+        moved(self.task_id, self.state, status.state)
         self.started_ms = self.started_ms or _start_ms(status)
         self.status = status
         self.sequence = max(self.sequence, status.sequence)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from croupier.master.access.caller import CredentialKind, current_caller
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.authorisation import require_administer
-from croupier.master.core.policy_changes import RevokeKey
-from croupier.master.core.policy_commands import UpdatePolicy
+from croupier.master.core.policy_commands import RevokeKey, UpdatePolicy
 from croupier.master.core.state import State
 from croupier.master.core.token_commands import CreateToken, RevokeToken
 from croupier.master.leadership.leadership import Leadership

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
-from croupier.master.core.policy_changes import (
+from croupier.master.core.policy_commands import (
     AddMember,
     PolicyChange,
     RemoveGroup,
