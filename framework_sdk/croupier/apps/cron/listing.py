@@ -15,7 +15,7 @@ from croupier.apps.cron.core.job import CronJob, check_name
 from croupier.apps.cron.core.run import RunState, ScheduledRun
 from croupier.apps.cron.cron_file import CronFile, read_cron_file
 from croupier.apps.cron.state_file import opened, state_path
-from croupier.apps.job_file.reading import SUFFIXES
+from croupier.apps.job_file.section import SUFFIXES
 from croupier.cli.table import Table, number, print_table, text
 from croupier.model.durations import duration_text
 from croupier.model.errors import NotFound

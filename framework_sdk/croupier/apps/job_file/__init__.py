@@ -13,8 +13,7 @@ A command with keys of its own beside those of a task says `section.check_keys((
 "after"))` and then `read_task(section, keys_checked=True)`.
 """
 
-from croupier.apps.job_file.reading import read_job_file, section_of_text
-from croupier.apps.job_file.section import Section
+from croupier.apps.job_file.section import Section, read_job_file, section_of_text
 from croupier.apps.job_file.task_spec import DEFAULT_TASK, TASK_KEYS, Backoff, TaskSpec, read_task
 
 __all__ = [

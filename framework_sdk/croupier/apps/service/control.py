@@ -159,9 +159,17 @@ class Requests:
             case "scale":
                 commands.scale(service, int(request["instances"]))
             case "rollout":
-                self._rollout(str(request["action"]))
+                match request["action"]:
+                    case "restart":
+                        commands.restart(service, now)
+                    case "undo":
+                        commands.undo(service, now)
+                    case "pause" | "resume" as action:
+                        commands.pause(service, is_paused=action == "pause")
+                    case action:
+                        raise InvalidRequest(f"{str(action)!r} is not an action on an update")
             case "stop":
-                self.stop()
+                service.is_stopping = True
             case "release":
                 controller.finish()
                 return {}
@@ -186,23 +194,3 @@ class Requests:
             )
         now = self._controller.now()
         return commands.apply(service, file.rules, file.digest, file.health, file.content, now)
-
-    def rejects(self, file: ServiceFile) -> bool:
-        """Return whether the file is the version that was rolled back last."""
-        return commands.is_rejected(self._controller.service, file.digest)
-
-    def stop(self) -> None:
-        """End all instances, and then the service."""
-        self._controller.service.is_stopping = True
-
-    def _rollout(self, action: str) -> None:
-        service, now = self._controller.service, self._controller.now()
-        match action:
-            case "restart":
-                commands.restart(service, now)
-            case "undo":
-                commands.undo(service, now)
-            case "pause" | "resume":
-                commands.pause(service, is_paused=action == "pause")
-            case _:
-                raise InvalidRequest(f"{action!r} is not an action on an update")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from croupier.apps.controller.process import first, run_application
 from croupier.apps.service.control import ControlServer, Requests
 from croupier.apps.service.controller import Controller, framework_name
+from croupier.apps.service.core import commands
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile
@@ -27,44 +28,35 @@ from croupier.model.errors import (
     Unavailable,
 )
 from croupier.net.task_scope import end
+from croupier.v1 import operator_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceFramework:
-    """A framework of the service."""
-
-    framework_id: str
-    is_connected: bool
-    hostname: str
-    tasks: int
-
-    @property
-    def text(self) -> str:
-        """What runs there, for people."""
-        if self.is_connected:
-            return f"a controller on {self.hostname} (framework {self.framework_id})"
-        return f"{self.tasks} instances without a controller (framework {self.framework_id})"
-
-
-async def other_copies(target: Target, service: str) -> list[ServiceFramework]:
+async def other_copies(target: Target, service: str) -> list[pb.FrameworkView]:
     """Return the frameworks of `service` that have a controller or tasks.
 
     Raises:
         CroupierError: if the master cannot be asked.
     """
     async with connected(target) as master:
-        listed = [each async for page in messages(master, "frameworks") for each in page]
-    return [
-        ServiceFramework(
-            each.framework.framework_id,
-            each.state != "disconnected",
-            each.framework.hostname,
-            each.tasks,
-        )
-        for each in listed
-        if each.framework.name == framework_name(service)
-        and (each.state != "disconnected" or each.tasks)
-    ]
+        return [
+            each
+            async for page in messages(master, "frameworks")
+            for each in page
+            if each.framework.name == framework_name(service)
+            and (_is_connected(each) or each.tasks)
+        ]
+
+
+def _is_connected(copy: pb.FrameworkView) -> bool:
+    return copy.state != "disconnected"
+
+
+def _text_of(copy: pb.FrameworkView) -> str:
+    """Return what runs there, for people."""
+    framework = copy.framework
+    if _is_connected(copy):
+        return f"a controller on {framework.hostname} (framework {framework.framework_id})"
+    return f"{copy.tasks} instances without a controller (framework {framework.framework_id})"
 
 
 # A controller that was killed is still connected for a moment.
@@ -96,14 +88,10 @@ def run_controller(directory: StateDir, target: Target, start: Start, journal: J
     Raises:
         CroupierError: if it cannot start, or the master ends its session.
     """
-    return run_application(target, lambda: _run(directory, target, start, journal))
+    return run_application(target, ControllerRun(directory, target, start, journal).to_the_end)
 
 
-async def _run(directory: StateDir, target: Target, start: Start, journal: Journal) -> int:
-    return await _Run(directory, target, start, journal).to_the_end()
-
-
-class _Run:
+class ControllerRun:
     """One run of a controller."""
 
     def __init__(self, directory: StateDir, target: Target, start: Start, journal: Journal) -> None:
@@ -137,7 +125,7 @@ class _Run:
         if saved is None or not saved.framework_id:
             saved = self._new(saved)
             if found is not None:
-                saved.framework_id = found.framework_id
+                saved.framework_id = found.framework.framework_id
         saved.is_superseded = False
         self._directory.save(saved)
         return saved, found is not None
@@ -156,7 +144,7 @@ class _Run:
         token = secrets.token_hex(3)
         return Saved(Service.create(file.name, token, file.rules, version, 0.0), file.role)
 
-    async def _find(self, saved: Saved | None) -> ServiceFramework | None:
+    async def _find(self, saved: Saved | None) -> pb.FrameworkView | None:
         """Return the framework of another state to take over.
 
         Raises:
@@ -167,32 +155,32 @@ class _Run:
         deadline = asyncio.get_running_loop().time() + GONE_S
         while True:
             copies = await self._copies(name, waits=not own)
-            mine = [each for each in copies if each.framework_id == own]
-            others = [each for each in copies if each.framework_id != own]
+            mine = [each for each in copies if each.framework.framework_id == own]
+            others = [each for each in copies if each.framework.framework_id != own]
             if others and own:
                 raise Conflict(
-                    f"service {name} also has {others[0].text}: end that first (croupier framework"
-                    f" teardown {others[0].framework_id})"
+                    f"service {name} also has {_text_of(others[0])}: end that first (croupier"
+                    f" framework teardown {others[0].framework.framework_id})"
                 )
             if others and self._start.takes_over:
                 if len(others) > 1:
-                    ids = ", ".join(each.framework_id for each in others)
+                    ids = ", ".join(each.framework.framework_id for each in others)
                     raise Conflict(f"service {name} has several frameworks: {ids}")
                 return others[0]
             if others:
                 raise Conflict(
-                    f"service {name} already has {others[0].text}, of another state directory:"
+                    f"service {name} already has {_text_of(others[0])}, of another state directory:"
                     " --takeover takes it over"
                 )
-            if self._start.takes_over or not any(each.is_connected for each in mine):
+            if self._start.takes_over or not any(map(_is_connected, mine)):
                 return None
             if asyncio.get_running_loop().time() > deadline:
                 raise Conflict(
-                    f"service {name} already has {mine[0].text}: --takeover takes it over"
+                    f"service {name} already has {_text_of(mine[0])}: --takeover takes it over"
                 )
             await asyncio.sleep(ASK_AGAIN_S)
 
-    async def _copies(self, name: str, *, waits: bool) -> list[ServiceFramework]:
+    async def _copies(self, name: str, *, waits: bool) -> list[pb.FrameworkView]:
         """Ask the master, and wait for one if there is no state to continue."""
         has_told, missing = False, missing_credential(self._target)
         while True:
@@ -218,16 +206,16 @@ class _Run:
             adopts=adopts,
         )
         requests = Requests(controller, self._journal)
-        if self._start.file is not None and requests.rejects(self._start.file):
+        file, service = self._start.file, saved.service
+        if file is not None and commands.is_rejected(service, file.digest):
             self._journal.write(
-                f"the file is version {saved.service.rollout.version}, which was rolled back;"
+                f"the file is version {service.rollout.version}, which was rolled back;"
                 " apply it again while the controller runs to try it again"
             )
-        elif self._start.file is not None:
-            requests.apply(self._start.file)
+        elif file is not None:
+            requests.apply(file)
         if self._start.stops:
-            requests.stop()
-        service = saved.service
+            service.is_stopping = True
         self._journal.write(
             f"the controller runs: version {service.target}, {service.rules.instances} instances"
         )

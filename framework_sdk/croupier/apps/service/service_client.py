@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from croupier.apps.job_file import read_job_file
-from croupier.apps.job_file.reading import SUFFIXES
+from croupier.apps.job_file.section import SUFFIXES
 from croupier.apps.service import control
 from croupier.apps.service.file import ServiceFile, check_name, read_service_file
 from croupier.apps.service.journal import Journal

@@ -7,18 +7,19 @@ the results of checks, is left out of the file.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from croupier.apps.controller.store import locked
 from croupier.apps.service.core.instance import Instance, Slot, Stop
 from croupier.apps.service.core.rules import Check, Health, Restart, Rules, Update, Version
 from croupier.apps.service.core.state import Rollout, RolloutState, Service
-from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.process.durable_files import replace_file
 
 SCHEMA: Final = 1
@@ -52,7 +53,7 @@ class StateDir:
     def __init__(self, base: Path, name: str) -> None:
         self.path = base / name
         self._written = ""
-        self._lock_fd = -1
+        self._held = ExitStack()
 
     @property
     def state_file(self) -> Path:
@@ -82,15 +83,9 @@ class StateDir:
             Unavailable: if the file cannot be written.
         """
         try:
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._cannot_write(error) from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
+            self._held.enter_context(locked(self.path / "lock", f"service {self.path.name}"))
+        except Conflict:
             return False
-        self._lock_fd = fd
         return True
 
     def holder(self) -> int:
@@ -109,9 +104,7 @@ class StateDir:
 
     def unlock(self) -> None:
         """Give the lock back."""
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        self._held.close()
 
     def load(self) -> Saved | None:
         """Return the state; None if there is none.
