@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from random import Random
 
-from croupier.apps.service.core import commands, events
+from croupier.apps.service.core import events
 from croupier.apps.service.core.decide import decide, resume
 from croupier.apps.service.core.instance import Stop
 from croupier.apps.service.core.placement import Needs, Room, place
@@ -77,10 +77,10 @@ class World:
 
     def apply(self, digest: str, behaviour: str) -> None:
         self.behaviour[self.service.next_version] = behaviour
-        commands.apply(self.service, self.rules, digest, self.health, {}, self.now)
+        events.apply(self.service, self.rules, digest, self.health, {}, self.now)
 
     def scale(self, instances: int) -> None:
-        commands.scale(self.service, instances)
+        events.scale(self.service, instances)
         self.rules = self.service.rules
 
     def restart_controller(self) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from croupier.apps.service.core import commands
+from croupier.apps.service.core import events
 from croupier.apps.service.core.rules import Check, Restart, Rules, Update
 from croupier.apps.service.core.state import RolloutState
 from croupier.model.task import TaskState
@@ -72,7 +72,7 @@ def disturb(world: World) -> None:
             behaviours = (GOOD, CRASHES) if world.check is Check.NONE else (GOOD, CRASHES, SICK)
             world.apply(f"d{version}", random.choice(behaviours))
         case 8:
-            commands.restart(world.service, world.now)
+            events.restart(world.service, world.now)
             number = world.service.target
             world.behaviour[number] = world.behaviour[number - 1]
         case _:

@@ -21,11 +21,18 @@ from distributed.deploy.spec import SpecCluster
 from distributed.scheduler import Scheduler
 from distributed.security import Security
 
-from croupier.dask.launch import DaskLaunch, memory_bytes, security_of
-from croupier.dask.workers import LOGGER, WorkerFramework, WorkersFailed, WorkerTask, failure_of
-from croupier.futures.reach import Reach, reach_of
+from croupier.dask.workers import (
+    LOGGER,
+    DaskLaunch,
+    WorkerFramework,
+    WorkersFailed,
+    WorkerTask,
+    failure_of,
+    memory_bytes,
+    security_of,
+)
 from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
-from croupier.futures.start import StartFailures
+from croupier.futures.start import Reach, StartFailures, reach_of
 from croupier.sdk import (
     Constraint,
     Credentials,

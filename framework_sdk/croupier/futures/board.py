@@ -7,7 +7,7 @@ network between them.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -69,8 +69,6 @@ class Board:
     def __init__(self, max_workers: int) -> None:
         self.max_workers = max_workers
         self.workers: dict[str, Worker] = {}
-        # How many workers of each shape there are, ready or not.
-        self._count: Counter[Shape] = Counter()
         self._waiting: dict[Shape, OrderedDict[int, Call]] = {}
         # Ready workers without calls; the one that was used last is taken first.
         self._idle: dict[Shape, dict[str, Worker]] = {}
@@ -135,7 +133,6 @@ class Board:
     def place(self, task_id: str, shape: Shape) -> Worker:
         """Record the task of a new worker."""
         worker = self.workers[task_id] = Worker(task_id, shape)
-        self._count[shape] += 1
         return worker
 
     def ready(self, worker: Worker, now: float) -> None:
@@ -210,7 +207,6 @@ class Board:
         worker = self.workers.pop(task_id, None)
         if worker is None:
             return []
-        self._count[worker.shape] -= 1
         self._idle.get(worker.shape, {}).pop(task_id, None)
         return list(worker.calls.values())
 

@@ -13,19 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from croupier.futures.board import Progress
 from croupier.futures.call import Call
 from croupier.futures.exchange import Exchange
-from croupier.futures.fleet import Fleet, FleetSettings
+from croupier.futures.fleet import Fleet
 from croupier.futures.gate import ExecutorIdentity, Gate
 from croupier.futures.outcome import ClusterBroken
-from croupier.futures.reach import Reach
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
-from croupier.futures.start import WorkerLaunch
+from croupier.futures.start import UNREACHABLE, ExecutorSettings
 from croupier.sdk import CroupierError, Task
 
 _LOGGER: Final = logging.getLogger("croupier.futures")
@@ -35,24 +33,10 @@ CLOSE_S: Final = 5.0
 LATE_S: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """The settings of an executor."""
-
-    fleet: FleetSettings
-    launch: WorkerLaunch
-    reach: Reach
-    max_workers: int
-    idle_s: float
-    max_bytes: int
-    setup: bytes
-    on_progress: Callable[[Progress], None] | None
-
-
 class Engine:
     """Runs calls in a thread of its own, from the first call until `close`."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
         # The garbage collector may close an executor at any place, also while the lock is held.
         self._lock = threading.RLock()
@@ -63,14 +47,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._changed = asyncio.Event()
         self._told: Progress | None = None
-        self._exchange = Exchange(
-            self._loop,
-            self._changed.set,
-            max_workers=settings.max_workers,
-            max_bytes=settings.max_bytes,
-            setup=settings.setup,
-            reach=settings.reach,
-        )
+        self._exchange = Exchange(self._loop, self._changed.set, settings)
 
     # Called in any thread.
 
@@ -80,7 +57,7 @@ class Engine:
         Raises:
             InvalidRequest: if no agent can ever run one.
         """
-        self._settings.launch.task("check", shape, "{}")
+        self._settings.task("check", shape)
 
     def check_open(self) -> None:
         """Check that calls can be submitted.
@@ -181,7 +158,7 @@ class Engine:
             text = f"cannot listen on {reach.listen}:{reach.port}: {error}"
             self._exchange.break_off(ClusterBroken(text))
             return
-        self._fleet = Fleet(self._settings.fleet, self._exchange, self._make_task, first)
+        self._fleet = Fleet(self._settings, self._exchange, self._make_task, first)
         session = asyncio.create_task(self._session())
         try:
             await self._serve(session)
@@ -280,9 +257,9 @@ class Engine:
             "certificate": self._identity.certificate,
             "task": task_id,
             "token": self._identity.token(task_id),
-            "unreachable": WorkerLaunch.UNREACHABLE,
+            "unreachable": UNREACHABLE,
         }
-        return self._settings.launch.task(task_id, shape, json.dumps(given))
+        return self._settings.task(task_id, shape, json.dumps(given))
 
 
 async def _end_rest() -> None:

@@ -27,10 +27,9 @@ from croupier.futures.outcome import (
     result_of,
     settle,
 )
-from croupier.futures.reach import Reach
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
-from croupier.futures.start import StartFailures, same_python, start_hint
+from croupier.futures.start import ExecutorSettings, StartFailures, same_python, start_hint
 from croupier.sdk import CroupierError, InvalidRequest, TaskState, TaskStatus
 
 _LOGGER: Final = logging.getLogger("croupier.futures")
@@ -55,15 +54,10 @@ class Exchange:
         self,
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
-        *,
-        max_workers: int,
-        max_bytes: int,
-        setup: bytes,
-        reach: Reach,
+        settings: ExecutorSettings,
     ) -> None:
-        self._loop, self._wake = loop, wake
-        self._max_bytes, self._setup, self._reach = max_bytes, setup, reach
-        self.board = Board(max_workers)
+        self._loop, self._wake, self._settings = loop, wake, settings
+        self.board = Board(settings.max_workers)
         self.links: dict[str, WorkerLink] = {}
         self.starts = StartFailures()
         self.broken: ClusterBroken | None = None
@@ -171,7 +165,7 @@ class Exchange:
         self._loop.run_in_executor(None, unpickle)
 
     def _on_error(self, call: Call, body: bytes, host: str) -> None:
-        error = error_of(body, self._max_bytes, host)
+        error = error_of(body, self._settings.max_bytes, host)
         if isinstance(error, call.terms.retry_on):
             self._retry(call, error)
         else:
@@ -213,7 +207,7 @@ class Exchange:
         if worker is None or hello.task_id in self.links:
             return "the executor does not wait for this worker"
         self.links[hello.task_id] = link
-        setup = (protocol.SETUP, self._max_bytes, self._setup)
+        setup = (protocol.SETUP, self._settings.max_bytes, self._settings.setup)
         self._loop.call_soon(link.send, setup)
         return ""
 
@@ -309,13 +303,10 @@ class Exchange:
 
     # Workers, as the master tells.
 
-    def on_placed(self, task_id: str, shape: Shape) -> None:
-        """Handle the launch of a worker's task."""
-        self.board.place(task_id, shape)
-
-    def on_unplaced(self, task_id: str) -> None:
+    def forget(self, task_id: str) -> None:
         """Handle a launch that had no effect."""
-        self._forget(task_id)
+        self.board.lost(task_id)
+        self._wake()
 
     def on_task_ended(self, status: TaskStatus) -> None:
         """Handle the end of a worker's task."""
@@ -329,9 +320,9 @@ class Exchange:
                 self._loop.call_later(LAST_WORDS_S, link.abort)
         elif task_id in self.board.workers:
             is_hopeless = self.starts.on_failure(status, time.monotonic())
-            self._forget(task_id)
+            self.forget(task_id)
             if is_hopeless:
-                hint = start_hint(status, self._reach)
+                hint = start_hint(status, self._settings.reach)
                 said = f"{self.starts.count} workers ended before they had connected. {text}{hint}"
                 self.break_off(ClusterBroken(said))
         self._settle_lost(task_id, text)
@@ -358,10 +349,6 @@ class Exchange:
             self._loop.call_later(LEAVE_S, self._leave_when_free, worker, link)
         elif self.links.get(worker.task_id) is link:
             link.send((protocol.EXIT, 0, b""))
-
-    def _forget(self, task_id: str) -> None:
-        self.board.lost(task_id)
-        self._wake()
 
     def break_off(self, error: ClusterBroken) -> None:
         """End with an error, which all calls get."""

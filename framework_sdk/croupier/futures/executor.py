@@ -14,12 +14,10 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from croupier.futures.board import Progress
 from croupier.futures.call import Terms, chunks_of, results_in_order
-from croupier.futures.engine import Engine, EngineSettings
-from croupier.futures.fleet import FleetSettings
+from croupier.futures.engine import Engine
 from croupier.futures.packing import Packer, pickled_setup
-from croupier.futures.reach import reach_of
 from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
-from croupier.futures.start import WorkerLaunch
+from croupier.futures.start import ExecutorSettings, reach_of
 from croupier.sdk import Constraint, Credentials, InvalidRequest, Resources
 
 P = ParamSpec("P")
@@ -234,11 +232,14 @@ class ClusterExecutor(CallExecutor):
             image,
         )
         shape = shape if python is None else replace(shape, python=python)
-        launch = WorkerLaunch(name, dict(env or {}), user)
-        launch.task("check", shape, "{}")
-        settings = EngineSettings(
-            fleet=FleetSettings(name, role, master, credentials, insecure),
-            launch=launch,
+        settings = ExecutorSettings(
+            name=name,
+            role=role,
+            master=master,
+            credentials=credentials,
+            insecure=insecure,
+            env=dict(env or {}),
+            user=user,
             reach=reach_of(address, listen, master),
             max_workers=max_workers,
             idle_s=idle_s,
@@ -246,6 +247,7 @@ class ClusterExecutor(CallExecutor):
             setup=pickled_setup(initializer, initargs),
             on_progress=on_progress,
         )
+        settings.task("check", shape)
         terms = Terms(shape, _count("retries", retries), _types(retry_on), cancel_running)
         engine = Engine(settings)
         super().__init__(engine, Packer(max_bytes), terms)

@@ -11,15 +11,14 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from croupier.futures.exchange import Exchange
 from croupier.futures.shape import Shape
+from croupier.futures.start import ExecutorSettings
 from croupier.sdk import (
     Conflict,
     Constraint,
-    Credentials,
     CroupierError,
     Demand,
     Framework,
@@ -41,18 +40,6 @@ MAX_LAUNCHES: Final = 100
 # Time for which tasks outlive the connection to a master. A client that is killed leaves no
 # workers anyway: they end when their connection ends.
 FAILOVER_S: Final = 120.0
-GRACE_S: Final = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class FleetSettings:
-    """How the executor subscribes; the arguments of `Framework`."""
-
-    name: str
-    role: str | None
-    master: str | None
-    credentials: Credentials | None
-    insecure: bool
 
 
 class Fleet(Framework):
@@ -60,7 +47,7 @@ class Fleet(Framework):
 
     def __init__(
         self,
-        settings: FleetSettings,
+        settings: ExecutorSettings,
         exchange: Exchange,
         make_task: Callable[[str, Shape], Task],
         first: Shape,
@@ -128,7 +115,7 @@ class Fleet(Framework):
             await self._quietly(self.decline(offer))
             return
         for task, shape in chosen:
-            self._exchange.on_placed(task.task_id, shape)
+            self._exchange.board.place(task.task_id, shape)
             self._count(shape, -1)
         try:
             verdicts = await self.accept(offer, [task for task, _ in chosen], refuse_s=0)
@@ -146,7 +133,7 @@ class Fleet(Framework):
         error = verdict.error
         if error is None:
             return
-        self._exchange.on_unplaced(verdict.task_id)
+        self._exchange.forget(verdict.task_id)
         self._missing[shape] = self._missing.get(shape, 0) + 1
         if not isinstance(error, (Conflict, NotFound, Unavailable)):
             self._exchange.on_fleet_failed(error)

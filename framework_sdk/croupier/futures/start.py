@@ -1,44 +1,133 @@
-"""The start of workers: their tasks, their Python, and what to do when they do not start."""
+"""The start of workers: the address that they reach, their tasks, and those that do not start."""
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 import stat
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
+from croupier.futures.board import Progress
 from croupier.futures.gate import Hello
-from croupier.futures.reach import Reach
 from croupier.futures.remote.program import boot_source
 from croupier.futures.shape import Shape
-from croupier.sdk import Reason, Task, TaskState, TaskStatus
+from croupier.sdk import Credentials, InvalidRequest, Reason, Task, TaskState, TaskStatus
+
+_DEFAULT_MASTER: Final = "127.0.0.1:5050"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where the executor listens, and the host that workers connect to.
+
+    Attributes:
+        listen: the address of an interface; empty for all.
+        port: 0 for any that is free.
+    """
+
+    host: str
+    listen: str
+    port: int
+
+
+def reach_of(address: str | None, listen: str | None, master: str | None) -> Reach:
+    """Return where to listen: by default on the interface that leads to the master.
+
+    Raises:
+        InvalidRequest: if an address cannot be read.
+    """
+    host, port = _split(address) if address else (_way_to(master), 0)
+    return Reach(host, host if listen is None else listen, port)
+
+
+def _split(address: str) -> tuple[str, int]:
+    """Read HOST, HOST:PORT, [IPV6] or [IPV6]:PORT."""
+    text = address.strip()
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]") or _is_ip(text):
+        host, port = text, "0"
+    try:
+        number = int(port)
+    except ValueError:
+        number = -1
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not 0 <= number <= 65535:
+        raise InvalidRequest(f"address must be HOST or HOST:PORT, not {address!r}")
+    if _is_any(host):
+        raise InvalidRequest(
+            f"workers cannot connect to {host}: give a name or an address, and listen={host!r}"
+        )
+    return host, number
+
+
+def _way_to(master: str | None) -> str:
+    """Return this machine's address on the way to the master."""
+    first = (master or os.environ.get("CROUPIER_MASTER") or _DEFAULT_MASTER).split(",")[0].strip()
+    host = first.rpartition(":")[0] or first
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(where)  # sends nothing
+            found: str = probe.getsockname()[0]
+            return found
+    except OSError:
+        return "127.0.0.1"
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_any(host: str) -> bool:
+    return _is_ip(host) and ip_address(host).is_unspecified
+
 
 # Workers that end before they have connected, one after the other.
 MAX_FAILURES: Final = 3
 PAUSE_S: Final = 1.0
+GRACE_S: Final = 3.0
+# Exit code of a worker that cannot connect.
+UNREACHABLE: Final = 113
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerLaunch:
-    """What all workers of an executor have in common.
+class ExecutorSettings:
+    """The settings of an executor, of its framework and of its workers.
 
     Attributes:
+        name: as of `Framework`, like the next four.
         env: variables to add to the agent's environment.
-        user: account to run as; empty for the one that the agent gives.
+        user: account that workers run as; empty for the one that the agent gives.
+        setup: the pickled initializer of workers.
+        on_progress: called when the numbers have changed.
     """
 
-    # Exit code of a worker that cannot connect.
-    UNREACHABLE: ClassVar[int] = 113
-
     name: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    user: str = ""
-    grace_s: float = 3.0
+    role: str | None
+    master: str | None
+    credentials: Credentials | None
+    insecure: bool
+    env: Mapping[str, str]
+    user: str
+    reach: Reach
+    max_workers: int
+    idle_s: float
+    max_bytes: int
+    setup: bytes
+    on_progress: Callable[[Progress], None] | None
 
-    def task(self, task_id: str, shape: Shape, given: str) -> Task:
+    def task(self, task_id: str, shape: Shape, given: str = "{}") -> Task:
         """Return the task of a worker; `given` is secret."""
         return Task(
             [shape.python, "-u", "-c", boot_source()],
@@ -48,7 +137,7 @@ class WorkerLaunch:
             env=self.env,
             secrets={"CROUPIER_FUTURES": given},
             user=self.user,
-            grace_s=self.grace_s,
+            grace_s=GRACE_S,
             limits=shape.limits,
             image=shape.image,
         )
@@ -86,7 +175,7 @@ class StartFailures:
 
 def start_hint(status: TaskStatus, reach: Reach) -> str:
     """Return what to do about a worker that did not connect."""
-    if status.exit_code == WorkerLaunch.UNREACHABLE:
+    if status.exit_code == UNREACHABLE:
         return (
             f". It could not connect to {reach.host}: give an address of this machine that agents"
             " can reach (address=HOST or HOST:PORT)"

@@ -11,8 +11,14 @@ from distributed.security import Security
 
 from croupier.dask import DaskCluster
 from croupier.dask.boot import NO_DASK, OTHER_PYTHON
-from croupier.dask.launch import DaskLaunch, boot_source, security_of, security_variables
-from croupier.dask.workers import failure_of, failure_text
+from croupier.dask.workers import (
+    DaskLaunch,
+    boot_source,
+    failure_of,
+    failure_text,
+    security_of,
+    security_variables,
+)
 from croupier.futures.shape import Shape
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import InvalidRequest, Reason, Resources, TaskState, TaskStatus

@@ -9,9 +9,15 @@ import pytest
 
 from croupier.futures import ClusterExecutor
 from croupier.futures.gate import Hello
-from croupier.futures.reach import Reach, reach_of
 from croupier.futures.shape import Shape, resources_of
-from croupier.futures.start import MAX_FAILURES, StartFailures, same_python, start_hint
+from croupier.futures.start import (
+    MAX_FAILURES,
+    Reach,
+    StartFailures,
+    reach_of,
+    same_python,
+    start_hint,
+)
 from croupier.sdk import InvalidRequest, Reason, Resources, TaskState, TaskStatus
 
 HERE = Reach("10.0.0.5", "10.0.0.5", 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
@@ -30,15 +30,9 @@ class Job:
     Attributes:
         words: program and arguments; with `is_shell`, a shell line once joined by spaces.
         unit: the resources of one task.
-        user: the account to run as; empty is the agent's own.
         secrets: variables that are kept secret.
-        has_secret_files: whether they are files instead.
         is_insecure: whether secrets may be sent unencrypted to another machine.
-        limits: hard limits of each task, as text.
-        max_completion_s: seconds after which a task is ended; None: never.
-        image: the root file system of each task; empty is the agent's.
-        output_size: of one output file, as text; empty is the agent's default.
-        output_files: that are kept; 0 is the agent's default.
+        options: further arguments of each `Task`.
     """
 
     words: tuple[str, ...]
@@ -47,18 +41,9 @@ class Job:
     count: int = 1
     role: str = "*"
     name: str = ""
-    user: str = ""
-    environment: Mapping[str, str] | None = None
     secrets: SecretValues = NO_SECRETS
-    has_secret_files: bool = False
     is_insecure: bool = False
-    limits: str = ""
-    max_completion_s: float | None = None
-    image: str = ""
-    has_namespaces: bool = False
-    has_network: bool = True
-    output_size: str = ""
-    output_files: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.words:
@@ -66,7 +51,7 @@ class Job:
         if not 1 <= self.count <= MAX_COUNT:
             raise InvalidRequest(f"--count must be between 1 and {MAX_COUNT}")
         check_role(self.role)
-        check_units(self.limits)
+        check_units(self.options.get("limits", ""))
         self.task("check")
 
     @property
@@ -96,17 +81,8 @@ class Job:
             resources=self.unit,
             task_id=task_id,
             name=self.title,
-            env=self.environment,
             secrets=self.secrets.reveal(),
-            secret_files=self.has_secret_files,
-            user=self.user,
-            limits=self.limits,
-            max_completion_s=self.max_completion_s,
-            image=self.image,
-            namespaces=self.has_namespaces,
-            network=self.has_network,
-            output_size=self.output_size or 0,
-            output_files=self.output_files,
+            **self.options,
         )
 
 

@@ -17,10 +17,9 @@ from typing import Any, Final
 
 from croupier.apps.job_file import Section
 from croupier.apps.service.controller import Controller
-from croupier.apps.service.core import commands
+from croupier.apps.service.core import events
 from croupier.apps.service.file import ServiceFile, read_service
-from croupier.apps.service.journal import Journal
-from croupier.apps.service.status import service_view
+from croupier.apps.service.status import Journal, service_view
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, Unavailable
 
 SOCKET: Final = "control.sock"
@@ -157,15 +156,15 @@ class Requests:
             case "apply":
                 more["is_update"] = self.apply(read_service(Section(request["tables"])))
             case "scale":
-                commands.scale(service, int(request["instances"]))
+                events.scale(service, int(request["instances"]))
             case "rollout":
                 match request["action"]:
                     case "restart":
-                        commands.restart(service, now)
+                        events.restart(service, now)
                     case "undo":
-                        commands.undo(service, now)
+                        events.undo(service, now)
                     case "pause" | "resume" as action:
-                        commands.pause(service, is_paused=action == "pause")
+                        events.pause(service, is_paused=action == "pause")
                     case action:
                         raise InvalidRequest(f"{str(action)!r} is not an action on an update")
             case "stop":
@@ -193,4 +192,4 @@ class Requests:
                 f" change that to {file.role}"
             )
         now = self._controller.now()
-        return commands.apply(service, file.rules, file.digest, file.health, file.content, now)
+        return events.apply(service, file.rules, file.digest, file.health, file.content, now)

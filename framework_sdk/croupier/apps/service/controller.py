@@ -20,8 +20,8 @@ from croupier.apps.service.core.instance import Instance
 from croupier.apps.service.core.placement import Placed, place
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.health_checks import probe
-from croupier.apps.service.journal import Journal
 from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.status import Journal
 from croupier.apps.service.template import Demands
 from croupier.cli.flags import Target
 from croupier.sdk import (

@@ -11,12 +11,12 @@ from typing import Any, Final
 from croupier.apps.controller.process import first, run_application
 from croupier.apps.service.control import ControlServer, Requests
 from croupier.apps.service.controller import Controller, framework_name
-from croupier.apps.service.core import commands
+from croupier.apps.service.core import events
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile
-from croupier.apps.service.journal import Journal
 from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.status import Journal
 from croupier.cli.connection import connected, messages, missing_credential
 from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
@@ -207,7 +207,7 @@ class ControllerRun:
         )
         requests = Requests(controller, self._journal)
         file, service = self._start.file, saved.service
-        if file is not None and commands.is_rejected(service, file.digest):
+        if file is not None and events.is_rejected(service, file.digest):
             self._journal.write(
                 f"the file is version {service.rollout.version}, which was rolled back;"
                 " apply it again while the controller runs to try it again"

@@ -18,10 +18,9 @@ from croupier.apps.job_file import read_job_file
 from croupier.apps.job_file.section import SUFFIXES
 from croupier.apps.service import control
 from croupier.apps.service.file import ServiceFile, check_name, read_service_file
-from croupier.apps.service.journal import Journal
 from croupier.apps.service.runner import Start, run_controller
 from croupier.apps.service.state_dir import StateDir, check_base, default_base
-from croupier.apps.service.status import INSTANCES, SERVICES, service_view, summary_lines
+from croupier.apps.service.status import INSTANCES, SERVICES, Journal, service_view, summary_lines
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.table import print_table
 from croupier.cli.terminal import print_lines

@@ -11,14 +11,15 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_type_hints
 
 from croupier.apps.controller.store import locked
-from croupier.apps.service.core.instance import Instance, Slot, Stop
-from croupier.apps.service.core.rules import Check, Health, Restart, Rules, Update, Version
-from croupier.apps.service.core.state import Rollout, RolloutState, Service
+from croupier.apps.service.core.instance import Instance, Slot
+from croupier.apps.service.core.rules import Rules, Version
+from croupier.apps.service.core.state import Rollout, Service
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.process.durable_files import replace_file
 
@@ -213,22 +214,13 @@ def from_json(values: Mapping[str, Any]) -> Service:
     Raises:
         KeyError, TypeError, ValueError: if the values are not those of a service.
     """
-    rules = dict(values["rules"])
-    versions = [_version(each) for each in values["versions"]]
+    versions = [_made(Version, each) for each in values["versions"]]
     slots = [_made(Slot, each) for each in values["slots"]]
-    instances = [_instance(each) for each in values["instances"]]
-    rollout = dict(values["rollout"])
+    instances = [_made(Instance, each) for each in values["instances"]]
     return Service(
         **{name: values[name] for name in _SIMPLE},
-        rules=_made(
-            Rules,
-            {
-                **rules,
-                "restart": _made(Restart, rules["restart"]),
-                "update": _made(Update, rules["update"]),
-            },
-        ),
-        rollout=_made(Rollout, {**rollout, "state": RolloutState(rollout["state"])}),
+        rules=_made(Rules, values["rules"]),
+        rollout=_made(Rollout, values["rollout"]),
         versions={each.number: each for each in versions},
         slots={each.index: each for each in slots},
         instances={each.task_id: each for each in instances},
@@ -239,18 +231,16 @@ def _kept(value: Instance | Slot) -> dict[str, Any]:
     return {key: kept for key, kept in asdict(value).items() if key not in _PASSING[type(value)]}
 
 
-def _version(values: Mapping[str, Any]) -> Version:
-    health = dict(values["health"])
-    made = _made(Health, {**health, "check": Check(health["check"])})
-    return _made(Version, {**values, "health": made})
-
-
-def _instance(values: Mapping[str, Any]) -> Instance:
-    ports = tuple(map(int, values["ports"]))
-    return _made(Instance, {**values, "ports": ports, "stop": Stop(values["stop"])})
-
-
 def _made(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return a dataclass; keys that a newer release has added are ignored."""
-    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: value for key, value in values.items() if key in known})
+    hints = get_type_hints(kind)
+    return kind(**{key: _value(hints[key], given) for key, given in values.items() if key in hints})
+
+
+def _value(hint: Any, given: Any) -> Any:
+    """Return a field of the type `hint`: a dataclass, an enum, or ports."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _made(hint, given)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return hint(given)
+    return tuple(map(int, given)) if hint == tuple[int, ...] else given

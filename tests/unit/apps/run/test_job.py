@@ -16,7 +16,9 @@ UNIT = Resources.parse("cpus:1;mem:128MB")
 
 
 def test_a_task_runs_the_command() -> None:
-    task = Job(("echo", "-n", ""), UNIT, name="n", user="u", environment={"A": "b"}).task("t1")
+    task = Job(("echo", "-n", ""), UNIT, name="n", options={"user": "u", "env": {"A": "b"}}).task(
+        "t1"
+    )
     assert (task.task_id, task.name, task.resources) == ("t1", "n", UNIT)
     assert (task.command.argv, task.command.shell) == (("echo", "-n", ""), "")
     assert (task.command.user, dict(task.command.environment)) == ("u", {"A": "b"})
@@ -94,7 +96,7 @@ def test_secrets_come_from_files_the_environment_and_the_flag(tmp_path: Path) ->
     flags = [f"A=@{path}", "B", "C=plain=x"]
     secrets = read_secrets(flags, {"B": "from here"})
     assert secrets.reveal() == {"A": "from a file", "B": "from here", "C": "plain=x"}
-    task = Job(("x",), UNIT, secrets=secrets, has_secret_files=True).task("t1")
+    task = Job(("x",), UNIT, secrets=secrets, options={"secret_files": True}).task("t1")
     assert task.secrets == secrets
     assert task.command.secret_files
 
@@ -107,8 +109,8 @@ def test_malformed_secrets_are_refused_and_not_quoted(flag: str) -> None:
 
 
 def test_limits_and_isolation_are_those_of_the_task() -> None:
-    job = Job(("x",), UNIT, limits="mem:1GB;pids:9", has_network=False, max_completion_s=60.0)
-    task = job.task("t1")
+    options = {"limits": "mem:1GB;pids:9", "network": False, "max_completion_s": 60.0}
+    task = Job(("x",), UNIT, options=options).task("t1")
     assert task.limits == Limits(mem=1_024_000, pids=9)
     assert task.isolation.no_network
     assert task.info.max_completion_ms == 60_000
@@ -117,7 +119,7 @@ def test_limits_and_isolation_are_those_of_the_task() -> None:
 @pytest.mark.parametrize("bad", [{"limits": "mem:1MB"}, {"limits": "x"}, {"image": "debian"}])
 def test_isolation_that_cannot_be_is_refused(bad: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):
-        Job(("x",), UNIT, **bad)  # type: ignore[arg-type]
+        Job(("x",), UNIT, options=bad)
 
 
 @pytest.mark.parametrize(("mem", "disk"), [("512", "0"), ("1GB", "10")])
@@ -125,4 +127,4 @@ def test_a_size_without_a_unit_is_refused(mem: str, disk: str) -> None:
     with pytest.raises(InvalidRequest, match="has no unit; write "):
         make_unit("1", mem, disk, "0")
     with pytest.raises(InvalidRequest, match="has no unit; write "):
-        Job(("x",), UNIT, limits=f"pids:5;mem:{mem};disk:{disk}")
+        Job(("x",), UNIT, options={"limits": f"pids:5;mem:{mem};disk:{disk}"})

@@ -18,8 +18,8 @@ from croupier.apps.service.controller import Controller
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile, read_service
-from croupier.apps.service.journal import Journal
 from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.status import Journal
 from croupier.cli.flags import Target
 from croupier.process.durable_files import replace_file
 from croupier.sdk import Conflict, TaskState
