@@ -21,7 +21,8 @@ from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, w
 _DEMAND = re.compile(r"([^*<>@?]+)(?:\*(\d+))?(?:>(\d+))?(?:<(\d+))?(?:@([^?]+))?(?:\?(.+)=(.+))?")
 
 
-def _demand(text: str) -> Demand:
+def demand_of(text: str) -> Demand:
+    """Parse a demand."""
     found = _DEMAND.fullmatch(text)
     assert found, f"{text!r} is no demand"
     unit, count, least, most, role, name, value = found.groups()
@@ -65,7 +66,7 @@ class Case:
 
     def _do_framework(self, name: str, *demands: str, roles: str = "", owner: str = "") -> None:
         self._roles[name] = roles.split(",") if roles else [name]
-        wanted = map(_demand, demands)
+        wanted = map(demand_of, demands)
         self._fixture.framework(name, *wanted, roles=self._roles[name], owner=owner)
 
     def _do_agent(self, name: str, total: str, **attributes: str) -> None:
@@ -102,7 +103,7 @@ class Case:
         self._fixture.allocator.queue(FrameworkId(name), role, shape, int(count))
 
     def _do_demand(self, name: str, *demands: str) -> None:
-        self._fixture.demand(name, *map(_demand, demands))
+        self._fixture.demand(name, *map(demand_of, demands))
 
     def _do_suppress(self, name: str, *roles: str) -> None:
         self._fixture.allocator.suppress(FrameworkId(name), list(map(Role, roles)))

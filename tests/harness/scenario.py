@@ -22,6 +22,7 @@ from croupier.master.core.events import AgentTask, Received, SessionEnded, TimeP
 from croupier.master.core.messages import (
     AgentFailed,
     Offered,
+    Placed,
     PreemptRequested,
     Registered,
     Rescinded,
@@ -31,7 +32,6 @@ from croupier.master.core.messages import (
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
-from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
@@ -39,7 +39,9 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Command, Source, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
+from tests.harness.deals import demand_of
 from tests.harness.scenario_access import AccessCommands
+from tests.harness.scenario_tasks import TaskCommands
 from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import World, make_task
 
@@ -47,7 +49,7 @@ from tests.harness.world import World, make_task
 LEASES = Settings(max_offer_lease_s=60.0)
 
 
-class Story(AccessCommands):
+class Story(AccessCommands, TaskCommands):
     """A running scenario."""
 
     def __init__(self) -> None:
@@ -83,6 +85,13 @@ class Story(AccessCommands):
         world._step = step  # type: ignore[method-assign]
 
     # Commands.
+
+    def _do_begin(self, plain: list[str], options: dict[str, str]) -> None:
+        """Begin another scenario, with these settings."""
+        Story.__init__(self)
+        numbers = {name: type(getattr(LEASES, name))(each) for name, each in options.items()}
+        self.world = World(settings=replace(LEASES, **numbers))
+        self._spy(self.world)
 
     def _do_secured(self, plain: list[str], options: dict[str, str]) -> None:
         self.world = SecuredWorld(settings=LEASES)
@@ -164,6 +173,10 @@ class Story(AccessCommands):
             failover_timeout_s=float(options.get("failover", 600)),
             offer_lease_s=float(options.get("lease", 0)),
             allocate=not self._held_back and "owner" not in options,
+            roles=_several(options.get("roles")),
+            demands=tuple(map(demand_of, _several(options.get("wants")))),
+            suppressed="suppressed" in plain,
+            suppressed_roles=_several(options.get("suppressed")),
         )
         if "owner" in options:
             framework_id = self.world.framework_id(session)
@@ -175,11 +188,12 @@ class Story(AccessCommands):
             self._join(name, session, self.world.framework_id(session))
 
     def _do_accept(self, plain: list[str], options: dict[str, str]) -> None:
-        run_as = Command(("true",), user=options.pop("user", ""))
-        tasks = [make_task(task, amount) for task, amount in options.items()]
-        self.world.accept(
-            self._sessions[plain[0]], *[replace(task, command=run_as) for task in tasks]
-        )
+        """Launch tasks on the first offer, or on all of them, or on those `in` a role."""
+        run_as, role = Command(("true",), user=options.pop("user", "")), options.pop("in", "")
+        session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
+        wanted = [o.offer_id for o in offers if "all" in plain or o.role == role] or None
+        tasks = [replace(make_task(task, each), command=run_as) for task, each in options.items()]
+        self.world.accept(session, *tasks, offers=wanted)
 
     def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:
         session = self._sessions[plain[0]]
@@ -206,14 +220,10 @@ class Story(AccessCommands):
 
     def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
         count = int(options["count"]) if "count" in options else None
-        display = (Demand(Resources.parse(plain[1]), count),) if len(plain) > 1 else ()
-        self._call(plain[0], calls.UpdateDemand(display))
-
-    def _do_suppress(self, plain: list[str], options: dict[str, str]) -> None:
-        self._call(plain[0], calls.Suppress())
-
-    def _do_revive(self, plain: list[str], options: dict[str, str]) -> None:
-        self._call(plain[0], calls.Revive())
+        demands = tuple(map(demand_of, plain[1:]))
+        if count is not None:
+            demands = tuple(replace(demand, count=count) for demand in demands)
+        self._call(plain[0], calls.UpdateDemand(demands))
 
     def _do_kill(self, plain: list[str], options: dict[str, str]) -> None:
         self._call(plain[0], calls.Kill(TaskId(plain[1])))
@@ -359,7 +369,7 @@ class Story(AccessCommands):
             case Verdict(_, error, tasks):
                 bad = [f"{task.task_id}: {task.error}" for task in tasks if task.error]
                 return "; ".join([f"refused: {error}"] if error else bad) or None
-            case Updated(statuses):
+            case Updated(statuses) | Placed(_, statuses):
                 return ", ".join(
                     f"{status.task_id} {status.state.name}"
                     + (f" ({status.message})" if status.message else "")
@@ -417,6 +427,11 @@ class Story(AccessCommands):
 
     def _call(self, framework: str, call: calls.Call) -> None:
         self.world.call(self._sessions[framework], call)
+
+
+def _several(text: str | None) -> tuple[str, ...]:
+    """Split a list by its commas."""
+    return tuple(text.split(",")) if text else ()
 
 
 def run_story(text: str) -> str:
