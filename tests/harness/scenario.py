@@ -190,9 +190,13 @@ class Story(AccessCommands, TaskCommands):
     def _do_accept(self, plain: list[str], options: dict[str, str]) -> None:
         """Launch tasks on the first offer, or on all of them, or on those `in` a role."""
         run_as, role = Command(("true",), user=options.pop("user", "")), options.pop("in", "")
+        grace = {"grace_ms": round(float(options.pop("grace")) * 1000)} if "grace" in options else {}
         session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
         wanted = [o.offer_id for o in offers if "all" in plain or o.role == role] or None
-        tasks = [replace(make_task(task, each), command=run_as) for task, each in options.items()]
+        tasks = [
+            replace(make_task(task, each), command=run_as, **grace)
+            for task, each in options.items()
+        ]
         self.world.accept(session, *tasks, offers=wanted)
 
     def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:
@@ -384,8 +388,9 @@ class Story(AccessCommands, TaskCommands):
                     reason = reason.replace(known, name)
                 asked = " ".join(task_ids)
                 return f"end {asked} on {self._name(agent_id)} within {grace_s:.0f} s: {reason}"
-            case KillTask(_, task_id, _, reason):
-                return f"kill {task_id} {reason.name}"
+            case KillTask(_, task_id, grace_ms, reason):
+                grace = "" if grace_ms is None else f" within {grace_ms / 1000:g} s"
+                return f"kill {task_id} {reason.name}{grace}"
             case ResendUpdates():
                 return "resend"
             case AcknowledgeUpdate(_, task_id, sequence):

@@ -1,29 +1,92 @@
-"""Operators drain, deactivate and reactivate agents."""
+"""What operators do with agents is durable, reported and bounded; scenarios tell what it does."""
 
 from __future__ import annotations
 
-import pytest
-
+from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import (
+    AgentAction,
     Deactivate,
     Drain,
+    MarkGone,
+    OperateAgent,
     Reactivate,
 )
-from croupier.master.core.agent_status import AgentStatus, DrainProgress, agent_status
+from croupier.master.core.agent_status import (
+    AgentStatus,
+    DrainProgress,
+    agent_status,
+    drain_progress,
+)
+from croupier.master.core.agents import Agent
+from croupier.master.core.effects import Answer
 from croupier.master.core.events import AgentStopped
-from croupier.master.core.facts import AgentDrained, AgentOperated
-from croupier.master.core.messages import Rescinded
+from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
+from croupier.master.core.messages import AgentFailed, Rescinded
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
 from croupier.master.leadership.recovery import agents_missing
 from croupier.master.metrics.gauges import STATE as AGENTS
-from croupier.model.agent_orders import LaunchTask
-from croupier.model.errors import InvalidRequest, NotFound
+from croupier.model.agent_orders import KillTask
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Removed
 from croupier.model.ids import TaskId, short_id
 from croupier.model.resources import Resources
-from croupier.model.task import Reason, TaskState
-from tests.harness.operated_agent import ALL, T1, Scene, graceful
-from tests.harness.world import make_task
+from croupier.model.task import Reason, TaskInfo, TaskState
+from tests.harness.world import CLUSTER, World, make_task
+
+ALL = "cpus:4;mem:4GB"
+T1 = TaskId("t1")
+
+
+class Scene(World):
+    """One agent, on which one framework runs `t1` with a grace of 3 s."""
+
+    def __init__(self, *tasks: TaskInfo, settings: Settings | None = None) -> None:
+        super().__init__(state=State(f"{CLUSTER}-1", settings or Settings(), Allocator()))
+        self.host = self.agent(ALL)
+        self.host_id = self.agent_id(self.host)
+        self.session = self.framework()
+        self.owner = self.framework_id(self.session)
+        verdict = self.accept(self.session, *(tasks or (make_task("t1"),)))
+        assert verdict.error is None
+
+    def operate(self, action: AgentAction, agent: str | None = None) -> object:
+        """Return the answer to the operator."""
+        named = self.host_id if agent is None else agent
+        event = OperateAgent(7, named, action, "me")
+        (answer,) = [each for each in self.do(event) if isinstance(each, Answer)]
+        assert answer.request == 7
+        return answer.result
+
+    def refused(self, action: AgentAction, agent: str | None = None) -> CroupierError:
+        """Return the error in the operator's answer, and check that nothing changed."""
+        before = len(self.saved), len(self.facts)
+        error = self.operate(action, agent)
+        assert isinstance(error, CroupierError)
+        assert (len(self.saved), len(self.facts)) == before
+        return error
+
+    @property
+    def known(self) -> Agent:
+        return self.state.agents[self.host_id]
+
+    @property
+    def drain(self) -> DrainProgress:
+        found = drain_progress(self.state, self.known, self.now)
+        assert found is not None
+        return found
+
+    def killed(self) -> list[tuple[str, int | None, Reason]]:
+        """Return the kills that were sent to the agent."""
+        sent = self.sent.get(self.host, [])
+        kills = [message for message in sent if isinstance(message, KillTask)]
+        return [(kill.task_id, kill.grace_ms, kill.reason) for kill in kills]
+
+    def drained(self) -> int:
+        """Return how often a drain was reported as done."""
+        return sum(isinstance(fact, AgentDrained) for fact in self.facts)
+
 
 # Drain.
 
@@ -51,13 +114,6 @@ def test_drained_agent_is_withheld_and_its_tasks_end() -> None:
     assert AgentOperated(scene.host_id, "host", "drain", "me") in scene.facts
 
 
-def test_an_agent_without_tasks_is_drained_at_once() -> None:
-    scene = Scene()
-    other = scene.agent_id(scene.agent(ALL, "idle"))
-    scene.operate(Drain(), "idle")
-    assert AgentDrained(other, "idle") in scene.facts
-
-
 def counted(scene: Scene) -> tuple[dict[str, float], int]:
     """Return the agents in each state, as alerts see them, and how many are missing."""
     (family,) = [each for each in AGENTS if each.name == "agents"]
@@ -83,90 +139,6 @@ def test_an_agent_that_was_drained_and_stopped_raises_no_alert() -> None:
     assert counted(scene)[0]["unreachable"] == 1
 
 
-def test_drain_kills_with_the_shorter_grace() -> None:
-    scene = Scene(graceful("t1", 1000), graceful("t2", 60_000))
-    scene.operate(Drain(5000))
-    draining = Reason.AGENT_DRAINING
-    assert scene.killed() == [("t1", None, draining), ("t2", 5000, draining)]
-    assert scene.drain.estimate_s == 5.0
-    assert scene.drain.grace_ms == 5000
-
-
-def test_second_drain_may_only_shorten_the_grace() -> None:
-    scene = Scene(graceful("t1", 60_000))
-    scene.operate(Drain(30_000))
-    saved, sent = len(scene.saved), len(scene.killed())
-    scene.operate(Drain(30_000))
-    assert (len(scene.saved), len(scene.killed())) == (saved, sent)
-    scene.operate(Drain(5000))
-    assert scene.killed()[sent:] == [("t1", 5000, Reason.AGENT_DRAINING)]
-    assert scene.drain.estimate_s == 5.0
-    scene.operate(Drain(50_000))
-    assert len(scene.killed()) == sent + 1
-    assert scene.drain.grace_ms == 50_000
-    assert scene.drain.estimate_s == 5.0
-
-
-def test_drain_keeps_the_reason_of_an_earlier_kill() -> None:
-    scene = Scene(graceful("t1", 60_000))
-    scene.call(scene.session, calls.Kill(T1))
-    scene.operate(Drain())
-    assert scene.killed() == [("t1", None, Reason.KILLED_BY_FRAMEWORK)]
-    scene.operate(Drain(1000))
-    assert scene.killed()[1:] == [("t1", 1000, Reason.KILLED_BY_FRAMEWORK)]
-
-
-def test_disconnected_agent_is_drained_when_it_returns() -> None:
-    scene = Scene()
-    scene.end_session(scene.host)
-    scene.operate(Drain())
-    assert scene.drain.estimate_s is None
-    (blocker,) = scene.drain.blockers
-    assert "disconnected, and becomes unreachable in 75 s" in blocker.reason
-    scene.agent_back(make_task("t1"))
-    assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
-    assert scene.drain == DrainProgress(None, 1, 3.0, ())
-
-
-def test_a_task_that_never_arrived_is_not_launched_on_a_drained_agent() -> None:
-    scene = Scene()
-    scene.end_session(scene.host)
-    scene.operate(Drain())
-    scene.agent_back()
-    assert not [m for m in scene.sent[scene.host] if isinstance(m, LaunchTask)]
-    (status,) = scene.updates(scene.session)
-    assert (status.state, status.reason) == (TaskState.KILLED, Reason.AGENT_DRAINING)
-    assert scene.drain.is_done
-    assert scene.drained() == 1
-
-
-def test_unknown_task_on_a_drained_agent_is_killed() -> None:
-    scene = Scene()
-    scene.operate(Drain(2000))
-    scene.end_session(scene.host)
-    scene.agent_back(make_task("t1"), make_task("stray"))
-    assert {task for task, _, _ in scene.killed()} == {"t1", "stray"}
-    assert scene.drain.tasks_left == 2
-
-
-def test_drain_survives_failover() -> None:
-    scene = Scene()
-    scene.operate(Drain(2000))
-    scene.restart()
-    assert scene.drain.tasks_left == 1
-    assert not scene.known.is_offered
-    scene.agent_back(make_task("t1"), make_task("t2"))
-    assert scene.killed() == [
-        ("t1", 2000, Reason.AGENT_DRAINING),
-        ("t2", 2000, Reason.AGENT_DRAINING),
-    ]
-    scene.session = scene.framework(framework_id=scene.owner)
-    assert not scene.offers(scene.session)
-    for task in ("t1", "t2"):
-        scene.report(scene.host, scene.owner, task, TaskState.KILLED, 2)
-    assert scene.drained() == 1
-
-
 def test_drain_shows_missing_acknowledgements_without_waiting_for_them() -> None:
     scene = Scene()
     scene.operate(Drain())
@@ -178,17 +150,6 @@ def test_drain_shows_missing_acknowledgements_without_waiting_for_them() -> None
     assert "its framework is disconnected" in scene.drain.blockers[0].reason
 
 
-def test_overdue_task_is_shown_as_a_blocker() -> None:
-    scene = Scene()
-    scene.operate(Drain())
-    scene.now += 5.0
-    assert not scene.drain.blockers
-    scene.now += 5.0
-    (blocker,) = scene.drain.blockers
-    assert blocker.reason.startswith("its grace ended 7 s ago")
-    assert scene.drain.estimate_s == 0.0
-
-
 def test_blockers_are_bounded() -> None:
     small = [make_task(f"t{n}", "cpus:0.01;mem:1MB") for n in range(150)]
     scene = Scene(*small)
@@ -197,72 +158,7 @@ def test_blockers_are_bounded() -> None:
     assert (scene.drain.tasks_left, len(scene.drain.blockers)) == (150, 100)
 
 
-def test_tasks_of_a_removed_framework_block_a_drain_only_while_they_run() -> None:
-    scene = Scene(graceful("t1", 60_000))
-    scene.call(scene.session, calls.Teardown())
-    scene.operate(Drain(1000))
-    assert scene.killed()[-1] == ("t1", 1000, Reason.FRAMEWORK_REMOVED)
-    scene.end_session(scene.host)
-    scene.pass_time(100.0)
-    assert scene.drain.is_done
-    assert scene.drained() == 1
-
-
-def test_an_unreachable_agent_can_be_drained() -> None:
-    scene = Scene()
-    scene.end_session(scene.host)
-    scene.pass_time(100.0)
-    assert scene.known.state.name == "unreachable"
-    scene.operate(Drain())
-    assert "its agent is unreachable; the task is killed" in scene.drain.blockers[0].reason
-    scene.agent_back(make_task("t1"))
-    assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
-
-
-@pytest.mark.parametrize("grace_ms", [-1, 24 * 3600 * 1000 + 1, 2**63])
-def test_grace_out_of_range_is_refused(grace_ms: int) -> None:
-    scene = Scene()
-    assert isinstance(scene.refused(Drain(grace_ms)), InvalidRequest)
-
-
 # Deactivate and reactivate.
-
-
-def test_deactivated_agent_is_withheld_and_its_tasks_run_on() -> None:
-    scene = Scene()
-    scene.operate(Deactivate())
-    assert not scene.offers(scene.session)
-    assert not scene.killed()
-    scene.restart()
-    scene.agent_back(make_task("t1"))
-    scene.session = scene.framework(framework_id=scene.owner)
-    assert not scene.offers(scene.session)
-    scene.operate(Reactivate())
-    assert len(scene.offers(scene.session)) == 1
-    assert not scene.killed()
-
-
-def test_reactivating_ends_a_drain() -> None:
-    scene = Scene()
-    scene.operate(Drain())
-    scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
-    scene.operate(Reactivate())
-    assert scene.known.record() == AgentRecord(scene.host_id, "host", total=Resources.parse(ALL))
-    assert len(scene.offers(scene.session)) == 1
-    scene.restart()
-    scene.agent_back()
-    scene.session = scene.framework(framework_id=scene.owner)
-    assert len(scene.offers(scene.session)) == 1
-
-
-def test_reactivate_withdraws_kills_that_were_not_ordered() -> None:
-    scene = Scene(make_task("t1"), make_task("t2"))
-    scene.end_session(scene.host)
-    scene.operate(Drain())
-    scene.call(scene.session, calls.Kill(TaskId("t2")))
-    scene.operate(Reactivate())
-    scene.agent_back(make_task("t1"), make_task("t2"))
-    assert scene.killed() == [("t2", None, Reason.KILLED_BY_FRAMEWORK)]
 
 
 def test_repeated_action_changes_nothing() -> None:
@@ -308,3 +204,61 @@ def test_stopped_agent_leaves_no_drain() -> None:
     scene.do(AgentStopped(scene.host, "bye"))
     assert scene.saved[-1] == ForgetAgent(scene.host_id)
     assert not scene.state.agents
+
+
+# Operators declare agents gone.
+
+
+def test_tasks_of_a_gone_agent_end() -> None:
+    scene = Scene()
+    agent = scene.operate(MarkGone())
+    assert isinstance(agent, AgentStatus)
+    assert (agent.agent.agent_id, agent.state, agent.tasks) == (scene.host_id, "gone", 0)
+    assert isinstance(scene.closed[scene.host], Removed)
+    assert AgentRecord(scene.host_id, "host", gone=True) in scene.saved
+    (status,) = scene.updates(scene.session)
+    gone = TaskState.GONE_BY_OPERATOR
+    assert (status.state, status.reason) == (gone, Reason.GONE_BY_OPERATOR)
+    (failed,) = [m for m in scene.sent[scene.session] if isinstance(m, AgentFailed)]
+    assert failed.agent_id == scene.host_id
+    assert not scene.state.agents
+    assert not scene.state.allocator.queries.total
+    assert [fact.why for fact in scene.facts if isinstance(fact, AgentLeft)][-1] == "gone"
+    # It is resent until it is acknowledged.
+    scene.now += 11.0
+    scene.pass_time(1.0)
+    assert len(scene.updates(scene.session)) == 2
+    update = ((scene.host_id, T1, status.sequence),)
+    assert scene.call(scene.session, calls.Acknowledge(update)).error is None
+    assert not scene.state.frameworks[scene.owner].tasks
+
+
+def test_gone_agent_accepts_only_another_gone() -> None:
+    scene = Scene()
+    scene.operate(MarkGone())
+    again = scene.operate(MarkGone())
+    assert isinstance(again, AgentStatus)
+    assert again.agent.agent_id == scene.host_id
+    for action in (Drain(), Deactivate(), Reactivate()):
+        error = scene.refused(action)
+        assert isinstance(error, Conflict)
+        assert "declared gone" in str(error)
+
+
+def test_oldest_gone_agents_are_forgotten() -> None:
+    scene = Scene(settings=Settings(gone_agents=2))
+    ids = [scene.agent_id(scene.agent(ALL, f"h{n}")) for n in range(3)]
+    for agent_id in ids:
+        scene.operate(MarkGone(), agent_id)
+    assert list(scene.state.gone) == ids[1:]
+    assert ForgetAgent(ids[0]) in scene.saved
+    scene.restart()
+    assert list(scene.state.gone) == ids[1:]
+
+
+def test_gone_id_is_not_reused() -> None:
+    scene = Scene()
+    guessed = f"{CLUSTER}-1-A2"
+    scene.agent(ALL, "liar", agent_id=guessed)
+    scene.operate(MarkGone(), guessed)
+    assert scene.agent_id(scene.agent(ALL, "next")) != guessed
