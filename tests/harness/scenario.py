@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import count
 
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
@@ -60,6 +61,7 @@ class Story(AccessCommands, TaskCommands):
         self._ids: dict[str, str] = {}
         self._held_back = False
         self._next_task = 0
+        self._runs = count(1)
         self._spy(self.world)
 
     def run(self, command: str) -> str:
@@ -169,6 +171,8 @@ class Story(AccessCommands, TaskCommands):
             options.get("demand", ""),
             int(options["count"]) if "count" in options else None,
             self._ids.get(name, ""),
+            # Another run of its program, which numbers its calls from 1 again.
+            client_id=f"c{next(self._runs)}",
             name=name,
             failover_timeout_s=float(options.get("failover", 600)),
             offer_lease_s=float(options.get("lease", 0)),
@@ -190,11 +194,12 @@ class Story(AccessCommands, TaskCommands):
     def _do_accept(self, plain: list[str], options: dict[str, str]) -> None:
         """Launch tasks on the first offer, or on all of them, or on those `in` a role."""
         run_as, role = Command(("true",), user=options.pop("user", "")), options.pop("in", "")
-        grace = {"grace_ms": round(float(options.pop("grace")) * 1000)} if "grace" in options else {}
+        # 3 s is what tasks have by default.
+        grace_ms = round(float(options.pop("grace", 3)) * 1000)
         session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
         wanted = [o.offer_id for o in offers if "all" in plain or o.role == role] or None
         tasks = [
-            replace(make_task(task, each), command=run_as, **grace)
+            replace(make_task(task, each), command=run_as, grace_ms=grace_ms)
             for task, each in options.items()
         ]
         self.world.accept(session, *tasks, offers=wanted)
@@ -223,10 +228,10 @@ class Story(AccessCommands, TaskCommands):
         self._call(framework, calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
 
     def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
-        count = int(options["count"]) if "count" in options else None
+        number = int(options["count"]) if "count" in options else None
         demands = tuple(map(demand_of, plain[1:]))
-        if count is not None:
-            demands = tuple(replace(demand, count=count) for demand in demands)
+        if number is not None:
+            demands = tuple(replace(demand, count=number) for demand in demands)
         self._call(plain[0], calls.UpdateDemand(demands))
 
     def _do_kill(self, plain: list[str], options: dict[str, str]) -> None:

@@ -24,7 +24,7 @@ def task_names(words: list[str]) -> list[str]:
 
 
 def _constraints(text: str) -> tuple[Constraint, ...]:
-    return tuple(is_equal(name, value) for name, value in parse_attributes(text).items())
+    return tuple(is_equal(name, str(value)) for name, value in parse_attributes(text).items())
 
 
 class TaskCommands:

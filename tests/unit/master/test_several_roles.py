@@ -1,4 +1,4 @@
-"""Frameworks with several roles and several demands."""
+"""Frameworks with several roles and demands: durable, and refused; scenarios tell the rest."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from croupier.master.wire.to_framework import event_to_wire
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import matches, not_matches
 from croupier.model.demand import Demand
-from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.roles import RoleSettings
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
@@ -27,177 +26,34 @@ UNIT = Resources.parse("cpus:1;mem:1GB")
 LARGE = Resources.parse("cpus:4;mem:1GB")
 
 
-def both(count: int = 2) -> tuple[Demand, ...]:
-    return (Demand(UNIT, count), Demand(LARGE, 1, role=WEB))
+def both() -> tuple[Demand, ...]:
+    return (Demand(UNIT, 2), Demand(LARGE, 1, role=WEB))
 
 
 def used(world: World, role: Role) -> dict[str, int]:
     return dict(world.state.allocator.queries.used_by_role().get(role, {}))
 
 
-class TestOffers:
-    def test_offer_is_in_the_role_of_its_demand(self) -> None:
-        world = World()
-        world.agent("cpus:8;mem:8GB")
-        session = world.framework(roles=(ADS, WEB), demands=both())
-        offers = {offer.role: offer.resources for offer in world.offers(session)}
-        assert offers == {ADS: Resources.parse("cpus:2;mem:2GB"), WEB: LARGE}
-
-    def test_role_without_demand_gets_no_offers(self) -> None:
-        world = World()
-        world.agent("cpus:8;mem:8GB")
-        session = world.framework(roles=(ADS, WEB), demands=(Demand(UNIT, role=WEB),))
-        assert {offer.role for offer in world.offers(session)} == {WEB}
-
-    def test_tasks_count_for_the_role_of_their_offer(self) -> None:
-        world = World()
-        agent = world.agent("cpus:8;mem:8GB")
-        session = world.framework(roles=(ADS, WEB), demands=both())
-        (web,) = [offer for offer in world.offers(session) if offer.role == WEB]
-        assert (
-            world.accept(session, make_task("t1", "cpus:4;mem:1GB"), offers=[web.offer_id])
-            .tasks[0]
-            .error
-            is None
-        )
-        (launch,) = [m for m in world.sent[agent] if isinstance(m, LaunchTask)]
-        assert launch.role == WEB
-        framework = world.state.frameworks[world.framework_id(session)]
-        assert framework.tasks[TaskId("t1")].role == WEB
-        assert used(world, WEB)["cpus"] == 4000
-        assert "cpus" not in used(world, ADS)
-        world.finish(agent, framework.framework_id, "t1")
-        assert not used(world, WEB)
-
-    def test_offers_of_several_roles_cannot_be_accepted_together(self) -> None:
-        world = World()
-        agent = world.agent("cpus:8;mem:8GB")
-        session = world.framework(roles=(ADS, WEB), demands=both())
-        ids = [str(offer.offer_id) for offer in world.offers(session)]
-        verdict = world.accept(session, make_task("t1"), make_task("t2"), offers=ids)
-        assert isinstance(verdict.error, InvalidRequest)
-        assert [str(task.error) for task in verdict.tasks] == [
-            "the offers are in several roles"
-        ] * 2
-        assert not world.launches(agent)
-        assert not world.state.frameworks[world.framework_id(session)].tasks
-        assert not {offer for offer in ids if offer in world.state.offers}
-        # The resources are offered again.
-        assert {offer.role for offer in world.offers(session)} == {ADS, WEB}
-
-    def test_demand_is_counted_down_in_its_own_role(self) -> None:
-        world = World()
-        world.agent("cpus:8;mem:8GB")
-        demands = (Demand(UNIT, 2), Demand(UNIT, 3, role=WEB))
-        session = world.framework(roles=(ADS, WEB), demands=demands)
-        (web,) = [offer for offer in world.offers(session) if offer.role == WEB]
-        tasks = [make_task("t1"), make_task("t2")]
-        world.accept(session, *tasks, offers=[str(web.offer_id)])
-        left = world.state.allocator.queries.demands(world.framework_id(session))
-        assert [demand.count for demand in left] == [2, 1]
-
-    def test_constraints_by_pattern_choose_agents(self) -> None:
-        world = World()
-        for hostname, rack in (("node-1", "r1"), ("node-2", "r9"), ("edge-1", "r1")):
-            world.agent("cpus:1;mem:1GB", hostname, f"rack:{rack}")
-        tests = (matches("hostname", r"node-\d+"), not_matches("rack", "r[89]"))
-        session = world.framework(demands=(Demand(UNIT, None, tests),))
-        assert [offer.agent.hostname for offer in world.offers(session)] == ["node-1"]
-
-    def test_task_above_a_limit_set_after_its_offer_is_refused(self) -> None:
-        world = World()
-        agent = world.agent("cpus:8;mem:8GB")
-        session = world.framework(WEB, "cpus:1;mem:1GB", 3)
-        world.state.allocator.set_role(WEB, RoleSettings(limit={"cpus": 2000}))
-        verdict = world.accept(session, *(make_task(f"t{n}") for n in range(3)))
-        assert verdict.error is None
-        assert [type(task.error) for task in verdict.tasks] == [type(None), type(None), Conflict]
-        assert "cpus:2 of its limit" in str(verdict.tasks[2].error)
-        assert len(world.launches(agent)) == 2
+def test_constraints_by_pattern_choose_agents() -> None:
+    world = World()
+    for hostname, rack in (("node-1", "r1"), ("node-2", "r9"), ("edge-1", "r1")):
+        world.agent("cpus:1;mem:1GB", hostname, f"rack:{rack}")
+    tests = (matches("hostname", r"node-\d+"), not_matches("rack", "r[89]"))
+    session = world.framework(demands=(Demand(UNIT, None, tests),))
+    assert [offer.agent.hostname for offer in world.offers(session)] == ["node-1"]
 
 
-class TestSuppression:
-    def test_roles_are_suppressed_and_revived_separately(self) -> None:
-        world = World()
-        session = world.framework(roles=(ADS, WEB))
-        assert world.call(session, calls.Suppress((ADS,))).error is None
-        world.agent("cpus:8;mem:8GB")
-        assert {offer.role for offer in world.offers(session)} == {WEB}
-        world.call(session, calls.Suppress())
-        world.decline(session, 0.0)
-        assert not world.offers(session)
-        world.call(session, calls.Revive((ADS,)))
-        assert {offer.role for offer in world.offers(session)} == {ADS}
-
-    def test_subscribe_may_suppress_some_roles(self) -> None:
-        world = World()
-        world.agent("cpus:8;mem:8GB")
-        session = world.framework(roles=(ADS, WEB), suppressed_roles=(ADS,))
-        assert {offer.role for offer in world.offers(session)} == {WEB}
-        world.end_session(session)
-        again = world.framework(roles=(ADS, WEB), framework_id="m-F1", suppressed_roles=(ADS, WEB))
-        assert not world.offers(again)
-        assert world.state.allocator.queries.is_suppressed(FrameworkId("m-F1"))
-
-    @pytest.mark.parametrize("kind", [calls.Suppress, calls.Revive])
-    def test_role_of_another_framework_is_refused(
-        self, kind: type[calls.Suppress | calls.Revive]
-    ) -> None:
-        world = World()
-        session = world.framework(roles=(ADS, WEB), suppressed_roles=(WEB,))
-        verdict = world.call(session, kind((ADS, DEV)))
-        assert isinstance(verdict.error, InvalidRequest)
-        assert "'dev' is not one" in str(verdict.error)
-        world.agent("cpus:8;mem:8GB")
-        assert {offer.role for offer in world.offers(session)} == {ADS}
-
-
-class TestChangedRoles:
-    def start(self) -> World:
-        """Start a framework with a task in each of two roles."""
-        world = World()
-        self.agent = world.agent("cpus:8;mem:8GB")
-        session = world.framework(roles=(ADS, WEB), demands=both(1))
-        for offer in world.offers(session):
-            task = make_task(f"t-{offer.role[:3]}", str(offer.resources))
-            world.accept(session, task, offers=[str(offer.offer_id)])
-        assert used(world, WEB) == {"cpus": 4000, "mem": 1024_000}
-        self.session = session
-        return world
-
-    def test_tasks_keep_their_roles(self) -> None:
-        world = self.start()
-        again = world.framework(roles=(DEV,), framework_id="m-F1")
-        framework = world.state.frameworks[FrameworkId("m-F1")]
-        assert framework.roles == (DEV,)
-        assert {task.role for task in framework.tasks.values()} == {ADS, WEB}
-        assert used(world, WEB)["cpus"] == 4000
-        assert {offer.role for offer in world.offers(again)} == {DEV}
-        world.finish(self.agent, "m-F1", "t-web")
-        assert not used(world, WEB)
-        assert {offer.role for offer in world.offers(again)} == {DEV}
-
-    def test_restored_role_has_its_tasks(self) -> None:
-        world = self.start()
-        world.framework(roles=(ADS,), framework_id="m-F1")
-        world.framework(roles=(WEB, ADS), framework_id="m-F1")
-        assert used(world, WEB)["cpus"] == 4000
-        world.finish(self.agent, "m-F1", "t-web")
-        assert not used(world, WEB)
-
-    def test_demand_in_a_dropped_role_is_refused(self) -> None:
-        world = self.start()
-        refused = world.framework(roles=(ADS,), demands=both(), framework_id="m-F1")
-        assert isinstance(world.closed[refused], InvalidRequest)
-        assert world.state.frameworks[FrameworkId("m-F1")].session == self.session
-        assert world.state.frameworks[FrameworkId("m-F1")].roles == (ADS, WEB)
-
-    def test_changed_roles_are_saved(self) -> None:
-        world = self.start()
-        world.framework(roles=(DEV, ADS), framework_id="m-F1")
-        record = world.saved[-1]
-        assert isinstance(record, FrameworkRecord)
-        assert record.roles == (DEV, ADS)
+def test_roles_are_sent_to_agents_and_saved() -> None:
+    world = World()
+    agent = world.agent("cpus:8;mem:8GB")
+    session = world.framework(roles=(ADS, WEB), demands=both())
+    (web,) = [offer for offer in world.offers(session) if offer.role == WEB]
+    world.accept(session, make_task("t1"), offers=[web.offer_id])
+    assert [m.role for m in world.sent[agent] if isinstance(m, LaunchTask)] == [WEB]
+    world.framework(roles=(DEV, ADS), framework_id="m-F1")
+    record = world.saved[-1]
+    assert isinstance(record, FrameworkRecord)
+    assert record.roles == (DEV, ADS)
 
 
 class TestAfterARestart:
@@ -279,12 +135,6 @@ class TestRefusals:
         fresh = world.framework(roles=roles)
         assert isinstance(world.closed[fresh], InvalidRequest)
         assert len(world.state.frameworks) == 1
-
-    def test_subscribe_that_suppresses_another_role_changes_nothing(self) -> None:
-        world = World()
-        session = world.framework(roles=(ADS,), suppressed_roles=(WEB,))
-        assert isinstance(world.closed[session], InvalidRequest)
-        assert not world.state.frameworks
 
 
 def test_preempt_request_is_converted() -> None:
