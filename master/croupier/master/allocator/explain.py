@@ -6,6 +6,8 @@ agent kept for it now.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import takewhile
 
@@ -22,6 +24,9 @@ from croupier.master.allocator.tree import Tree
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 
+# A pass counts only the agents that it visits. Up to so many agents, they are all counted anew.
+MOST_COUNTED = 300
+
 
 def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
     """Return the reasons why the leaf was not dealt agents, the latest first."""
@@ -35,6 +40,9 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
     found = [*_making_room(leaf, pool), *_fits_nowhere(leaf, pool)]
     reported = leaf.reasons.report(leaf.role, state.profiles.cases(leaf))
     still = [each for each in reported if _is_true_now(each, leaf, tree, pool, now)]
+    if active <= MOST_COUNTED:
+        counts = _counts(leaf, state, now)
+        still = [replace(each, agents=counts.get(each.cause, each.agents)) for each in still]
     causes = {each.cause for each in found}
     found += [each for each in still if each.cause not in causes]
     if len(still) < len(reported) and not any(each.cause is Cause.IN_USE for each in still):
@@ -90,6 +98,14 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
         if bound is not None:
             return PassedOver(Cause.LIMIT, 0, str(AtLimit.of(*bound)), leaf.role, bound[0].role)
     return None
+
+
+def _counts(leaf: Leaf, state: AllocatorState, now: float) -> Counter[Cause]:
+    """Return the number of active agents that each cause keeps from the leaf. O(agents)."""
+    last = state.back_off.active(now)
+    active = (agent for agent in state.agents.agents.values() if agent.is_active)
+    checks = (Eligibility(agent, state, now, last).check(leaf) for agent in active)
+    return Counter(found.cause for found in checks if isinstance(found, Rejection))
 
 
 def _backing_off(leaf: Leaf, seconds: float, agent_id: str = "") -> PassedOver:

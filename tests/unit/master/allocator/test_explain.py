@@ -47,6 +47,23 @@ def test_withheld_agents_do_not_count_as_in_use() -> None:
     assert (case.cause, case.agents) == (Cause.IN_USE, 1)
 
 
+def test_all_agents_are_counted_after_a_pass_over_one() -> None:
+    """An agent that returns is visited alone, and the others are as full as before."""
+    fixture = AllocatorFixture()
+    fixture.framework("g", want("cpus:2", 3))
+    for name in ("m1", "m2", "m3"):
+        fixture.agent(name, "cpus:2;mem:4GB")
+    fixture.fill()
+    fixture.framework("f", want("cpus:2"))
+    fixture.fill()
+    assert first_reason(fixture).agents == 3
+    for is_active in (False, True):
+        fixture.allocator.activate_agent(AgentId("m1"), is_active)
+        fixture.fill()
+        case = first_reason(fixture)
+        assert (case.cause, case.agents) == (Cause.IN_USE, 2 + is_active)
+
+
 def test_resources_are_earmarked_for_another() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1"))
