@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from croupier.agent.app import AgentDaemon
-from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources
+from croupier.agent.recover import clean_up
 from croupier.net.address import Address
 from tests.harness.agent_defaults import SAME_USER
 from tests.harness.masters import ANY_PORT

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from croupier.agent.core.events import Exited
-from croupier.agent.isolation.box_view import View
-from croupier.agent.isolation.bubblewrap import Bubblewrap
+from croupier.agent.isolation.bubblewrap import Bubblewrap, View
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.namespaces import Namespaces

@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc.aio
 
-from croupier.agent.cleanup import clean_up
+from croupier.agent.recover import clean_up
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2

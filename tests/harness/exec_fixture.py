@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.exec.command import ExecCommand, ExecEnd, Stream, Window
+from croupier.agent.exec.streams import ExecCommand, ExecEnd, Stream, Window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.exec.task_execs import TaskExecs
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.model.errors import NotFound
 from tests.harness.supervisor_fixture import TaskRunner, key
 

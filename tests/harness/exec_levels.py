@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Feature, Isolation, Limits

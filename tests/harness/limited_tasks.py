@@ -12,8 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from croupier.agent.core.ending import Ending
-from croupier.agent.core.events import Exited, Vanished
+from croupier.agent.core.events import Ending, Exited, Vanished
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.bounds import MIB, Bounds
 from croupier.agent.isolation.cgroup.directory import name_for

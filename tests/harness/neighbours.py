@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.agent.cleanup import clean_up
+from croupier.agent.recover import clean_up
 from croupier.model.isolation import NO_LIMITS, Limits, parse_limits
 from croupier.model.task import Reason, TaskState
 from tests.harness.agent_process import AgentProcess

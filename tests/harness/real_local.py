@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.isolation.cgroup.build import remove_groups
+from croupier.agent.isolation.cgroup.isolator import remove_groups
 from croupier.net.address import Address
 from croupier.net.credential_search import CredentialFlags, find_credentials
 from croupier.net.credentials import ClientSecurity

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from croupier.agent.core.ending import NO_ENDING
-from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
+from croupier.agent.core.events import NO_ENDING, Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.isolation.layers import NO_ISOLATION, Layers
 from croupier.agent.run_ends import RunEvent
 from croupier.agent.sandbox import Sandboxes

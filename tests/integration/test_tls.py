@@ -15,9 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.agent.app import AgentDaemon
-from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
 from croupier.agent.probe import GivenResources
+from croupier.agent.recover import clean_up
 from croupier.master.app import MasterDaemon
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address

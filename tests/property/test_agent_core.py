@@ -29,8 +29,7 @@ from croupier.agent.core.effects import (
     Spawn,
     is_urgent,
 )
-from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
-from croupier.agent.core.events import Event, Now
+from croupier.agent.core.events import NO_ENDING, Ending, Event, Exceeded, Now
 from croupier.agent.core.records import Place, Record, UpdateRecord, forgets, key_of, place_of
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState

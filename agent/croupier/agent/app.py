@@ -7,31 +7,27 @@ import random
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
 from croupier.agent.checkpoint import Checkpoint
-from croupier.agent.cleanup import end_unknown_runs
 from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.state import AgentState
 from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
 from croupier.agent.exec.calls import ExecCalls
-from croupier.agent.exec.entry import Entries
-from croupier.agent.exec.task_execs import TaskExecs
+from croupier.agent.exec.task_execs import Entries, TaskExecs
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
-from croupier.agent.http import OwnRoutes, make_http
 from croupier.agent.isolation.assembly import assemble
-from croupier.agent.isolation.cgroup.build import shims_of
-from croupier.agent.isolation.container_build import pulls_of
+from croupier.agent.isolation.cgroup.isolator import shims_of
+from croupier.agent.isolation.container import pulls_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
 from croupier.agent.isolation.layers import Layers
-from croupier.agent.isolation.levels import NONE
+from croupier.agent.isolation.setting import NONE
 from croupier.agent.isolation.user_setup import prepare_users
 from croupier.agent.janitor import Janitor
 from croupier.agent.link import Link
@@ -41,7 +37,7 @@ from croupier.agent.output_links import OutputLinks
 from croupier.agent.output_trim import OutputTrim
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
-from croupier.agent.recovered_state import recovered_state, take_identity
+from croupier.agent.recover import end_unknown_runs, recovered_state, take_identity
 from croupier.agent.remove_tree import remove_trees
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
@@ -70,8 +66,9 @@ from croupier.process.process_metrics import PROCESS, LoopWatch
 from croupier.process.reload import Reloader
 from croupier.process.tls.renewal import RENEWALS, TLS, RenewedTls
 
-if TYPE_CHECKING:  # cyclopts
+if TYPE_CHECKING:  # cyclopts and aiohttp
     from croupier.agent.config import AgentConfig
+    from croupier.process.http.server import HttpServer
 
 _log = get_logger("croupier.agent")
 
@@ -157,12 +154,18 @@ class AgentDaemon:
         metrics.tell_statuses(usage.on_status)
         self._own("usage", usage.run())
         links = OutputLinks(self._clock, are_required=credential.has_any)
-        own = OwnRoutes(self.state, sandboxes, usage, links, self._isolate_flags)
         tls = self._tls(registry, credential)
-        make = partial(
-            make_http, config, registry, self._clock, self._waits_for, own, tls, credential.has_any
-        )
-        self._http = LateHttpServer(make)
+
+        def make() -> HttpServer:
+            # This imports aiohttp.
+            from croupier.agent.http import TaskRoutes, make_http
+
+            tasks = TaskRoutes(self.state, sandboxes, usage, links, self._isolate_flags)
+            return make_http(
+                config, registry, self._clock, self._waits_for, tasks, tls, credential.has_any
+            )
+
+        self._http = LateHttpServer(make, "croupier.agent.http")
         self._opened.push_async_callback(self._http.stop)
         port = await self._http.start(config.http)
         self.http_address = Address(config.http.host, port)

@@ -18,19 +18,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.checkpoint_mark import LOST, LastLine, LogMark
-from croupier.agent.checkpoint_mark import NAME as MARK_NAME
+from croupier.agent.checkpoint_files import (
+    FULL,
+    LOST,
+    MARK_NAME,
+    RESERVE_NAME,
+    LastLine,
+    LogMark,
+    Reserve,
+)
 from croupier.agent.core.on_health import DISK_FULL
 from croupier.agent.core.records import Place, PositionRecord, Record, place_of
 from croupier.agent.core.recovery import incomplete
-from croupier.agent.disk_reserve import FULL, Reserve
-from croupier.agent.disk_reserve import NAME as RESERVE_NAME
-from croupier.agent.record_index import CurrentRecords, Span
 from croupier.agent.record_lines import (
     FORMAT,
+    CurrentRecords,
     Damaged,
     OtherFormat,
     Reading,
+    Span,
     body_in,
     body_of,
     heading,

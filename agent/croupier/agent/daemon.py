@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from croupier.agent.app import AgentDaemon
-from croupier.agent.cleanup import check_used, clean_up
+from croupier.agent.recover import check_used, clean_up
 from croupier.process.logging import get_logger
 
 if TYPE_CHECKING:  # cyclopts

@@ -19,11 +19,11 @@ from math import inf
 from pathlib import Path
 
 from croupier.agent.checkpoint import Checkpoint
+from croupier.agent.checkpoint_files import FULL
 from croupier.agent.core.effects import CheckHealth
 from croupier.agent.core.events import HealthChecked
 from croupier.agent.core.on_health import DISK_FULL
 from croupier.agent.directories import open_beneath, unlink_beneath
-from croupier.agent.disk_reserve import FULL
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.run_file import SIZE
 from croupier.agent.work_dir import RESTART, WorkDir

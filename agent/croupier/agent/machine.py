@@ -13,7 +13,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.image_pulls import Pulls
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.janitor import Janitor

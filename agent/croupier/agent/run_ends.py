@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from croupier.agent.core.ending import NO_ENDING, Ending
-from croupier.agent.core.events import Exited, LaunchFailed, Started
+from croupier.agent.core.events import NO_ENDING, Ending, Exited, LaunchFailed, Started
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.layers import Layers, completed
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim import run_file
-from croupier.agent.shim.orphan_sweep import RunMarks, sweep
+from croupier.agent.shim.orphans import RunMarks, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.process.logging import get_logger

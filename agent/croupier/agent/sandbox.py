@@ -22,9 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from croupier.agent.beneath import directory_beneath, open_directory_beneath
 from croupier.agent.core.tasks import Key
-from croupier.agent.directories import directory, open_directory, open_regular
+from croupier.agent.directories import (
+    directory,
+    directory_beneath,
+    open_directory,
+    open_directory_beneath,
+    open_regular,
+)
 from croupier.agent.silent_tasks import SilentTasks
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, NotFound

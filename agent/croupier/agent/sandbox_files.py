@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.agent.beneath import directory_beneath
 from croupier.agent.core.tasks import Key
-from croupier.agent.directories import open_directory
+from croupier.agent.directories import directory_beneath, open_directory
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import InvalidRequest, NotFound
 

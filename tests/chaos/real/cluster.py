@@ -19,7 +19,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from croupier.agent.isolation.cgroup.build import remove_groups
+from croupier.agent.isolation.cgroup.isolator import remove_groups
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources, total_of
 from croupier.net.address import Address

@@ -15,11 +15,11 @@ from unittest.mock import patch
 
 from croupier.agent import __main__ as agent
 from croupier.agent.checkpoint import Checkpoint
-from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.records import Record as AgentRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.agent.core.records import UpdateRecord
-from croupier.agent.isolation.hidden_files import NOTHING, FileTotals, HiddenFiles
+from croupier.agent.core.tasks import PendingUpdates
+from croupier.agent.isolation.disk_size import NOTHING, FileTotals, HiddenFiles
 from croupier.agent.run_ends import RunEnds
 from croupier.master import __main__ as master
 from croupier.master.core.records import Record, TaskRecord

@@ -10,9 +10,8 @@ from croupier.agent.core import on_session
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.effects import Forget, ReturnTasks, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
-from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import ResendDeadline
+from croupier.agent.core.tasks import PendingUpdates, ResendDeadline
 from croupier.agent.reactor import Reactor
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from croupier.agent.core import on_life, on_session
 from croupier.agent.core import on_line as agent_on_line
+from croupier.agent.core import on_session, recovery
 from croupier.agent.core import on_task as agent_on_task
-from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import PendingUpdates
 from croupier.agent.reactor import Reactor
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.core import (
@@ -176,11 +176,11 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "agent: has no name of its own": (
         "the master assigns the agent's id in a message that may be lost",
-        _one(on_life, "choose_agent_id", broken.nothing),
+        _one(recovery, "choose_agent_id", broken.nothing),
     ),
     "agent: a number twice": (
         "after lost records, sequence numbers of lost updates are reused",
-        _one(on_life, "_skip_lost_numbers", broken.nothing),
+        _one(recovery, "_skip_lost_numbers", broken.nothing),
     ),
     "master: an old run comes back": (
         "an older run of a program takes over from a newer one",

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.app import AgentDaemon
-from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig, OnStop, Recovery
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.probe import GivenResources, read_boot_id
+from croupier.agent.recover import clean_up
 from croupier.net.address import Address
 from tests.harness.agent_defaults import SAME_USER
 from tests.harness.agent_process import AgentProcess

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.cleanup import clean_up
+from croupier.agent.recover import clean_up
 from croupier.model.isolation import NO_LIMITS, Limits
 from croupier.model.task import Reason, TaskState
 from tests.harness.agent_process import AgentProcess

@@ -13,9 +13,8 @@ from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
 from croupier.agent.core.tasks import Key
 from croupier.agent.exec import calls
-from croupier.agent.exec.calls import ExecCalls
-from croupier.agent.exec.command import ExecCommand, ExecEnd, Stream, Window
-from croupier.agent.exec.master_stream import INPUT_WINDOW
+from croupier.agent.exec.calls import INPUT_WINDOW, ExecCalls
+from croupier.agent.exec.streams import ExecCommand, ExecEnd, Stream, Window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.model.errors import NotFound
 from croupier.net.address import Address

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 from croupier.agent import health_check
-from croupier.agent.cleanup import clean_up
 from croupier.agent.core.events import HealthChecked
 from croupier.agent.machine import LocalMachine
+from croupier.agent.recover import clean_up
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import LAUNCH, Problem
 from croupier.model.ids import DEFAULT_ROLE

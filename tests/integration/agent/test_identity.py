@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from croupier.agent import link
 from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
-from croupier.agent.own_token import OwnTokenFile
+from croupier.agent.credential import OwnTokenFile
 from croupier.agent.probe import GivenResources
 from croupier.master.core.access_records import TokenId, TokenKind
 from croupier.master.core.agent_commands import MarkGone, OperateAgent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.landlock import landlock_version
+from croupier.agent.isolation.process import landlock_version
 from croupier.agent.record_lines import body_in
 from croupier.model.errors import InvalidRequest, NotLeader, Unavailable
 from croupier.model.task import Reason, TaskState

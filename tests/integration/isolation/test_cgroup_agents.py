@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.cleanup import clean_up
-from croupier.agent.isolation.cgroup.bounds import MIB
-from croupier.agent.isolation.cgroup.build import open_groups, own_groups, place_for
+from croupier.agent.isolation.cgroup.bounds import MIB, Groups
 from croupier.agent.isolation.cgroup.directory import name_for
-from croupier.agent.isolation.cgroup.groups import Groups
+from croupier.agent.isolation.cgroup.isolator import open_groups, own_groups, place_for
 from croupier.agent.isolation.cgroup.places import Place
+from croupier.agent.recover import clean_up
 from croupier.model.errors import Unavailable
 from croupier.model.isolation import NO_FEATURES, Feature, Limits
 from croupier.model.task import Reason, TaskState

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.cgroup.build import open_groups, own_groups, place_for
+from croupier.agent.isolation.cgroup.isolator import open_groups, own_groups, place_for
 from croupier.agent.shim.build import Shim
 from croupier.model.errors import Unavailable
 from tests.harness import limited_tasks as tasks

@@ -15,7 +15,7 @@ from croupier.agent.core.events import Adopted, Exited
 from croupier.agent.isolation.container import Container, containers_of
 from croupier.agent.isolation.container_runtime import Runtime, find_runtime
 from croupier.agent.isolation.image_store import ImageStore
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, Unavailable

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.landlock import landlock_version
+from croupier.agent.isolation.process import landlock_version
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.unix_user import UnixUser, find_user
 from croupier.model.errors import InvalidRequest

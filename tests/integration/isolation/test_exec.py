@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.exec import task_execs
-from croupier.agent.exec.command import ExecCommand, Stream, Window
 from croupier.agent.exec.inside import find_inside
-from croupier.agent.exec.streams import Streams
+from croupier.agent.exec.streams import ExecCommand, Stream, Streams, Window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable

@@ -14,16 +14,16 @@ from signal import SIGKILL, SIGSEGV
 import pytest
 
 from croupier.agent.core.events import Exited
-from croupier.agent.exec import entry, task_execs
-from croupier.agent.exec.command import Window
+from croupier.agent.exec import task_execs
 from croupier.agent.exec.inside import children
+from croupier.agent.exec.streams import Window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.assembly import assemble
-from croupier.agent.isolation.cgroup.build import remove_groups
+from croupier.agent.isolation.cgroup.isolator import remove_groups
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.orphan_runs import end_orphans
+from croupier.agent.shim.orphans import end_orphans
 from croupier.agent.shim.run_file import read_path
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.isolation import Limits
@@ -132,7 +132,7 @@ async def variables_of_the_task_are_found(level: ExecLevel) -> None:
     running = level.runner.supervisor.running(key(level.task))
     assert running is not None
     # Secrets are known from there only.
-    assert entry._variables(running.pid, ["NAME", "NO_SUCH"]) == {"NAME": "a b"}
+    assert task_execs._variables(running.pid, ["NAME", "NO_SUCH"]) == {"NAME": "a b"}
 
 
 async def programs_of_the_task_are_found(

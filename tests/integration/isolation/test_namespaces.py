@@ -14,9 +14,9 @@ import pytest
 
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed
 from croupier.agent.isolation.assembly import assemble
-from croupier.agent.isolation.capabilities import ROOT_KEPT
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.namespaces import Namespaces, build_namespaces
+from croupier.agent.isolation.process import ROOT_KEPT
 from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest, Unavailable

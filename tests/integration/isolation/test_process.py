@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.core.events import Exited
-from croupier.agent.isolation.landlock import landlock_version
-from croupier.agent.isolation.process import ProcessSetting, probed
-from croupier.agent.isolation.seccomp import MACHINES
-from croupier.agent.isolation.system_calls import DENIED, NUMBERS
+from croupier.agent.isolation.process import ProcessSetting, landlock_version, probed
+from croupier.agent.isolation.seccomp import DENIED, MACHINES, NUMBERS
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Limits
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of

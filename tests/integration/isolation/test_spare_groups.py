@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.cgroup import spare
+from croupier.agent.isolation.cgroup import v1
 from croupier.agent.isolation.cgroup.bounds import MIB, Bounds, Measured
-from croupier.agent.isolation.cgroup.build import open_groups, own_groups, place_for
+from croupier.agent.isolation.cgroup.isolator import open_groups, own_groups, place_for
 from croupier.agent.isolation.cgroup.places import Place
 from croupier.agent.isolation.cgroup.v1 import V1Groups
 from croupier.model.errors import Unavailable
@@ -171,7 +171,7 @@ def test_a_run_that_was_not_measured_leaves_no_group(runs: Runs) -> None:
 
 
 def test_few_groups_are_kept(runs: Runs, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spare, "MOST", 2)
+    monkeypatch.setattr(v1, "MOST", 2)
     for run in ("r1", "r2", "r3"):
         runs.begin(run, replace(SOME, cpus=int(run[1])))
     for run in ("r1", "r2", "r3"):

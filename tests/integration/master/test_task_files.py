@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 
 from croupier.agent.app import AgentDaemon
-from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig
 from croupier.agent.probe import GivenResources
+from croupier.agent.recover import clean_up
 from croupier.ctl.task_files import terminal_text
 from croupier.master.app import MasterDaemon
 from croupier.net.credentials import ClientSecurity

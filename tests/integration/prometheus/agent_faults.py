@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from croupier.agent.cleanup import clean_up
 from croupier.agent.probe import GivenResources
+from croupier.agent.recover import clean_up
 from croupier.master.app import MasterDaemon
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses

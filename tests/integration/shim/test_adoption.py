@@ -18,7 +18,7 @@ import pytest
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.shim import run_file
-from croupier.agent.shim.orphan_runs import end_orphans
+from croupier.agent.shim.orphans import end_orphans
 from croupier.model.errors import InvalidRequest
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running

@@ -13,7 +13,7 @@ import pytest
 
 from croupier.agent.core.events import Exited, Started
 from croupier.agent.shim import run_file
-from croupier.agent.shim.orphan_runs import end_orphans
+from croupier.agent.shim.orphans import end_orphans
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.supervisor_fixture import TaskRunner, key

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from croupier.agent.exec import entry
-from croupier.agent.shim.orphan_sweep import RunMarks, sweep
-from croupier.agent.shim.own_words import MOST_BYTES, read_own_words
+from croupier.agent.exec import task_execs
+from croupier.agent.shim.orphans import MOST_BYTES, RunMarks, read_own_words, sweep
 
 TOLD = 1 << 28
 # Says that an empty part of its memory is its variables and arguments, which needs no right.
@@ -54,7 +53,7 @@ def test_no_process_makes_the_agent_read_all_of_its_memory() -> None:
             assert len(read_own_words(f"/proc/{pid}/{name}")) == MOST_BYTES
         tracemalloc.start()
         try:
-            assert entry._variables(pid, ["PASSWORD"]) == {}
+            assert task_execs._variables(pid, ["PASSWORD"]) == {}
             sweep(RunMarks([f"/no/such/run/{os.getpid()}"]))
             assert tracemalloc.get_traced_memory()[1] < 32 * MOST_BYTES
         finally:

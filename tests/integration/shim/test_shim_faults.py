@@ -17,7 +17,7 @@ import pytest
 
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started
-from croupier.agent.shim import orphan_sweep, run_file, shim_process
+from croupier.agent.shim import orphans, run_file, shim_process
 from tests.harness.effort import portion
 from tests.harness.supervisor_fixture import TaskRunner, key
 from tests.integration.shim.conftest import KilledSupervisor
@@ -98,13 +98,13 @@ async def test_a_shim_killed_before_its_start_is_swept_twice(
     runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A child of the shim may fork during the first scan, and end before the scan reads it."""
-    scan, scans = orphan_sweep._scan, list[list[int]]()
+    scan, scans = orphans._scan, list[list[int]]()
 
-    def count(marks: orphan_sweep.RunMarks, found: set[int], spared: set[int]) -> list[int]:
+    def count(marks: orphans.RunMarks, found: set[int], spared: set[int]) -> list[int]:
         scans.append(scan(marks, found, spared))
         return scans[-1]
 
-    monkeypatch.setattr(orphan_sweep, "_scan", count)
+    monkeypatch.setattr(orphans, "_scan", count)
     words = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *runner.shim.argv)
     stopped = TaskRunner(runner.work, replace(runner.shim, argv=words))
     stopped.shell("t1", "sleep 60")

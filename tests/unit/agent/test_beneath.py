@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent import beneath
-from croupier.agent.beneath import directory_beneath, open_directory_beneath
-from croupier.agent.directories import directory
+from croupier.agent import directories
+from croupier.agent.directories import directory, directory_beneath, open_directory_beneath
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import NotFound
 from croupier.model.ids import FrameworkId, TaskId
@@ -31,7 +30,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     def lacks(root: int, path: str) -> int:
         raise OSError(errno.ENOSYS, "no such call")
 
-    monkeypatch.setattr(beneath, "_openat2", lacks)
+    monkeypatch.setattr(directories, "_openat2", lacks)
 
 
 @pytest.fixture

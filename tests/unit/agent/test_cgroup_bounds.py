@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.agent.core.ending import Exceeded
+from croupier.agent.core.events import Exceeded
 from croupier.agent.isolation.cgroup.bounds import (
     MIB,
     Bounds,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.cgroup.delegation import LEAF, SHIMS, delegated_base, separate_base
+from croupier.agent.isolation.cgroup.places import LEAF, SHIMS, delegated_base, separate_base
 from croupier.model.errors import Unavailable
 
 WANTED = ("memory", "pids", "cpu", "io")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.agent.isolation.cgroup.find import OwnGroup, OwnGroups, find_groups
+from croupier.agent.isolation.cgroup.places import OwnGroup, OwnGroups, find_groups
 
 ROOT = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard"
 

@@ -12,7 +12,7 @@ import pytest
 
 from croupier.agent.isolation.cgroup.bounds import MIB, Bounds, Measured
 from croupier.agent.isolation.cgroup.isolator import CgroupIsolator
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.unix_user import own_user
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import Feature, Features, Limits, Usage

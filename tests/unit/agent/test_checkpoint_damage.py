@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.agent.checkpoint import NAME, Checkpoint
-from croupier.agent.checkpoint_mark import NAME as MARK_NAME
-from croupier.agent.checkpoint_mark import LogMark
+from croupier.agent.checkpoint_files import MARK_NAME, LogMark
 from croupier.agent.core.records import (
     AgentRecord,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent import checkpoint as module
-from croupier.agent import disk_reserve
+from croupier.agent import checkpoint_files
 from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.core.records import (
     FrameworkRecord,
@@ -30,7 +30,9 @@ class TestAFullDisk:
         full = Full(tmp_path, monkeypatch)
         checkpoint, _ = Checkpoint.open(tmp_path)
         rooms = [checkpoint.has_room]
-        assert (tmp_path / disk_reserve.NAME).stat().st_size == disk_reserve.RESERVE_BYTES
+        assert (
+            tmp_path / checkpoint_files.RESERVE_NAME
+        ).stat().st_size == checkpoint_files.RESERVE_BYTES
         await checkpoint.commit(EVERYTHING[:2])
         full.fill()
         await checkpoint.commit(EVERYTHING[2:5])
@@ -48,7 +50,7 @@ class TestAFullDisk:
         full = Full(tmp_path, monkeypatch)
         checkpoint, _ = Checkpoint.open(tmp_path)
         await checkpoint.commit(EVERYTHING[:2])
-        (tmp_path / disk_reserve.NAME).unlink()
+        (tmp_path / checkpoint_files.RESERVE_NAME).unlink()
         full.fill()
         with pytest.raises(Unavailable, match=r"No space left on device; the tasks keep running"):
             await checkpoint.commit(EVERYTHING[2:])
@@ -95,7 +97,7 @@ class TestARemovedDirectory:
 async def test_a_disk_short_of_space_stops_new_tasks_before_the_reserve_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    least = disk_reserve.LEAST_FREE_BYTES
+    least = checkpoint_files.LEAST_FREE_BYTES
     free = 10 * least
     real = os.fstatvfs(0)
 
@@ -110,7 +112,7 @@ async def test_a_disk_short_of_space_stops_new_tasks_before_the_reserve_is_neede
     for now in (2 * least, least, least - 4096, least, 2 * least - 4096, 2 * least):
         free = now
         rooms.append(not await checkpoint.check())
-        assert (tmp_path / disk_reserve.NAME).exists()
+        assert (tmp_path / checkpoint_files.RESERVE_NAME).exists()
     assert rooms == [True, True, False, False, False, True]
     free = least - 4096
     await checkpoint.commit(EVERYTHING[:1])
@@ -127,7 +129,7 @@ class Full:
     """A disk that may be full: it has ten bytes left, and the reserve if that is released."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._reserve = path / disk_reserve.NAME
+        self._reserve = path / checkpoint_files.RESERVE_NAME
         self._room: int | None = None
         self._was_reserved = False
         write, allocate = os.write, os.posix_fallocate
@@ -137,7 +139,7 @@ class Full:
                 return write(fd, data)
             if self._was_reserved and not self._reserve.exists():
                 self._was_reserved = False
-                self._room += disk_reserve.RESERVE_BYTES
+                self._room += checkpoint_files.RESERVE_BYTES
             if not self._room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             done = write(fd, bytes(data)[: self._room])

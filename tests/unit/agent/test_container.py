@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.container_bundle import (
+from croupier.agent.isolation.container_runtime import (
     Contents,
     command,
     configuration,

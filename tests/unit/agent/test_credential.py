@@ -11,8 +11,7 @@ from croupier.agent.core.records import AgentRecord
 from croupier.agent.core.recovery import identify, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
-from croupier.agent.credential import agent_id_in
-from croupier.agent.own_token import OwnTokenFile, remove_own_token
+from croupier.agent.credential import OwnTokenFile, agent_id_in, remove_own_token
 from croupier.model.access import KeyId
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId

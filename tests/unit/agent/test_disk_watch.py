@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.core.ending import NO_ENDING
-from croupier.agent.core.events import LimitExceeded
+from croupier.agent.core.events import NO_ENDING, LimitExceeded
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation import disk_watch
 from croupier.agent.isolation.disk import DiskIsolator
+from croupier.agent.isolation.disk_size import HiddenFiles
 from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room
-from croupier.agent.isolation.hidden_files import HiddenFiles
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import Limits

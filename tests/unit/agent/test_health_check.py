@@ -14,12 +14,12 @@ import pytest
 
 from croupier.agent import health_check as module
 from croupier.agent.checkpoint import Checkpoint
-from croupier.agent.cleanup import unknown_runs
 from croupier.agent.core.effects import CheckHealth
 from croupier.agent.core.events import HealthChecked
 from croupier.agent.health_check import TRIAL, HealthCheck
+from croupier.agent.recover import unknown_runs
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.orphan_runs import end_orphans
+from croupier.agent.shim.orphans import end_orphans
 from croupier.agent.shim.run_file import SIZE
 from croupier.agent.work_dir import WorkDir
 from croupier.process.clock import SystemClock

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation import hidden_files
-from croupier.agent.isolation.hidden_files import HiddenFiles, processes_below, removed_files
+from croupier.agent.isolation import disk_size
+from croupier.agent.isolation.disk_size import HiddenFiles, processes_below, removed_files
 from croupier.agent.isolation.uid_range import UidRange
 
 UIDS = UidRange(2_062_000, 2_062_001)
@@ -50,7 +50,7 @@ def test_processes_belong_to_the_nearest_shim_above(tmp_path: Path) -> None:
 def test_files_in_shared_directories_count_by_their_uid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hidden_files, "is_in_memory", lambda path: path.name == "memory")
+    monkeypatch.setattr(disk_size, "is_in_memory", lambda path: path.name == "memory")
     for name in ("tmp", "memory", "sandbox"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_bytes(os.urandom(100_000))

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.leftovers import Leftovers
-from croupier.agent.isolation.uid_claims import UidClaims
+from croupier.agent.isolation.uid_claims import Leftovers, UidClaims
 from croupier.agent.isolation.uid_range import UidRange
 
 # Not used by agents of other tests.

@@ -8,8 +8,7 @@ import pytest
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Checkpoint, Force, Signal
-from croupier.agent.core.ending import Ending, Exceeded
-from croupier.agent.core.events import Event, Now
+from croupier.agent.core.events import Ending, Event, Exceeded, Now
 from croupier.agent.core.records import KillRecord, Record
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.step import step

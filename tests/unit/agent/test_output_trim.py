@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.output_range import PartRequest, last_lines, requested_part
 from croupier.agent.output_trim import OutputTrim, first_kept
 from croupier.agent.sandbox import Sandboxes
+from croupier.agent.served_files import PartRequest, last_lines, requested_part
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.output_bound import OutputBound, format_output_size, parse_output_size

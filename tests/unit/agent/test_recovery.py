@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from croupier.agent.core import events as ev
-from croupier.agent.core import on_framework
+from croupier.agent.core import on_task
 from croupier.agent.core.effects import (
     Adopt,
     Checkpoint,
@@ -296,7 +296,7 @@ class TestRunsOfFrameworks:
     def test_of_idle_frameworks_are_deleted_beyond_the_limit(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(on_framework, "MOST_FRAMEWORKS", 10)
+        monkeypatch.setattr(on_task, "MOST_FRAMEWORKS", 10)
         world = World(*(FrameworkRecord(FrameworkId(f"X{n}"), 1) for n in range(10)))
         forgotten = records(world.do(self.launch("a", 1, "X10")))
         assert [r for r in forgotten if isinstance(r, ForgetFramework)] == [

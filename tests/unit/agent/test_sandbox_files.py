@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent import beneath, sandbox_files
+from croupier.agent import directories, sandbox_files
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.sandbox_files import components_of, list_directory, open_file
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound
@@ -29,7 +29,7 @@ def sandboxes(
         def lacks(root: int, path: str) -> int:
             raise OSError(errno.ENOSYS, "no such call")
 
-        monkeypatch.setattr(beneath, "_openat2", lacks)
+        monkeypatch.setattr(directories, "_openat2", lacks)
     (tmp_path / "work" / "sandboxes").mkdir(parents=True)
     return Sandboxes(tmp_path / "work" / "sandboxes")
 

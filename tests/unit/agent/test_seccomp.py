@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.seccomp import ALLOW, ERRNO, KILL, MACHINES, filter_bytes, oci_profile
-from croupier.agent.isolation.system_calls import (
+from croupier.agent.isolation.seccomp import (
+    ALLOW,
     DENIED,
     EAFNOSUPPORT,
     ENOSYS,
     EPERM,
     EPROTONOSUPPORT,
+    ERRNO,
+    KILL,
+    MACHINES,
     NUMBERS,
+    filter_bytes,
+    oci_profile,
 )
 from tests.harness.filter_machine import run_filter
 

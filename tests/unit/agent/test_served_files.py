@@ -9,8 +9,7 @@ from typing import Any
 
 from croupier.agent import served_files
 from croupier.agent.output_links import OutputLinks
-from croupier.agent.output_range import PartRequest
-from croupier.agent.served_files import ServedFiles
+from croupier.agent.served_files import PartRequest, ServedFiles
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.process.clock import SystemClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Moved
-from croupier.agent.core.ending import Ending
+from croupier.agent.core.events import Ending
 from croupier.agent.task_usage import TaskUsage
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import DEFAULT_ROLE, TaskId

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent import work_dir as module
-from croupier.agent.cleanup import clean_up
+from croupier.agent.recover import clean_up
 from croupier.agent.shim import run_file
 from croupier.agent.work_dir import WorkDir
 from croupier.model.errors import Conflict, Unavailable

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from structlog.testing import capture_logs
 
-from croupier.agent.task_log import TaskLog as AgentTaskLog
+from croupier.agent.metrics import TaskLog as AgentTaskLog
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task

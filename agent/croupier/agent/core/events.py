@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
 from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId
+from croupier.model.isolation import Usage
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.store_position import StorePosition
+from croupier.model.task import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit that a task has exceeded.
+
+    Attributes:
+        reason: MEMORY_LIMIT or DISK_LIMIT.
+        message: names the limit and the peak, for people.
+    """
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Measurements of a run that has ended.
+
+    Attributes:
+        usage: None if it was not measured.
+        exceeded: the limit for which processes of the task were killed, if there is one.
+        notes: limits that it met without losing a process, for people.
+    """
+
+    usage: Usage | None = None
+    exceeded: Exceeded | None = None
+    notes: tuple[str, ...] = ()
+
+
+NO_ENDING: Final = Ending()
 
 
 class Now(NamedTuple):

@@ -1,7 +1,10 @@
 """The life of a task: launch, start, kill and end.
 
-Rule: each `Spawn` and each `Adopt` is answered exactly once; until then, the agent does not know
-whether the task has a process. A task that is killed meanwhile ends with the answer.
+Rules:
+- Each `Spawn` and each `Adopt` is answered exactly once; until then, the agent does not know
+  whether the task has a process. A task that is killed meanwhile ends with the answer.
+- The agent obeys no order of an older epoch of its framework. It remembers a bounded number of
+  epochs, and first forgets the least recently changed ones of frameworks without tasks.
 """
 
 from __future__ import annotations
@@ -11,13 +14,12 @@ from dataclasses import replace
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
-from croupier.agent.core.events import Exited, LaunchFailed, Now, Prepared
+from croupier.agent.core.events import Exited, LaunchFailed, LimitExceeded, Now, Prepared
 from croupier.agent.core.limits import cause_of_end, limit_completion, limit_text
-from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch
 from croupier.agent.core.on_line import on_line_up, on_recall, return_all
 from croupier.agent.core.on_session import register_when_ready
-from croupier.agent.core.records import ForgetTask, KillRecord
+from croupier.agent.core.records import ForgetFramework, ForgetTask, FrameworkRecord, KillRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import Cause, add_task, change_state, end_task, start_task
 from croupier.agent.core.tasks import (
@@ -35,11 +37,37 @@ from croupier.agent.core.tasks import (
 from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest
 from croupier.model.health import problems_text
-from croupier.model.ids import DEFAULT_ROLE, check_id
+from croupier.model.ids import DEFAULT_ROLE, FrameworkId, check_id
 from croupier.model.isolation import cannot_enforce
 from croupier.model.resources import NOTHING
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
+
+MOST_FRAMEWORKS = 10_000
+
+
+def note_framework_epoch(
+    state: AgentState, framework_id: FrameworkId, epoch: int
+) -> Iterator[Effect]:
+    """Record the epoch of an order if it is new."""
+    if epoch <= state.epochs.get(framework_id, 0):
+        return
+    # The latest change comes last.
+    state.epochs.pop(framework_id, None)
+    state.epochs[framework_id] = epoch
+    yield Checkpoint(FrameworkRecord(framework_id, epoch))
+    if len(state.epochs) > MOST_FRAMEWORKS:
+        yield from _forget_idle(state)
+
+
+def _forget_idle(state: AgentState) -> Iterator[Effect]:
+    """Forget the older half of the frameworks without tasks. O(tasks), but rare."""
+    busy = {framework_id for framework_id, _ in state.tasks}
+    idle = [each for each in state.epochs if each not in busy]
+    for framework_id in idle[: len(idle) // 2]:
+        del state.epochs[framework_id]
+        yield Checkpoint(ForgetFramework(framework_id), lazy=True)
+
 
 # The longest grace of any task when the daemon stops.
 STOP_GRACE_MS = 5_000
@@ -271,3 +299,19 @@ def _rejection(
     else:
         return None
     return Cause(reason=reason, message=message)
+
+
+def on_timed_out(state: AgentState, task: LocalTask, now: Now) -> Iterator[Effect]:
+    """Ask a task to end that has run for as long as it may."""
+    yield from kill_task(state, task, KillOrder(Reason.TIMED_OUT, task.info.grace_ms), now)
+
+
+def on_limit_exceeded(state: AgentState, event: LimitExceeded, now: Now) -> Iterator[Effect]:
+    """Kill a task at once that exceeds a limit, also in the grace of another kill."""
+    task = state.tasks.get(event.key)
+    if task is None or task.run != event.run:
+        return
+    # The start of a task that was just started is reported soon, and the event is repeated.
+    if isinstance(task.phase, Running | Killing):
+        order = KillOrder(event.exceeded.reason, 0)
+        yield from kill_task(state, task, order, now, event.exceeded.message)

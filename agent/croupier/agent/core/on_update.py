@@ -8,7 +8,7 @@ from typing import assert_never
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Now
-from croupier.agent.core.on_limit import on_timed_out
+from croupier.agent.core.on_task import on_timed_out
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import (

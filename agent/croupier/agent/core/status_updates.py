@@ -9,10 +9,10 @@ from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import Now
 from croupier.agent.core.on_line import take_successor
-from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import (
+    FIRST_RESEND_S,
     CompletionDeadline,
     Ended,
     KillDeadline,

@@ -8,12 +8,11 @@ from typing import assert_never
 from croupier.agent.core import events as ev
 from croupier.agent.core import (
     on_health,
-    on_life,
-    on_limit,
     on_line,
     on_session,
     on_task,
     on_update,
+    recovery,
 )
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import AgentEvent, Event, Now
@@ -57,7 +56,7 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
         case ev.LaunchFailed():
             return on_task.on_launch_failed(state, event, now)
         case ev.LimitExceeded():
-            return on_limit.on_limit_exceeded(state, event, now)
+            return on_task.on_limit_exceeded(state, event, now)
         case ev.NotStarted(key):
             return on_task.on_not_started(state, key, now)
         case ev.Prepared():
@@ -95,11 +94,11 @@ def _handle_agent_event(state: AgentState, event: AgentEvent, now: Now) -> Itera
         case ev.Removed():
             return on_session.on_removed(state)
         case ev.AgentStarted():
-            return on_life.on_agent_started(state, now)
+            return recovery.on_agent_started(state, now)
         case ev.Adopted():
-            return on_life.on_adopted(state, event, now)
+            return recovery.on_adopted(state, event, now)
         case ev.Vanished():
-            return on_life.on_vanished(state, event, now)
+            return recovery.on_vanished(state, event, now)
         case ev.DeadlinePassed():
             return on_update.on_deadline_passed(state, now)
         case ev.DiskFull():

@@ -1,13 +1,23 @@
-"""The namespaces of a task in a box or a container, found through its first process inside.
+"""The namespaces and the rights of a task, for a command beside it.
 
-Rule: the process is known by a pidfd, which was opened while it was a child of the task's first
-process outside, and that a child of the task's shim. So no other process can take its place.
+Rules:
+- The first process inside is known by a pidfd, which was opened while it was a child of the task's
+  first process outside, and that a child of the task's shim. So no other can take its place.
+- A command never has more rights than its task. An earlier life of the agent may have started that
+  with other flags, and the agent does not record what it has taken from it. So it reads what the
+  kernel tells of the task's program. Ports that Landlock refuses are not told; there, the present
+  flag counts.
+- The shim inside is a copy in memory that no process can change. A program in the namespaces can
+  find the file that the shim was started from, as /proc/PID/exe or by a script for
+  "/proc/self/exe", and a task of the agent's user could write to it.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import resource
 import select
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,9 +25,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import move_up
 from croupier.model.errors import Unavailable
+
+_EXEC: Final = 0x10
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+def sealed_copy(program: Path) -> int:
+    """Return a descriptor of the copy, which this user alone may execute.
+
+    Raises:
+        OSError: if it cannot be made.
+    """
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create("croupier-shim", flags | _EXEC)
+    except OSError as error:
+        # A kernel before Linux 6.3.
+        if error.errno != errno.EINVAL:
+            raise
+        fd = os.memfd_create("croupier-shim", flags)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(program.read_bytes())
+        os.fchmod(fd, 0o500)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
 
 # The flags of setns by the names in /proc/PID/ns. The user namespace comes last.
 KINDS: Final = {
@@ -157,3 +197,81 @@ def _descends(pid: int, running: ShimProcess) -> bool:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+
+
+_LIMIT: Final = "limit="
+_BOUNDING: Final = "bounding="
+_LIMITS: Final = 16
+_WHY: Final = "the agent was started again with other flags, or the task has changed that"
+
+
+def lowered(launch: Launch, pid: int, inside: Inside | None) -> Launch:
+    """Return the launch with the limits of the task; check that it exceeds no right of it.
+
+    Args:
+        launch: of the command, as isolators have changed it.
+        pid: of the first process of the task, outside of its namespaces.
+        inside: the namespaces that the command enters.
+
+    Raises:
+        Unavailable: if the command would have more rights, with the right that it would exceed.
+        OSError: if the task has ended.
+    """
+    program = pid if inside is None else next(children(inside.pid), pid)
+    exceeded = next(_exceeded(launch, pid, program), "")
+    if exceeded:
+        raise Unavailable(f"a command would not have {exceeded} of the task: {_WHY}")
+    kept = tuple(each for each in launch.options if not each.startswith(_LIMIT))
+    return launch.with_options((*kept, *_limits(program)))
+
+
+def _exceeded(launch: Launch, pid: int, program: int) -> Iterator[str]:
+    status = _status(program)
+    user = launch.user
+    uid, gid = (os.geteuid(), os.getegid()) if user is None else (user.uid, user.gid)
+    groups = os.getgroups() if user is None else user.groups
+    if (status["Uid"].split()[0], status["Gid"].split()[0]) != (str(uid), str(gid)):
+        yield "the user"
+    if not set(map(str, groups)) <= set(status["Groups"].split()):
+        yield "the groups"
+    if int(status["NoNewPrivs"]) and "no-new-privs" not in launch.options:
+        yield "the restrictions"
+    if int(status["Seccomp"]) and not _has(launch, "seccomp="):
+        yield "the filter of system calls"
+    if uid == 0 and _bounding(launch) & ~int(status["CapBnd"], 16):
+        yield "the capabilities"
+    if f"/{launch.run}\n" in Path(f"/proc/{pid}/cgroup").read_text() and not _has(launch, "group="):
+        yield "the control group"
+    if not launch.joins and any(_is_apart(each) for each in children(pid)):
+        yield "the namespaces"
+
+
+def _limits(pid: int) -> Iterator[str]:
+    """Return the limits of a process as options of the shim."""
+    for number in range(_LIMITS):
+        soft, hard = resource.prlimit(pid, number)
+        if (soft, hard) != resource.getrlimit(number):
+            yield f"{_LIMIT}{number}:{_unsigned(soft)}:{_unsigned(hard)}"
+
+
+def _unsigned(limit: int) -> int:
+    return limit % (1 << 64)
+
+
+def _has(launch: Launch, option: str) -> bool:
+    return any(each.startswith(option) for each in launch.options)
+
+
+def _bounding(launch: Launch) -> int:
+    """Return the capabilities that a command of root could have."""
+    kept = [each.removeprefix(_BOUNDING) for each in launch.options if each.startswith(_BOUNDING)]
+    return min((int(each, 16) for each in kept), default=int(_status(os.getpid())["CapBnd"], 16))
+
+
+def _is_apart(pid: int) -> bool:
+    return len(_status(pid)["NSpid"].split()) > 1
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}

@@ -16,12 +16,11 @@ from signal import SIGCONT, SIGKILL, SIGUSR1, Signals, pidfd_send_signal
 from typing import Final
 
 from croupier.agent.directories import unlink_beneath
-from croupier.agent.exec.command import ExecEnd, Stream, Window
-from croupier.agent.exec.streams import Streams
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.exec.streams import ExecEnd, Stream, Streams, Window
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim import run_file
 from croupier.agent.shim.launch_errors import as_shell, describe, exit_code_of
-from croupier.agent.shim.orphan_sweep import RunMarks, sweep
+from croupier.agent.shim.orphans import RunMarks, sweep
 from croupier.agent.shim.shim_process import KILL_S
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger

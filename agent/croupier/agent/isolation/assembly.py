@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from croupier.agent.isolation.cgroup.build import build_cgroup
-from croupier.agent.isolation.container_build import build_container
+from croupier.agent.isolation.cgroup.isolator import build_cgroup
+from croupier.agent.isolation.container import build_container
 from croupier.agent.isolation.isolator import Isolator
 from croupier.agent.isolation.layers import Layers
-from croupier.agent.isolation.levels import AUTO, LEVELS, NONE
 from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import build_process
-from croupier.agent.isolation.setting import Setting
+from croupier.agent.isolation.setting import AUTO, LEVELS, NONE, Setting
 from croupier.agent.shim.build import Shim
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.resources import Resources

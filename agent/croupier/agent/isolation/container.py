@@ -1,7 +1,7 @@
 """The isolator of tasks with an image: each runs in a container of runc or crun.
 
 What it enforces: the task sees the files of its image, which it cannot change, its sandbox, and
-its own processes. It has no capabilities and gets none. container_bundle.py lists all of it. A
+its own processes. It has no capabilities and gets none. container_runtime.py lists all of it. A
 task without an image is left to the other isolators.
 
 The shim starts `container run`, which starts the runtime and waits for the container. All that is
@@ -15,29 +15,35 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from croupier.agent.core.ending import NO_ENDING, Ending
-from croupier.agent.isolation.container_bundle import (
+from croupier.agent.core.events import NO_ENDING, Ending, LaunchFailed, Prepared
+from croupier.agent.isolation.container_runtime import (
     Contents,
+    Runtime,
     command,
     configuration,
+    find_runtime,
     merged_environment,
 )
-from croupier.agent.isolation.container_runtime import Runtime
 from croupier.agent.isolation.image_name import parse_image
+from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.image_store import Image, ImageStore
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.image_tools import ImageTools, find_tool
+from croupier.agent.isolation.isolator import Isolator, Launch
+from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.process import write_filter
-from croupier.agent.shim.orphan_sweep import VARIABLE
+from croupier.agent.isolation.setting import Setting
+from croupier.agent.shim.orphans import VARIABLE
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
-from croupier.model.isolation import Feature, Features, Usage
+from croupier.model.isolation import Feature
 from croupier.model.secrets import DIRECTORY_VARIABLE
 
 PREFIX: Final = "E."
@@ -50,11 +56,15 @@ _LOG_BYTES: Final = 4096
 _ROOT: Final = UnixUser("root", 0, 0, ())
 
 
-class Container:
-    """Runs tasks with an image in containers."""
+class Container(Isolator):
+    """Runs tasks with an image in containers.
 
-    name: Final = "container"
-    features: Features = frozenset({Feature.IMAGES})
+    The shim kills the first process, and with it the container. That is in the control groups of
+    its task, which measure it.
+    """
+
+    name = "container"
+    features = frozenset({Feature.IMAGES})
 
     def __init__(
         self, work_dir: Path, runtime: Runtime, store: ImageStore, roots: tuple[Path, ...]
@@ -120,16 +130,6 @@ class Container:
             options=tuple(options),
             joins=True,
         )
-
-    def usage(self, run: str) -> Usage | None:
-        """Return None: a container is in the control groups of its task."""
-
-    def is_empty(self, run: str) -> bool:  # noqa: ARG002 - the isolator's interface
-        """Return True: the shim knows the processes."""
-        return True
-
-    def kill(self, run: str) -> None:
-        """Do nothing: the shim kills the first process, and with it the container."""
 
     def end(self, run: str) -> Ending:
         """Return why the runtime failed, if it did."""
@@ -217,3 +217,43 @@ def _secrets(launch: Launch) -> tuple[str, ...]:
     # A task may set the variable itself.
     is_agents = wanted.secret_files and wanted.secrets and path.endswith(f"/{launch.run}")
     return (path,) if is_agents else ()
+
+
+# The longest time to copy an image, and the longest to unpack it.
+PULL_S: Final = 600.0
+
+
+def build_container(setting: Setting) -> Iterator[Isolator]:
+    """Yield the isolator. Blocks while it starts a container for trial.
+
+    Raises:
+        Unavailable: if a tool is missing or does not work here.
+        InvalidRequest: if a directory for images holds the work dir.
+        OSError: if the work dir cannot be written to.
+    """
+    flags, work_dir = setting.flags, setting.work_dir
+    for root in flags.image_roots:
+        if work_dir.is_relative_to(root.resolve()) or work_dir.is_relative_to(root):
+            raise InvalidRequest(f"--image-roots: {root} holds the agent's work dir")
+    tools = ImageTools(find_tool("skopeo"), find_tool("umoci"), PULL_S, threading.Event())
+    if tools.missing and not flags.image_roots:
+        raise Unavailable(f"{tools.missing} is not installed, and there are no --image-roots")
+    directory = containers_of(work_dir)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    runtime = find_runtime(directory, flags.container_runtime)
+    images = work_dir / "images"
+    images.mkdir(mode=0o700, exist_ok=True)
+    store = ImageStore(images, tools, flags.image_cache, directory)
+    yield Container(work_dir, runtime, store, flags.image_roots)
+
+
+def pulls_of(
+    layers: Layers, put: Callable[[Prepared | LaunchFailed], None], opened: AsyncExitStack
+) -> Pulls | None:
+    """Return what fetches images for tasks, until `opened` ends, if tasks can have some."""
+    container = next((each for each in layers.isolators if isinstance(each, Container)), None)
+    if container is None:
+        return None
+    pulls = Pulls(container.store, container.roots, put)
+    opened.callback(pulls.close)
+    return pulls

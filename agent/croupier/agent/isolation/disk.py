@@ -1,32 +1,162 @@
 """Enforces disk limits: ends a task whose sandbox takes more than its limit.
 
 The limit is that of the task, or `disk` of its resources, or the agent's default: a quarter of the
-disk, if the operator sets none. Where the file system has project quotas on, the kernel refuses
-what goes beyond it. The task is watched as well; `disk_watch` tells how far it gets beyond its
+disk, if the operator sets none. The task is watched; `disk_watch` tells how far it gets beyond its
 limit. What it takes is told with its end, unless it ended before it was measured.
+
+Where ext4 or xfs has project quotas on, the kernel refuses what goes beyond the limit (EDQUOT or
+ENOSPC). The project id of a sandbox is stored in its directory, where the next agent finds it, and
+all that is made in the directory gets the id. The kernel does not refuse blocks to a process with
+CAP_SYS_RESOURCE, and the owner of a file may give it another id. So sandboxes are measured as well.
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import secrets
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from croupier.agent.core.ending import NO_ENDING, Ending, Exceeded
-from croupier.agent.core.events import LimitExceeded
+from croupier.agent.core.events import NO_ENDING, Ending, Exceeded, LimitExceeded
 from croupier.agent.core.tasks import Key, LocalTask
+from croupier.agent.directories import open_directory
+from croupier.agent.isolation.disk_size import HiddenFiles
 from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room, Watched, mib, most_files
-from croupier.agent.isolation.hidden_files import HiddenFiles
-from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.limits import limits_of
-from croupier.agent.isolation.project_quota import ProjectQuotas
+from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
 from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.sandbox import Sandboxes
-from croupier.model.isolation import Feature, Features, Limits, Usage
+from croupier.model.isolation import Feature, Limits, Usage
 from croupier.model.task import Reason, TaskInfo
 from croupier.process.logging import get_logger
+
+# Ids that nothing else should use.
+FIRST_ID: Final = 0x4000_0000
+IDS: Final = 0x1000_0000
+_TRIES: Final = 64
+BLOCK: Final = 1024
+
+# struct fsxattr: xflags, extsize, nextents, projid, cowextsize, padding.
+_ATTRIBUTES: Final = struct.Struct("=IIIII8x")
+_GET_ATTRIBUTES: Final = 0x801C581F
+_SET_ATTRIBUTES: Final = 0x401C5820
+_INHERIT: Final = 0x200
+
+# struct if_dqblk: hard and soft limit in KiB, bytes used, three numbers of inodes, two times, mask.
+_QUOTA: Final = struct.Struct("=QQQQQQQQI4x")
+_GET_QUOTA: Final = 0x800007 << 8 | 2
+_SET_QUOTA: Final = 0x800008 << 8 | 2
+_BLOCK_AND_FILE_LIMITS: Final = 1 | 4
+# quotactl_fd(2) of Linux 5.14; the same number on every architecture.
+_SYS_QUOTACTL_FD: Final = 443
+
+_syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
+_syscall.argtypes = (ctypes.c_long, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_char_p)
+_syscall.restype = ctypes.c_long
+
+
+class ProjectQuotas:
+    """The quotas of one file system. All calls raise OSError if the kernel refuses."""
+
+    def __init__(self, root: Path) -> None:
+        """Use the file system of `root`.
+
+        Raises:
+            OSError: if it has no project quotas, or this process may not use them.
+        """
+        self._fd = open_directory(root, to_list=True)
+        try:
+            _, limit = self._read(FIRST_ID)
+            # Fails if the agent may not change quotas.
+            self._write(FIRST_ID, limit)
+            project_of(self._fd)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        os.close(self._fd)
+
+    def limit(self, directory: int, size: int, files: int = 0) -> None:
+        """Hold an open directory, and all that is in it, to `size` bytes and `files`, if given.
+
+        Files in subdirectories that exist already are not counted.
+        """
+        project = project_of(directory)
+        if not FIRST_ID <= project < FIRST_ID + IDS:
+            project = self._unused()
+        self._write(project, max(size // BLOCK, 1), files)
+        _set_project(directory, project, inherits=True)
+        for name in os.listdir(directory):
+            with suppress(FileNotFoundError):
+                # Another task of the same account may have put a pipe there.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                fd = os.open(name, flags, dir_fd=directory)
+                try:
+                    _set_project(fd, project)
+                finally:
+                    os.close(fd)
+
+    def used(self, directory: int) -> int:
+        """Return the bytes that a limited directory uses; 0 if it was never limited."""
+        project = project_of(directory)
+        return self._read(project)[0] if project >= FIRST_ID else 0
+
+    def release(self, directory: int) -> None:
+        """Remove the limit of a directory."""
+        project = project_of(directory)
+        if project >= FIRST_ID:
+            self._write(project, 0)
+
+    def _unused(self) -> int:
+        for _ in range(_TRIES):
+            project = FIRST_ID + 1 + secrets.randbelow(IDS - 1)
+            if self._read(project) == (0, 0):
+                return project
+        raise OSError("no project id is free")
+
+    def _read(self, project: int) -> tuple[int, int]:
+        """Return the bytes used and the limit in blocks."""
+        data = ctypes.create_string_buffer(_QUOTA.size)
+        self._call(_GET_QUOTA, project, data)
+        hard, _, used, *_ = _QUOTA.unpack(data.raw)
+        return used, hard
+
+    def _write(self, project: int, blocks: int, files: int = 0) -> None:
+        data = _QUOTA.pack(blocks, blocks, 0, files, files, 0, 0, 0, _BLOCK_AND_FILE_LIMITS)
+        self._call(_SET_QUOTA, project, ctypes.create_string_buffer(data, len(data)))
+
+    def _call(self, command: int, project: int, data: ctypes.Array[ctypes.c_char]) -> None:
+        if _syscall(_SYS_QUOTACTL_FD, self._fd, command, project, data) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+
+def project_of(fd: int) -> int:
+    """Return the project id of an open file or directory.
+
+    Raises:
+        OSError: if its file system has none.
+    """
+    data = bytearray(_ATTRIBUTES.size)
+    fcntl.ioctl(fd, _GET_ATTRIBUTES, data)
+    project: int = _ATTRIBUTES.unpack(data)[3]
+    return project
+
+
+def _set_project(fd: int, project: int, *, inherits: bool = False) -> None:
+    data = bytearray(_ATTRIBUTES.size)
+    fcntl.ioctl(fd, _GET_ATTRIBUTES, data)
+    flags, size, extents, _, copy_size = _ATTRIBUTES.unpack(data)
+    flags |= _INHERIT if inherits else 0
+    fcntl.ioctl(fd, _SET_ATTRIBUTES, _ATTRIBUTES.pack(flags, size, extents, project, copy_size))
+
 
 _log = get_logger("croupier.agent")
 
@@ -39,8 +169,8 @@ REMEDY = (
 )
 
 
-class DiskIsolator:
-    """Ends tasks for their disk limits."""
+class DiskIsolator(Isolator):
+    """Ends tasks for their disk limits. The janitor removes their sandboxes."""
 
     name = "disk"
 
@@ -55,7 +185,7 @@ class DiskIsolator:
         self._watch, self._defaults = watch, defaults
         self._quotas, self._sandboxes = quotas, sandboxes
         enforced = {Feature.DISK, Feature.DISK_QUOTA} if quotas else {Feature.DISK}
-        self.features: Features = frozenset(enforced)
+        self.features = frozenset(enforced)
 
     def close(self) -> None:
         """Release what it holds open; quotas stay."""
@@ -86,24 +216,12 @@ class DiskIsolator:
                     self._quotas.limit(sandbox, limit, most_files(limit))
         return launch
 
-    def join(self, launch: Launch) -> Launch:
-        """Change nothing: the limit is that of the sandbox."""
-        return launch
-
     def usage(self, run: str) -> Usage | None:
         """Return the size at the last measurement."""
         watched = self._watch.get(run)
         if watched is None or (watched.is_default and not watched.measured_at):
             return None
         return Usage(disk_bytes=watched.size)
-
-    def is_empty(self, run: str) -> bool:
-        """Return True: sandboxes tell nothing about processes."""
-        del run
-        return True
-
-    def kill(self, run: str) -> None:
-        """Do nothing."""
 
     def end(self, run: str) -> Ending:
         """Return the size at the end, and whether it was above the limit before."""
@@ -130,9 +248,6 @@ class DiskIsolator:
         if watched is not None and watched.cause and self._sandboxes is not None:
             with suppress(OSError):
                 self._sandboxes.empty(watched.key)
-
-    def clean(self, known: Collection[str]) -> None:
-        """Do nothing: sandboxes are removed by the janitor."""
 
     @contextmanager
     def _sandbox(self, key: Key) -> Iterator[int | None]:

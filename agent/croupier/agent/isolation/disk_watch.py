@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
-from croupier.agent.core.ending import Exceeded
-from croupier.agent.core.events import LimitExceeded
+from croupier.agent.core.events import Exceeded, LimitExceeded
 from croupier.agent.core.tasks import Key
-from croupier.agent.isolation.disk_size import DiskWalk
-from croupier.agent.isolation.hidden_files import NOTHING, FileTotals, HiddenFiles
+from croupier.agent.isolation.disk_size import NOTHING, DiskWalk, FileTotals, HiddenFiles
 from croupier.model.task import Reason
 from croupier.process.logging import get_logger
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from croupier.agent.isolation.levels import AUTO, format_levels, parse_levels
+from croupier.agent.isolation.setting import AUTO, format_levels, parse_levels
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits, format_limits, parse_limits
 from croupier.model.resources import Resources

@@ -8,10 +8,9 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Final
 
-from croupier.agent.core.ending import NO_ENDING, Ending
-from croupier.agent.isolation.isolator import Isolator
-from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.levels import PROCESS
+from croupier.agent.core.events import NO_ENDING, Ending
+from croupier.agent.isolation.isolator import Isolator, Launch
+from croupier.agent.isolation.setting import PROCESS
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import NO_FEATURES, Feature, Features, Usage, cannot_enforce
 

@@ -5,7 +5,7 @@ What it enforces, for tasks that ask for namespaces or for no network, and for a
 
 - The task sees only its own processes, so it can neither signal nor trace others.
 - It sees a part of the machine's files, read-only, and can write to its sandbox and to a private
-  /tmp and /dev/shm; box_view.py lists all of it. Unix sockets of the machine in /run, /tmp and
+  /tmp and /dev/shm; bubblewrap.py lists all of it. Unix sockets of the machine in /run, /tmp and
   /var are out of reach. A later start of the task finds nothing of an earlier one.
 - It has shared memory, message queues, host name and control groups of its own.
 - With `no_network`, it has a loopback interface of its own and nothing else. Else it has the
@@ -27,21 +27,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from croupier.agent.core.ending import NO_ENDING, Ending
-from croupier.agent.isolation.box_view import View
-from croupier.agent.isolation.bubblewrap import Bubblewrap, find_bubblewrap
-from croupier.agent.isolation.capabilities import ROOT_KEPT
-from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.limits import limits_of
+from croupier.agent.isolation.bubblewrap import Bubblewrap, View, find_bubblewrap
+from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
+from croupier.agent.isolation.process import ROOT_KEPT
 from croupier.agent.isolation.setting import Setting
 from croupier.agent.secret_files import SecretFiles
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.isolation import Feature, Features, Limits, Usage
+from croupier.model.isolation import Feature, Features, Limits
 from croupier.model.secrets import DIRECTORY_VARIABLE
 
 # Options of the shim that count outside: of the processes of bubblewrap too.
@@ -54,10 +51,15 @@ _LEAST_TMP_BYTES: Final = _MIB
 LEAST_PIDS: Final = 3
 
 
-class Namespaces:
-    """Runs tasks in boxes."""
+class Namespaces(Isolator):
+    """Runs tasks in boxes.
 
-    name: Final = "namespaces"
+    The shim kills bubblewrap, and with it the box: no process outlives process 1 of the box, which
+    the shim knows. Namespaces and their mounts end with their processes. A box is in the control
+    groups of its task, which measure it.
+    """
+
+    name = "namespaces"
 
     def __init__(
         self, tool: Bubblewrap, view: View, defaults: Limits, features: Features, *, are_all: bool
@@ -111,26 +113,6 @@ class Namespaces:
         if not self._tool.by_root:
             options.append(f"{_BOUNDING}0")
         return replace(launch, options=tuple(options), joins=True)
-
-    def usage(self, run: str) -> Usage | None:
-        """Return None: a box is in the control groups of its task."""
-
-    def is_empty(self, run: str) -> bool:  # noqa: ARG002 - the isolator's interface
-        """Return True: no process outlives process 1 of the box, which the shim knows."""
-        return True
-
-    def kill(self, run: str) -> None:
-        """Do nothing: the shim kills bubblewrap, and with it the box."""
-
-    def end(self, run: str) -> Ending:  # noqa: ARG002 - the isolator's interface
-        """Return nothing: the shim reports what it has measured."""
-        return NO_ENDING
-
-    def forget(self, run: str) -> None:
-        """Do nothing: namespaces and their mounts end with their processes."""
-
-    def clean(self, known: Collection[str]) -> None:
-        """Do nothing, for the same reason."""
 
     def _is_boxed(self, launch: Launch) -> bool:
         wanted = launch.info.isolation

@@ -5,9 +5,12 @@ What it enforces, by options of the shim:
 - umask 027, no core dumps, at most `files` open files, and no file larger than the disk limit. If
   the task has a uid of its own, at most `pids` processes and threads.
 - No program gives the task more rights (`no_new_privs`), so a task that is not root never has a
-  capability, and its bounding set is empty. A task that is root keeps a few.
-- A Landlock domain: the task cannot trace, signal or read processes outside of it. With
-  `--undealt-ports refuse`, it can bind only the TCP ports that were dealt to it.
+  capability, and its bounding set is empty. A task that is root keeps a few, which administration
+  inside its own files needs.
+- A Landlock domain: the task can neither trace processes outside of it nor read their memory and
+  environment, even those of its own user. From version 6 on it cannot signal them or connect to
+  their abstract Unix sockets. With `--undealt-ports refuse` (version 4), it can bind only the TCP
+  ports that were dealt to it.
 - A filter of system calls that change the machine or are seldom needed and often attacked.
 
 For a task in namespaces of its own, the shim inside obeys the options. A task with an image starts
@@ -17,9 +20,10 @@ runtime does the rest inside.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -27,20 +31,98 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from croupier.agent.core.ending import NO_ENDING, Ending
-from croupier.agent.isolation.capabilities import OwnCapabilities
-from croupier.agent.isolation.landlock import (
-    can_name_ports,
-    domain_option,
-    landlock_version,
-    ports_option,
-)
-from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.limits import limits_of
+from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
 from croupier.agent.isolation.seccomp import filter_bytes, is_supported
 from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import InvalidRequest
-from croupier.model.isolation import Feature, Features, Limits, Usage
+from croupier.model.isolation import Feature, Limits
+
+_CREATE_RULESET: Final = 444
+_VERSION: Final = 1
+_SCOPES, _SCOPES_SINCE = 0x3, 6
+_BIND_TCP, _BIND_TCP_SINCE = 0x1, 4
+# To make devices and to move files to other directories: one right is needed for a domain without
+# scopes. All are allowed, but the kernel refuses changes of mounts then.
+_FILES, _FILES_SINCE = 0x2840, 2
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock in this kernel; 0: it has none, or does not use it."""
+    call = ctypes.CDLL(None).syscall
+    return max(0, int(call(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_long(0), _VERSION)))
+
+
+def can_name_ports(version: int) -> bool:
+    """Return whether TCP ports can be restricted."""
+    return version >= _BIND_TCP_SINCE
+
+
+def domain_option(version: int, ports: Iterable[tuple[int, int]] | None = None) -> str:
+    """Return the shim's option for a domain of a task's own; empty if the kernel has none.
+
+    With `ports`, only these ranges of TCP ports can be bound.
+    """
+    scopes = _SCOPES if version >= _SCOPES_SINCE else 0
+    files = _FILES if _FILES_SINCE <= version < _SCOPES_SINCE else 0
+    if not (scopes or files):
+        return ""
+    if ports is None:
+        return f"landlock={files:x}:0:{scopes:x}"
+    return f"landlock={files:x}:{_BIND_TCP:x}:{scopes:x}:{_ranges(ports)}"
+
+
+def ports_option(ports: Iterable[tuple[int, int]]) -> str:
+    """Return the shim's option that restricts TCP ports only; it leaves changes of mounts free."""
+    return f"landlock=0:{_BIND_TCP:x}:0:{_ranges(ports)}"
+
+
+def _ranges(ports: Iterable[tuple[int, int]]) -> str:
+    return ",".join(f"{first}-{last}" for first, last in ports)
+
+
+_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL = 0, 1, 3, 4, 5
+_SETGID, _SETUID, _SETPCAP, _NET_BIND_SERVICE = 6, 7, 8, 10
+ROOT_KEPT: Final = sum(
+    1 << number
+    for number in (
+        _CHOWN,
+        _DAC_OVERRIDE,
+        _FOWNER,
+        _FSETID,
+        _KILL,
+        _SETGID,
+        _SETUID,
+        _NET_BIND_SERVICE,
+    )
+)
+_STATUS: Final = Path("/proc/self/status")
+
+
+class OwnCapabilities:
+    """The capabilities of this process.
+
+    Attributes:
+        bounding: what programs that it executes can have at most.
+        can_drop: whether it can take away from that.
+    """
+
+    def __init__(self, status: str | None = None) -> None:
+        """Read them, or take them from the text of /proc/PID/status."""
+        lines = (_STATUS.read_text() if status is None else status).splitlines()
+        found = dict(line.split(":", 1) for line in lines if line.startswith("Cap"))
+        self.bounding = int(found["CapBnd"], 16)
+        self.can_drop = bool(int(found["CapEff"], 16) >> _SETPCAP & 1)
+
+    def option(self, uid: int) -> str | None:
+        """Return the shim's option for a task of this user; None if there is nothing to do.
+
+        Without CAP_SETPCAP the bounding set stays. A user that is not root then has no
+        capabilities all the same, and with `no-new-privs` can get none.
+        """
+        if self.can_drop:
+            return f"bounding={ROOT_KEPT if uid == 0 else 0:x}"
+        return f"bounding={self.bounding:x}" if uid == 0 else None
+
 
 UMASK: Final = 0o027
 # Thousandths of a MiB, in bytes.
@@ -69,10 +151,10 @@ class ProcessSetting:
     landlock: int = 0
 
 
-class ProcessIsolator:
-    """Restricts each task by options of its shim."""
+class ProcessIsolator(Isolator):
+    """Restricts each task by options of its shim, which kills and measures it."""
 
-    name: Final = "process"
+    name = "process"
 
     def __init__(self, setting: ProcessSetting) -> None:
         """Write the filter.
@@ -88,7 +170,7 @@ class ProcessIsolator:
             features.add(Feature.PORTS)
         if setting.has_own_uids:
             features.add(Feature.PIDS)
-        self.features: Features = frozenset(features)
+        self.features = frozenset(features)
 
     def prepare(self, launch: Launch) -> Launch:
         """Add the options."""
@@ -103,26 +185,6 @@ class ProcessIsolator:
     def join(self, launch: Launch) -> Launch:
         """Add the same options."""
         return self.prepare(launch)
-
-    def usage(self, run: str) -> Usage | None:
-        """Return None: the shim measures at the end."""
-
-    def is_empty(self, run: str) -> bool:  # noqa: ARG002
-        """Return True: it knows no processes."""
-        return True
-
-    def kill(self, run: str) -> None:
-        """Do nothing: the shim kills."""
-
-    def end(self, run: str) -> Ending:  # noqa: ARG002
-        """Return nothing: the shim reports what it has measured."""
-        return NO_ENDING
-
-    def forget(self, run: str) -> None:
-        """Do nothing: all ends with the process."""
-
-    def clean(self, known: Collection[str]) -> None:
-        """Do nothing, for the same reason."""
 
     def _limits(self, launch: Launch, limits: Limits) -> Iterator[str]:
         yield _limit(resource.RLIMIT_CORE, 0)

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.account_rule import AccountRule
-from croupier.agent.isolation.leftovers import Leftovers
-from croupier.agent.isolation.uid_claims import UidClaims
+from croupier.agent.isolation.uid_claims import Leftovers, UidClaims
 from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.unix_user import UnixUser, own_user

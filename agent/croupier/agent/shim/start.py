@@ -17,7 +17,7 @@ from signal import SIGKILL, SIGSTOP
 from croupier.agent.directories import unlink_beneath
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.orphan_sweep import PREFIX, VARIABLE
+from croupier.agent.shim.orphans import PREFIX, VARIABLE
 
 # The shim's descriptors are 0 to 6. Descriptors from 10 on are not overwritten by the dup2 calls.
 _LEAST_FD = 10

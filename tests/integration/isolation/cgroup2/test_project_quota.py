@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.disk import DiskIsolator, disk_isolator
-from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.project_quota import FIRST_ID, ProjectQuotas, project_of
+from croupier.agent.isolation.disk import (
+    FIRST_ID,
+    DiskIsolator,
+    ProjectQuotas,
+    disk_isolator,
+    project_of,
+)
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.isolation import NO_LIMITS

@@ -39,7 +39,7 @@ CONTAINER = f"""
 group=/sys/fs/cgroup/container; mkdir $group; echo 0 >$group/cgroup.procs
 exec unshare --cgroup --mount sh -ec 'umount /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup
 sleep 60 & {sys.executable} -c "
-from croupier.agent.isolation.cgroup.build import own_groups, place_for
+from croupier.agent.isolation.cgroup.isolator import own_groups, place_for
 print(place_for(own_groups(), chr(120)).directories)"
 cat /sys/fs/cgroup/cgroup.subtree_control /proc/$!/cgroup /proc/self/cgroup; kill $!'
 """

@@ -6,8 +6,12 @@ from contextlib import suppress
 from typing import Final
 
 from croupier.agent.isolation.cgroup.bounds import PERIOD_US, Bounds, Measured
-from croupier.agent.isolation.cgroup.directory import PROCS, GroupDirectory
-from croupier.agent.isolation.cgroup.killing import kill_listed, wait_until_empty
+from croupier.agent.isolation.cgroup.directory import (
+    PROCS,
+    GroupDirectory,
+    kill_listed,
+    wait_until_empty,
+)
 from croupier.model.isolation import Feature, Features, Usage
 
 CONTROLLERS: Final = ("memory", "pids", "cpu", "io")

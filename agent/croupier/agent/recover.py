@@ -1,24 +1,33 @@
-"""`--recover=cleanup`, and a check for runs that prove lost records."""
+"""What `--recover` does: the state from an earlier life, and `--recover=cleanup`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+import secrets
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from croupier.agent.checkpoint import clear
+from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint, Loaded, clear
 from croupier.agent.core.records import Record, TaskRecord
+from croupier.agent.core.recovery import forget_masters, identify, incomplete, recovered
+from croupier.agent.core.state import AgentState
+from croupier.agent.credential import AgentCredential, remove_own_token
 from croupier.agent.exec.task_execs import end_commands
-from croupier.agent.isolation.cgroup.build import remove_groups
+from croupier.agent.isolation.cgroup.isolator import remove_groups
 from croupier.agent.isolation.layers import Layers
 from croupier.agent.isolation.user_setup import release_own_uids
-from croupier.agent.own_token import remove_own_token
+from croupier.agent.metrics import Metrics
 from croupier.agent.remove_tree import remove_trees
 from croupier.agent.secret_files import SecretFiles
-from croupier.agent.shim.orphan_runs import end_orphans, find_live_orphans
+from croupier.agent.shim.orphans import end_orphans, find_live_orphans
 from croupier.agent.work_dir import LOCK, WorkDir
-from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.resources import Resources
 from croupier.process.logging import get_logger
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.agent.config import AgentConfig
 
 _log = get_logger("croupier.agent")
 
@@ -89,3 +98,60 @@ async def clean_up(directory: Path) -> None:
     finally:
         work_dir.close()
     _log.info("cleaned_up", work_dir=str(work_dir.path), tasks=ended)
+
+
+async def recovered_state(
+    config: AgentConfig,
+    work_dir: WorkDir,
+    checkpoint: Checkpoint,
+    loaded: Loaded,
+    total: Resources,
+    boot_id: Callable[[], str],
+    metrics: Metrics,
+) -> AgentState:
+    """Rebuild the state from the `loaded` records of the checkpoint.
+
+    Raises:
+        InvalidRequest: if the records do not fit this agent, or if some are lost and the
+            configuration does not accept that.
+    """
+    is_lenient = config.recover == "best-effort"
+    lost = loaded.damaged
+    if unknown := unknown_runs(work_dir.runs, loaded.records):
+        if not is_lenient:
+            # Marked now, because these tasks may have ended by the next start.
+            checkpoint.mark_incomplete()
+            raise InvalidRequest(f"{checkpoint.path} is incomplete: {unknown}. {WHAT_TO_DO}")
+        lost = [*lost, unknown]
+        # Durable before the agent ends these runs: they are the only proof of the loss.
+        await checkpoint.commit([incomplete(loaded.records)])
+    for what in lost:
+        _log.error("record_lost", file=str(checkpoint.path), reason=what)
+        metrics.record_lost()
+    try:
+        state = recovered(
+            loaded.records,
+            total,
+            boot_id=boot_id(),
+            life=secrets.token_hex(8),
+            incomplete=bool(lost),
+            lenient=is_lenient,
+        )
+    except Conflict as error:
+        raise InvalidRequest(f"{checkpoint.path}: {error}") from error
+    if config.recover == "forget-master":
+        _log.warning("master_forgotten", cluster=state.cluster, epoch=state.master_epoch)
+        await checkpoint.commit(forget_masters(state))
+    return state
+
+
+def take_identity(state: AgentState, credential: AgentCredential) -> None:
+    """Take the id in the agent's credential, if there is one.
+
+    Raises:
+        InvalidRequest: if the agent has another one.
+    """
+    try:
+        identify(state, credential.given_id, is_certified=bool(credential.certified_id))
+    except Conflict as error:
+        raise InvalidRequest(str(error)) from error

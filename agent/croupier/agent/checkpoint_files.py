@@ -1,0 +1,172 @@
+"""The files beside the log of a checkpoint: its reserve of disk space, and its mark.
+
+`checkpoint.reserve` is released when a record does not fit, and taken again once there is space for
+it: terminal updates and acknowledgements can still be written. An agent whose disk is short of
+space starts no new task before the reserve is needed.
+
+`checkpoint.mark` names the last durable line. A log that was truncated at the end of a line looks
+complete. The mark detects it, and also a log that was replaced by an older copy.
+
+Rule: the mark is never ahead of the log. It is written after the lines are durable, and is not
+synced, so after a power failure it may name an earlier line. It is cleared and synced before the
+log is replaced by one with other lines.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.agent.directories import open_beneath
+from croupier.agent.record_lines import checked, line
+
+RESERVE_NAME = "checkpoint.reserve"
+RESERVE_BYTES = 1024 * 1024
+# With less free space than this, or than this part of a small disk, no new task is started.
+LEAST_FREE_BYTES = 4 * 1024 * 1024
+LEAST_FREE_PART = 16
+LEAST_FREE_FILES = 64
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Reserve:
+    """The reserve of a checkpoint.
+
+    Attributes:
+        has_room: whether the disk has space for new tasks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.has_room = True
+
+    def take(self, fd: int) -> None:
+        """Take the reserve, if there is space, on the disk of the open file `fd`.
+
+        Raises:
+            OSError: if it fails for another reason than a full disk.
+        """
+        self._allocate()
+        self.has_room = self.has_room and not is_short(fd)
+
+    def release(self) -> None:
+        """Release the reserve, so that its space can be used.
+
+        Raises:
+            OSError: if the file cannot be removed.
+        """
+        self.has_room = False
+        self._path.unlink(missing_ok=True)
+
+    def update(self, fd: int) -> None:
+        """Update `has_room` for the disk of `fd`; take the reserve again if there is space."""
+        was_short = not self.has_room
+        if was_short:
+            # The agent runs on without a reserve.
+            with suppress(OSError):
+                self._allocate()
+        if is_short(fd, was_short=was_short):
+            self.has_room = False
+
+    def _allocate(self) -> None:
+        try:
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            finally:
+                os.close(fd)
+            self.has_room = True
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._path.unlink(missing_ok=True)
+            self.has_room = False
+
+
+def is_short(fd: int, *, was_short: bool = False) -> bool:
+    """Return whether the disk of an open file has too little space for new tasks.
+
+    A disk that `was_short` must have twice as much free space.
+    """
+    disk = os.fstatvfs(fd)
+    blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+    least = min(LEAST_FREE_BYTES, disk.f_blocks * disk.f_frsize // LEAST_FREE_PART)
+    times = 2 if was_short else 1
+    # Some file systems do not count files.
+    is_out_of_files = bool(disk.f_files) and disk.f_favail < LEAST_FREE_FILES * times
+    return is_out_of_files or blocks * disk.f_frsize < least * times
+
+
+MARK_NAME = "checkpoint.mark"
+# Stands for the checksum when lines are known to be missing.
+LOST = b"########"
+_SIZE = 64
+_CRC_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LastLine:
+    """A line of the log: its number and its checksum."""
+
+    number: int
+    crc: bytes
+
+    @classmethod
+    def of(cls, number: int, text: bytes) -> LastLine:
+        """Return the line of that number and text."""
+        return cls(number, text[:_CRC_DIGITS])
+
+
+class LogMark:
+    """The mark, open for reading and writing."""
+
+    def __init__(self, fd: int | None) -> None:
+        """Use `open` instead."""
+        self._fd = fd
+
+    @classmethod
+    def open(cls, directory: Path) -> LogMark:
+        """Open the mark in `directory`; if the disk is full, return a mark that stores nothing.
+
+        Raises:
+            OSError: if it fails for another reason.
+        """
+        try:
+            return cls(open_beneath(directory / MARK_NAME, os.O_RDWR | os.O_CREAT))
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return cls(None)
+
+    def read(self) -> LastLine | None:
+        """Return the last line known to be durable; None if there is none."""
+        if self._fd is None:
+            return None
+        found = checked(os.pread(self._fd, _SIZE, 0).rstrip(b" \n"))
+        return LastLine(*found) if found and len(found[1]) == _CRC_DIGITS else None
+
+    def write(self, last: LastLine) -> None:
+        """Name the last line. If writing fails, the mark still names an earlier line."""
+        if self._fd is not None:
+            with suppress(OSError):
+                os.pwrite(self._fd, line(last.number, last.crc).ljust(_SIZE), 0)
+
+    def clear(self) -> None:
+        """Name no line, durably.
+
+        Raises:
+            OSError: if the mark cannot be written.
+        """
+        if self._fd is not None:
+            os.pwrite(self._fd, b" " * _SIZE, 0)
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
