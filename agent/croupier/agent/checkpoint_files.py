@@ -10,6 +10,8 @@ complete. The mark detects it, and also a log that was replaced by an older copy
 Rule: the mark is never ahead of the log. It is written after the lines are durable, and is not
 synced, so after a power failure it may name an earlier line. It is cleared and synced before the
 log is replaced by one with other lines.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -54,11 +56,7 @@ class Reserve:
         self.has_room = self.has_room and not is_short(fd)
 
     def release(self) -> None:
-        """Release the reserve, so that its space can be used.
-
-        Raises:
-            OSError: if the file cannot be removed.
-        """
+        """Release the reserve, so that its space can be used."""
         self.has_room = False
         self._path.unlink(missing_ok=True)
 
@@ -156,11 +154,7 @@ class LogMark:
                 os.pwrite(self._fd, line(last.number, last.crc).ljust(_SIZE), 0)
 
     def clear(self) -> None:
-        """Name no line, durably.
-
-        Raises:
-            OSError: if the mark cannot be written.
-        """
+        """Name no line, durably."""
         if self._fd is not None:
             os.pwrite(self._fd, b" " * _SIZE, 0)
             os.fdatasync(self._fd)

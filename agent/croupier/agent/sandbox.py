@@ -8,6 +8,8 @@ follows no link. Once a task with a uid of its own has ended, the agent owns its
 A new directory may be the empty one of a task of the same framework that wrote nothing; see
 `silent_tasks`. Another process of the same user may have it open: it could open the sandbox of any
 task as well.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -55,11 +57,7 @@ class Sandbox:
 
     @contextmanager
     def streams(self) -> Iterator[tuple[int, int]]:
-        """Create the output files, open within the context.
-
-        Raises:
-            OSError: if that fails.
-        """
+        """Create the output files, open within the context."""
         opened: list[int] = []
         try:
             for stream in STREAMS:
@@ -130,9 +128,6 @@ class Sandboxes:
         """Create a task's sandbox, open within the context.
 
         The task occupies it from now on. With `again`, an existing one is moved away.
-
-        Raises:
-            OSError: if it cannot be created.
         """
         path = self.path_of(key)
         self.occupy(key)
@@ -175,7 +170,6 @@ class Sandboxes:
         Raises:
             InvalidRequest: if an id is illegal.
             FileNotFoundError: if there is none; the message tells what may have become of it.
-            OSError: if there is no such directory.
         """
         key = _checked(key)
         with directory(self.root) as root:
@@ -200,11 +194,7 @@ class Sandboxes:
         return fd
 
     def open_to_list(self, key: Key) -> int:
-        """Open a task's sandbox; return a descriptor that can list it.
-
-        Raises:
-            OSError: if there is no such directory.
-        """
+        """Open a task's sandbox; return a descriptor that can list it."""
         with directory(self.root) as root, directory_beneath(root, _checked(key)) as home:
             return open_directory(".", home, to_list=True)
 
@@ -220,9 +210,6 @@ class Sandboxes:
         """Become the owner of the sandbox of a user whose last process has ended, if it has one.
 
         The group stays that of the user, without permission: it tells whose the files are.
-
-        Raises:
-            OSError: if that fails.
         """
         framework_id, task_id = _checked(key)
         with suppress(FileNotFoundError), self._framework(framework_id) as framework:
@@ -249,7 +236,6 @@ class Sandboxes:
 
         Raises:
             InvalidRequest: if an id is illegal.
-            OSError: if it cannot be moved.
         """
         framework_id, task_id = _checked(key)
         self.silent.forget(key)
@@ -268,11 +254,7 @@ class Sandboxes:
         return self.trash / name
 
     def empty(self, key: Key) -> None:
-        """Move all but the output of a task that has ended into the trash.
-
-        Raises:
-            OSError: if something cannot be moved.
-        """
+        """Move all but the output of a task that has ended into the trash."""
         name = secrets.token_hex(8)
         self.trash.mkdir(mode=0o700, exist_ok=True)
         home = self.open_to_list(key)

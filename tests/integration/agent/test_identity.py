@@ -79,10 +79,10 @@ def tokens_of(secured: SecuredMaster, agent: AgentDaemon) -> BearerToken:
     return own.token
 
 
-async def readiness(agent: AgentDaemon) -> str:
-    url = f"http://{agent.http_address}/readyz"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return await answer.text()
+async def answer(agent: AgentDaemon, path: str) -> str:
+    url = f"http://{agent.http_address}/{path}"
+    async with aiohttp.ClientSession() as session, session.get(url) as found:
+        return await found.text()
 
 
 async def test_an_agent_joins_once_and_keeps_its_token(tmp_path: Path) -> None:
@@ -139,11 +139,11 @@ async def test_a_rejected_agent_says_why_and_recovers(tmp_path: Path) -> None:
                 tmp_path / "work", secured.master.address, join_token_file=bad
             ) as agent:
                 await eventually(lambda: agent.link.rejection)
-                assert "rejected by the master: the token is unknown" in await readiness(agent)
+                assert "rejected by the master: the token is unknown" in await answer(agent, "readyz")
                 bad.unlink()
                 create_token_file(bad, secured.token_for("", TokenKind.JOIN))
                 await eventually(lambda: agent.link.is_registered)
-                assert await readiness(agent) == "ready\n"
+                assert await answer(agent, "readyz") == "ready\n"
                 # A revoked token ends the session; the join token gives access again.
                 own = tokens_of(secured, agent)
                 token_id = TokenId(own.token_id)
@@ -216,9 +216,8 @@ async def test_a_rejected_agent_keeps_its_tasks(serving: Serving, master: Script
     master.hang_up(Unauthenticated("the token was revoked"))
     await eventually(lambda: serving.agent.link.rejection == "agent/a2 is not agent a1")
     assert is_running(running.pid)
-    registry = serving.agent._http._make.args[1]  # type: ignore[attr-defined]
-    assert registry.get_sample_value("croupier_agent_rejected") == 1
-    assert "rejected by the master: agent/a2 is not agent a1" in await readiness(serving.agent)
+    assert "\ncroupier_agent_rejected 1.0\n" in await answer(serving.agent, "metrics")
+    assert "rejected by the master: agent/a2 is not agent a1" in await answer(serving.agent, "readyz")
     master.refusal = None
     await eventually(lambda: serving.agent.link.is_registered)
     assert [task.task.task_id for task in master.session.register.tasks] == ["t1"]  # type: ignore[union-attr]

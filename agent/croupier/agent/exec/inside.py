@@ -10,6 +10,8 @@ Rules:
 - The shim inside is a copy in memory that no process can change. A program in the namespaces can
   find the file that the shim was started from, as /proc/PID/exe or by a script for
   "/proc/self/exe", and a task of the agent's user could write to it.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -35,11 +37,7 @@ _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fc
 
 
 def sealed_copy(program: Path) -> int:
-    """Return a descriptor of the copy, which this user alone may execute.
-
-    Raises:
-        OSError: if it cannot be made.
-    """
+    """Return a descriptor of the copy, which this user alone may execute."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         fd = os.memfd_create("croupier-shim", flags | _EXEC)
@@ -113,7 +111,6 @@ def find_inside(running: ShimProcess) -> Inside:
 
     Raises:
         Unavailable: if the task has not started in them yet, or has just ended.
-        OSError: if the machine refuses.
     """
     for pid in children(running.pid):
         target = -1
@@ -215,7 +212,6 @@ def lowered(launch: Launch, pid: int, inside: Inside | None) -> Launch:
 
     Raises:
         Unavailable: if the command would have more rights, with the right that it would exceed.
-        OSError: if the task has ended.
     """
     program = pid if inside is None else next(children(inside.pid), pid)
     exceeded = next(_exceeded(launch, pid, program), "")

@@ -2,6 +2,8 @@
 
 Rule: the end of a task is told once its commands have ended, since they are in its control group
 and have its user. They are killed for that, so it takes milliseconds.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -133,11 +135,7 @@ class TaskExecs:
         isolation: Layers,
         entries: LaunchesCommands,
     ) -> None:
-        """Keep run files in `directory`.
-
-        Raises:
-            OSError: if it cannot be made.
-        """
+        """Keep run files in `directory`."""
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory, self._shim = directory.absolute(), shim
         self._supervisor, self._isolation, self._entries = supervisor, isolation, entries
@@ -248,7 +246,6 @@ class TaskExecs:
 
         Raises:
             Unavailable: if they cannot be entered.
-            OSError: if the machine refuses.
         """
         if self._sealed < 0:
             self._sealed = move_up(sealed_copy(Path(self._shim.argv[0])))
@@ -288,11 +285,7 @@ class TaskExecs:
 
 
 def end_commands(directory: Path) -> int:
-    """End the commands of an agent that was killed; return how many lived. Blocks, 20 s at most.
-
-    Raises:
-        OSError: if the directory cannot be read or written to.
-    """
+    """End the commands of an agent that was killed; return how many lived. Blocks, 20 s at most."""
     with suppress(FileNotFoundError):
         return end_orphans(directory, ())
     return 0

@@ -8,6 +8,8 @@ The shim starts `container run`, which starts the runtime and waits for the cont
 made for a run is in WORK_DIR/containers/RUN, or in a mount namespace that ends with its processes.
 The runtime needs rights that the task does not get, so the shim's options that take rights away
 are left out: the runtime takes them away itself.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -70,9 +72,6 @@ class Container(Isolator):
         self, work_dir: Path, runtime: Runtime, store: ImageStore, roots: tuple[Path, ...]
     ) -> None:
         """Keep what runs need in `work_dir`/containers; `roots` are allowed for root directories.
-
-        Raises:
-            OSError: if that directory cannot be made.
         """
         self.store, self.roots = store, roots
         self._runtime, self._runs = runtime, work_dir / "runs"
@@ -84,7 +83,6 @@ class Container(Isolator):
 
         Raises:
             InvalidRequest: if the image is not allowed, or is no longer on this machine.
-            OSError: if it cannot be written.
         """
         if not launch.info.isolation.image:
             return launch
@@ -137,20 +135,12 @@ class Container(Isolator):
         return Ending(notes=(f"the container runtime failed: {why}",)) if why else NO_ENDING
 
     def forget(self, run: str) -> None:
-        """Remove the directory of the run.
-
-        Raises:
-            OSError: if that fails.
-        """
+        """Remove the directory of the run."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self._directory / run)
 
     def clean(self, known: Collection[str]) -> None:
-        """Remove the directories of other runs, and what pulls have left.
-
-        Raises:
-            OSError: if something cannot be removed.
-        """
+        """Remove the directories of other runs, and what pulls have left."""
         for each in self._directory.iterdir():
             if each.name not in known and each.is_dir():
                 shutil.rmtree(each)
@@ -229,7 +219,6 @@ def build_container(setting: Setting) -> Iterator[Isolator]:
     Raises:
         Unavailable: if a tool is missing or does not work here.
         InvalidRequest: if a directory for images holds the work dir.
-        OSError: if the work dir cannot be written to.
     """
     flags, work_dir = setting.flags, setting.work_dir
     for root in flags.image_roots:

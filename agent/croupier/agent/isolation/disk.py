@@ -8,6 +8,8 @@ Where ext4 or xfs has project quotas on, the kernel refuses what goes beyond the
 ENOSPC). The project id of a sandbox is stored in its directory, where the next agent finds it, and
 all that is made in the directory gets the id. The kernel does not refuse blocks to a process with
 CAP_SYS_RESOURCE, and the owner of a file may give it another id. So sandboxes are measured as well.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -205,11 +207,7 @@ class DiskIsolator(Isolator):
                 self._add(task.run, task.key, task.info)
 
     def prepare(self, launch: Launch) -> Launch:
-        """Limit the sandbox, and watch it from now on.
-
-        Raises:
-            OSError: if the kernel refuses the quota.
-        """
+        """Limit the sandbox, and watch it from now on."""
         if limit := self._add(launch.run, launch.key, launch.info):
             with self._sandbox(launch.key) as sandbox:
                 if sandbox is not None and self._quotas is not None:
@@ -284,11 +282,7 @@ class DiskIsolator(Isolator):
 
 
 def with_disk(defaults: Limits, root: Path) -> Limits:
-    """Return the limits of tasks that name none, with a part of the disk of `root`.
-
-    Raises:
-        OSError: if its size cannot be read.
-    """
+    """Return the limits of tasks that name none, with a part of the disk of `root`."""
     size = _room(root).size // DEFAULT_PART
     return defaults if defaults.disk else replace(defaults, disk=size * 1000 // MIB)
 

@@ -3,6 +3,8 @@
 Rule: an isolator makes everything of a run before its shim starts, finds it again by the run's
 name alone, and removes all of it in `forget`. So the next agent on the work dir can measure, limit
 and remove what an earlier one has made.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -106,7 +108,6 @@ class Isolator:
 
         Raises:
             Unavailable: if no command can be started beside such a run here, with the reason.
-            OSError: if the machine refuses.
         """
         return launch
 
@@ -134,7 +135,4 @@ class Isolator:
 
     def clean(self, known: Collection[str]) -> None:
         """Remove what runs of earlier agents have left, except for `known` ones. Not on the loop.
-
-        Raises:
-            OSError: if something cannot be removed.
         """

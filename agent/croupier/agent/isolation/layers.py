@@ -1,4 +1,7 @@
-"""All isolators of an agent as one: each changes the launch that the one before it returned."""
+"""All isolators of an agent as one: each changes the launch that the one before it returned.
+
+Functions raise OSError if the system refuses what they need.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,6 @@ class Layers:
         Raises:
             InvalidRequest: if the task asks for what this agent cannot enforce, or what this
                 machine does not allow.
-            OSError: if the machine refuses.
         """
         if lacks := launch.info.needs() - self.features:
             # The core refuses such orders. This one is of an earlier life, with other flags.
@@ -72,7 +74,6 @@ class Layers:
 
         Raises:
             Unavailable: if no command can be started beside such a run here, with the reason.
-            OSError: if the machine refuses.
         """
         for isolator in self._isolators:
             launch = isolator.join(launch)
@@ -96,11 +97,7 @@ class Layers:
         return joined_endings(*(isolator.end(run) for isolator in self._isolators))
 
     def forget(self, run: str) -> None:
-        """Remove everything of a run, the last made first.
-
-        Raises:
-            OSError: if something is left.
-        """
+        """Remove everything of a run, the last made first."""
         failed: OSError | None = None
         for isolator in self._backwards:
             try:
@@ -111,11 +108,7 @@ class Layers:
             raise failed
 
     def clean(self, known: Collection[str]) -> None:
-        """Remove what runs of earlier agents have left, except for `known` ones.
-
-        Raises:
-            OSError: if something cannot be removed.
-        """
+        """Remove what runs of earlier agents have left, except for `known` ones."""
         for isolator in self._isolators:
             isolator.clean(known)
 

@@ -16,6 +16,8 @@ What it enforces, by options of the shim:
 For a task in namespaces of its own, the shim inside obeys the options. A task with an image starts
 through a runtime that needs mounts and capabilities. It gets the limits and the ports here; the
 runtime does the rest inside.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -157,11 +159,7 @@ class ProcessIsolator(Isolator):
     name = "process"
 
     def __init__(self, setting: ProcessSetting) -> None:
-        """Write the filter.
-
-        Raises:
-            OSError: if that fails.
-        """
+        """Write the filter."""
         self._setting = setting
         self._capabilities = OwnCapabilities()
         self._filter = write_filter(setting.directory, has_ports=setting.are_ports_refused)
@@ -219,7 +217,6 @@ def probed(setting: ProcessSetting) -> ProcessIsolator:
 
     Raises:
         InvalidRequest: if ports are to be refused, and the kernel cannot do that.
-        OSError: if the filter cannot be written.
     """
     version = landlock_version()
     if setting.are_ports_refused and not can_name_ports(version):
@@ -249,9 +246,6 @@ def write_filter(directory: Path, *, has_ports: bool) -> Path | None:
     """Write the filter of system calls to a file of its own, atomically; remove older ones.
 
     Return None if the kernel or the kind of machine has no filters.
-
-    Raises:
-        OSError: if it cannot be written.
     """
     if not is_supported() or not _ACTIONS.exists():
         return None

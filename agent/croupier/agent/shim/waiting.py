@@ -5,6 +5,8 @@ that are forgotten are used again: making one and removing it may cost as much a
 
 Rule: a file has the name of a run only from just before its shim gets it until the run is
 forgotten, and is blank until then. So a run without a file was never started.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -48,11 +50,7 @@ class SpareRunFiles:
         self._names.clear()
 
     def put(self, run: str) -> None:
-        """Take the file of a run that is over; it may have none.
-
-        Raises:
-            OSError: if it cannot be renamed or removed.
-        """
+        """Take the file of a run that is over; it may have none."""
         if len(self._names) >= MOST_SPARE:
             unlink_beneath(self._runs / run)
             return
@@ -66,9 +64,6 @@ class SpareRunFiles:
         """Return a descriptor of a locked file for a run that has none; -1: make one.
 
         `given` is the shim that will get it.
-
-        Raises:
-            OSError: if it cannot be written or renamed.
         """
         if not self._names:
             return -1
@@ -171,11 +166,7 @@ class WaitingShims:
                 raise ChildProcessError("a new shim was killed")
 
     def forget(self, run: str) -> None:
-        """Remove the run file of a run that is over, or use it again.
-
-        Raises:
-            OSError: if that fails.
-        """
+        """Remove the run file of a run that is over, or use it again."""
         self._run_files.put(run)
 
     def put_back(self, waiting: WaitingShim) -> None:
@@ -235,11 +226,7 @@ class WaitingShims:
         return is_given
 
     def _start(self) -> WaitingShim:
-        """Start a shim.
-
-        Raises:
-            OSError: if that fails.
-        """
+        """Start a shim."""
         own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             fd = move_up(its.detach())

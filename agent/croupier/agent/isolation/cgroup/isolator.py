@@ -13,6 +13,8 @@ they run as the agent's user:
 - disks (version 2 with a scheduler that has weights): a weight by its `cpus`.
 
 It also measures the usage of all processes of a task, and finds and kills those that are left.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -198,7 +200,6 @@ def build_cgroup(setting: Setting) -> Iterator[Isolator]:
 
     Raises:
         Unavailable: if no groups can be made, with the reason.
-        OSError: if the system refuses.
     """
     name, total, flags = name_for(setting.work_dir), bounds_of_all(setting.total), setting.flags
     place = place_for(own_groups(flags.cgroup_parent), name)
@@ -230,11 +231,7 @@ def shims_of(layers: Layers) -> Path | None:
 
 
 def own_groups(parent: str = "") -> OwnGroups:
-    """Return the groups of this process, and the group `parent` of version 2.
-
-    Raises:
-        OSError: if the kernel does not tell.
-    """
+    """Return the groups of this process, and the group `parent` of version 2."""
     process = Path("/proc/self")
     return find_groups(
         (process / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape"),
@@ -250,7 +247,6 @@ def place_for(own: OwnGroups, name: str) -> Place:
 
     Raises:
         Unavailable: if there is no place, with the reasons.
-        OSError: if the system refuses.
     """
     wanted = [own.v1[each] for each in v1.CONTROLLERS if each in own.v1]
     if wanted:
@@ -277,7 +273,6 @@ def open_groups(place: Place, total: Bounds | None) -> Groups:
 
     Raises:
         Unavailable: if no controller can be used, with the reasons.
-        OSError: if the system refuses.
     """
     opened: dict[str, GroupDirectory] = {}
     found: dict[str, GroupDirectory] = {}
@@ -304,11 +299,7 @@ def open_groups(place: Place, total: Bounds | None) -> Groups:
 
 
 def remove_groups(work_dir: Path) -> None:
-    """End what is left in the groups of an agent that has ended, and remove all of its groups.
-
-    Raises:
-        OSError: if something is left.
-    """
+    """End what is left in the groups of an agent that has ended, and remove all of its groups."""
     for place in read_places(work_dir, name_for(work_dir)):
         for path in dict.fromkeys(place.directories.values()):
             try:

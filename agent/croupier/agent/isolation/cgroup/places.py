@@ -12,6 +12,8 @@ group in its own. In a container it takes all processes of the container along.
 An agent may be started from another group than the one before it, such as another login. Its
 groups are then in another place, while tasks of the earlier one are in theirs. So the places are
 recorded in the work dir, in `cgroup.json`.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -163,7 +165,6 @@ def delegated_base(
 
     Raises:
         Unavailable: if the group is not the agent's to divide, with the reason.
-        OSError: if the system refuses.
     """
     base = own.parent if own.name == LEAF else own
     has = _controllers_of(base, controllers)
@@ -184,7 +185,6 @@ def separate_base(
 
     Raises:
         Unavailable: if there is none, or it is not the agent's to divide, with the reason.
-        OSError: if the system refuses.
     """
     if not parent.is_dir():
         raise Unavailable(f"--cgroup-parent: there is no group {parent}: start its unit")
@@ -279,11 +279,7 @@ def read_places(work_dir: Path, name: str) -> list[Place]:
 
 
 def write_places(work_dir: Path, places: Sequence[Place]) -> None:
-    """Record the places, the latest first.
-
-    Raises:
-        OSError: if they cannot be written.
-    """
+    """Record the places, the latest first."""
     text = json.dumps(
         [{"version": each.version, "directories": dict(each.directories)} for each in places]
     )

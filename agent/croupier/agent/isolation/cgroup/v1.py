@@ -11,6 +11,8 @@ to change it; it has no processes and no groups; the kernel has killed nothing i
 little memory, of files that the kernel can drop. It has the same bounds for the next run. The peak
 of memory and the time of cpus are set back. The peak of processes cannot be, so groups of pids are
 never used again.
+
+Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations
@@ -46,9 +48,6 @@ class SpareGroups:
 
     def take(self, run: str, bounds: Bounds) -> bool:
         """Give the groups of an earlier run with the same bounds to a run; return whether it has.
-
-        Raises:
-            OSError: if the system refuses.
         """
         names = self._by_bounds.get(bounds)
         if not names:
@@ -70,11 +69,7 @@ class SpareGroups:
         return True
 
     def keep(self, run: str, bounds: Bounds) -> bool:
-        """Keep the groups of a run that has ended; return False if they cannot be used again.
-
-        Raises:
-            OSError: if the system refuses.
-        """
+        """Keep the groups of a run that has ended; return False if they cannot be used again."""
         if not self._all or self._all[0].has_processes(run):
             return False
         if self._memory is not None:
@@ -130,9 +125,6 @@ class V1Groups:
         """Use directories by controller; controllers that are mounted together share one.
 
         `total` bounds all of them together; None leaves that as it is.
-
-        Raises:
-            OSError: if `total` cannot be set.
         """
         self._of = dict(directories)
         self._all = tuple(dict.fromkeys(directories.values()))

@@ -1,4 +1,7 @@
-"""Groups of version 2: one for each run, with all controllers."""
+"""Groups of version 2: one for each run, with all controllers.
+
+Functions raise OSError if the system refuses what they need.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,6 @@ class V2Groups:
         """Use a directory whose groups have the controllers.
 
         `total` bounds all of them together; None leaves that as it is.
-
-        Raises:
-            OSError: if `total` cannot be set.
         """
         self._directory = directory
         files = (*_FEATURES, _SWAP, _AS_ONE, _IO, _KILL)
