@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from croupier.agent.isolation.user_flags import TaskUserFlags
+from croupier.agent.isolation.flags import TaskUserFlags
 
 _IS_ROOT: Final = os.geteuid() == 0
 # For agents in the process of the test.

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from croupier.agent.core.events import Exited
 from croupier.agent.isolation.bubblewrap import Bubblewrap, View
-from croupier.agent.isolation.isolator import Isolator
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.isolator import Isolator, Layers
 from croupier.agent.isolation.namespaces import Namespaces
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser, find_user

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from croupier.agent.core.events import NO_ENDING, Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
-from croupier.agent.isolation.isolator import Launch
-from croupier.agent.isolation.layers import NO_ISOLATION, Layers
+from croupier.agent.isolation.isolator import NO_ISOLATION, Launch, Layers
 from croupier.agent.run_ends import RunEvent
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim

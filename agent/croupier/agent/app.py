@@ -26,10 +26,10 @@ from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
 from croupier.agent.isolation.container import pulls_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.isolator import Layers
 from croupier.agent.isolation.setting import NONE
-from croupier.agent.isolation.user_setup import prepare_users
-from croupier.agent.janitor import Janitor
+from croupier.agent.isolation.task_users import prepare_users
+from croupier.agent.janitor import Janitor, remove_trees
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics
@@ -38,7 +38,6 @@ from croupier.agent.output_trim import OutputTrim
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
 from croupier.agent.recover import end_unknown_runs, recovered_state, take_identity
-from croupier.agent.remove_tree import remove_trees
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
@@ -84,8 +83,6 @@ class AgentDaemon:
     Attributes:
         http_address: address of metrics and output, once started.
         state: the state of the core; only the driver changes it.
-        link: the session with the master.
-        execs: the commands that run beside tasks.
     """
 
     state: AgentState

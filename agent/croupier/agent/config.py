@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.user_flags import TaskUserFlags
+from croupier.agent.isolation.flags import IsolationFlags, TaskUserFlags
 from croupier.agent.probe import GivenResources
 from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest

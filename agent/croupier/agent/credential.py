@@ -57,7 +57,6 @@ class OwnTokenFile:
     """The file with the token.
 
     Attributes:
-        path: of the file.
         current: what it holds; None if there is no file.
     """
 

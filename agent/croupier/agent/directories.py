@@ -111,10 +111,6 @@ _how: Final = _OpenHow(os.O_PATH | _DIRECTORY, 0, _RESOLVE)
 def directory_beneath(root: int, components: Sequence[str]) -> Iterator[int]:
     """Open a directory below `root` for the context, to open entries below it.
 
-    Args:
-        root: descriptor of a directory.
-        components: names on the way, without slashes.
-
     Raises:
         OSError: if a component is missing, a link, or no directory.
     """

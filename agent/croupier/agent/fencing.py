@@ -22,7 +22,6 @@ class NewestMaster:
 
     Attributes:
         cluster: the cluster that it leads; empty if no master was seen.
-        epoch: the epoch of its term.
         position: the position of its store; None if it did not send one.
     """
 

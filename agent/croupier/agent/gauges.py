@@ -26,8 +26,6 @@ class AgentView(Collector):
     Attributes:
         rejection: returns why masters reject the agent's credential; empty if they do not.
         started_s: the agent's start time, in seconds since 1970.
-        usage: of its tasks.
-        execs: the commands that run beside tasks.
     """
 
     state: AgentState

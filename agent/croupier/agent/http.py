@@ -61,14 +61,8 @@ def make_http(
 ) -> HttpServer:
     """Return the server, which does not listen yet.
 
-    Args:
-        config: of the agent.
-        registry: of its metrics.
-        clock: monotonic.
-        ready: returns what the agent still waits for, or None when it is ready.
-        tasks: the routes of tasks.
-        tls: returns the agent's present certificate; None without TLS.
-        is_authenticated: whether the agent itself has a credential.
+    `ready` returns what the agent still waits for, or None when it is ready, and `tls` its present
+    certificate. `is_authenticated`: the agent itself has a credential.
     """
 
     def trust_domain() -> str:

@@ -119,16 +119,9 @@ class Link:
     ) -> None:
         """Feed `inbox`.
 
-        Args:
-            masters: to try in turn.
-            identity: for REGISTER.
-            inbox: takes the events of sessions.
-            rng: draws waits.
-            newest: the newest master that the agent's records name.
-            credential: proves the agent's identity; None if it has none.
-            agent_id: returns the agent's present id, to which its token is bound.
-            on_registered: called with each REGISTERED.
-            on_exec: called with each order to open a stream for a command.
+        `newest` is the newest master that the agent's records name, and `agent_id` returns the id
+        to which the token in `credential` is bound. `on_registered` is called with each REGISTERED,
+        `on_exec` with each order to open a stream for a command.
         """
         self._credential, self._agent_id = credential, agent_id
         self._on_accepted, self._on_exec = on_registered, on_exec

@@ -13,14 +13,13 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.image_pulls import Pulls
-from croupier.agent.isolation.isolator import Launch
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.isolator import Launch, Layers
 from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.janitor import Janitor
 from croupier.agent.output_trim import OutputTrim
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
-from croupier.agent.shim.launch_errors import cannot_start
+from croupier.agent.shim.start import cannot_start
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_environment import TaskEnvironment
 from croupier.agent.unix_user import UnixUser

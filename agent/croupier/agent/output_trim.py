@@ -47,7 +47,6 @@ class _Bounded:
     """A task whose output is bounded.
 
     Attributes:
-        path: of its sandbox.
         cut: bytes that were freed at the beginning of each stream.
     """
 

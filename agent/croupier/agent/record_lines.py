@@ -141,11 +141,9 @@ class Reading:
     """The content of a log.
 
     Attributes:
-        found: the records, in order.
         size: the size without an unfinished last line, in bytes.
         is_ended: whether the last line has a line end.
         damaged: damaged lines; only a lenient reading has any.
-        format: of its lines.
     """
 
     found: list[FoundRecord] = field(default_factory=list)

@@ -15,10 +15,10 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.credential import AgentCredential, remove_own_token
 from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.cgroup.isolator import remove_groups
-from croupier.agent.isolation.layers import Layers
-from croupier.agent.isolation.user_setup import release_own_uids
+from croupier.agent.isolation.isolator import Layers
+from croupier.agent.isolation.task_users import release_own_uids
+from croupier.agent.janitor import remove_trees
 from croupier.agent.metrics import Metrics
-from croupier.agent.remove_tree import remove_trees
 from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.orphans import end_orphans, find_live_orphans
 from croupier.agent.work_dir import LOCK, WorkDir

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from croupier.agent.core.events import NO_ENDING, Ending, Exited, LaunchFailed, Started
 from croupier.agent.core.tasks import Key
-from croupier.agent.isolation.layers import Layers, completed
+from croupier.agent.isolation.isolator import Layers, completed
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.orphans import RunMarks, sweep

@@ -21,17 +21,23 @@ from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath
-from croupier.agent.isolation.isolator import Launch
-from croupier.agent.isolation.layers import NO_ISOLATION, Layers
+from croupier.agent.isolation.isolator import NO_ISOLATION, Launch, Layers
 from croupier.agent.run_ends import RunEnds, RunEvent
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.launch_errors import as_shell, cause_on_agent, describe, exit_code_of
 from croupier.agent.shim.orphans import OPTION, kill_given
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
-from croupier.agent.shim.start import Channels, move_up, start_shim
+from croupier.agent.shim.start import (
+    Channels,
+    as_shell,
+    cause_on_agent,
+    describe,
+    exit_code_of,
+    move_up,
+    start_shim,
+)
 from croupier.agent.shim.waiting import WaitingShim, WaitingShims, message_of
 from croupier.model.errors import InvalidRequest
 from croupier.process.logging import get_logger

@@ -26,15 +26,7 @@ class TaskEnvironment:
     def of(
         self, agent_id: AgentId, key: Key, task: TaskInfo, sandbox: str, user: UnixUser | None
     ) -> dict[str, str]:
-        """Return the variables of every task, overridden by its own.
-
-        Args:
-            agent_id: of this agent.
-            key: of the task.
-            task: what its framework says of it.
-            sandbox: the path of its directory.
-            user: the user that it runs as; None: the agent's own.
-        """
+        """Return the variables of every task, overridden by its own."""
         return {
             **self._kept,
             "HOME": sandbox,

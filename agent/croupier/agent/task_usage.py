@@ -8,7 +8,7 @@ from itertools import islice
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Adopting, Key, Starting
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.isolator import Layers
 from croupier.model.isolation import Usage
 from croupier.model.task import TaskStatus
 from croupier.process.logging import get_logger

@@ -79,7 +79,7 @@ def tokens_of(secured: SecuredMaster, agent: AgentDaemon) -> BearerToken:
     return own.token
 
 
-async def answer(agent: AgentDaemon, path: str) -> str:
+async def fetched(agent: AgentDaemon, path: str) -> str:
     url = f"http://{agent.http_address}/{path}"
     async with aiohttp.ClientSession() as session, session.get(url) as found:
         return await found.text()
@@ -101,7 +101,7 @@ async def test_an_agent_joins_once_and_keeps_its_token(tmp_path: Path) -> None:
         async with running_agent(work_dir, address) as again:
             await eventually(lambda: again.link.is_registered)
             assert (tokens_of(secured, again), again.state.agent_id) == (first, agent_id)
-            assert await readiness(again) == "ready\n"
+            assert await fetched(again, "readyz") == "ready\n"
             # It has a credential, so its metrics are not public.
             async with (
                 aiohttp.ClientSession() as session,
@@ -139,11 +139,13 @@ async def test_a_rejected_agent_says_why_and_recovers(tmp_path: Path) -> None:
                 tmp_path / "work", secured.master.address, join_token_file=bad
             ) as agent:
                 await eventually(lambda: agent.link.rejection)
-                assert "rejected by the master: the token is unknown" in await answer(agent, "readyz")
+                assert "rejected by the master: the token is unknown" in await fetched(
+                    agent, "readyz"
+                )
                 bad.unlink()
                 create_token_file(bad, secured.token_for("", TokenKind.JOIN))
                 await eventually(lambda: agent.link.is_registered)
-                assert await answer(agent, "readyz") == "ready\n"
+                assert await fetched(agent, "readyz") == "ready\n"
                 # A revoked token ends the session; the join token gives access again.
                 own = tokens_of(secured, agent)
                 token_id = TokenId(own.token_id)
@@ -216,8 +218,10 @@ async def test_a_rejected_agent_keeps_its_tasks(serving: Serving, master: Script
     master.hang_up(Unauthenticated("the token was revoked"))
     await eventually(lambda: serving.agent.link.rejection == "agent/a2 is not agent a1")
     assert is_running(running.pid)
-    assert "\ncroupier_agent_rejected 1.0\n" in await answer(serving.agent, "metrics")
-    assert "rejected by the master: agent/a2 is not agent a1" in await answer(serving.agent, "readyz")
+    assert "\ncroupier_agent_rejected 1.0\n" in await fetched(serving.agent, "metrics")
+    assert "rejected by the master: agent/a2 is not agent a1" in await fetched(
+        serving.agent, "readyz"
+    )
     master.refusal = None
     await eventually(lambda: serving.agent.link.is_registered)
     assert [task.task.task_id for task in master.session.register.tasks] == ["t1"]  # type: ignore[union-attr]

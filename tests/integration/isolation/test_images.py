@@ -11,9 +11,9 @@ import pytest
 
 from croupier.agent.core.effects import Spawn
 from croupier.agent.core.events import LaunchFailed, Prepared
-from croupier.agent.isolation.image_name import parse_image
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.image_store import ImageStore
+from croupier.agent.isolation.image_tools import parse_image
 from croupier.model.errors import CroupierError, InvalidRequest
 from tests.harness.container_tools import image_tools
 from tests.harness.eventually import eventually

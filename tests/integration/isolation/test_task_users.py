@@ -19,8 +19,8 @@ import pytest
 
 from croupier.agent.app import AgentDaemon
 from croupier.agent.isolation import uid_claims
-from croupier.agent.isolation.uid_range import DEFAULT_UIDS, UidRange
-from croupier.agent.isolation.user_flags import TaskUserFlags
+from croupier.agent.isolation.flags import TaskUserFlags
+from croupier.agent.unix_user import DEFAULT_UIDS, UidRange
 from croupier.model.isolation import Feature
 from croupier.model.task import TaskState
 from tests.harness.agent_process import AgentProcess

@@ -16,8 +16,7 @@ from croupier.agent.isolation.container_runtime import (
     merged_environment,
 )
 from croupier.agent.isolation.flags import format_size, parse_roots, parse_size
-from croupier.agent.isolation.image_name import parse_image
-from croupier.agent.isolation.image_tools import ImageTools, architecture
+from croupier.agent.isolation.image_tools import ImageTools, architecture, parse_image
 from croupier.model.errors import InvalidRequest, Unavailable
 
 CONTENTS = Contents(

@@ -10,7 +10,7 @@ import pytest
 
 from croupier.agent.isolation import disk_size
 from croupier.agent.isolation.disk_size import HiddenFiles, processes_below, removed_files
-from croupier.agent.isolation.uid_range import UidRange
+from croupier.agent.unix_user import UidRange
 
 UIDS = UidRange(2_062_000, 2_062_001)
 

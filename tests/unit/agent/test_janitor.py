@@ -10,8 +10,7 @@ import pytest
 
 from croupier.agent import janitor as janitor_module
 from croupier.agent.core.tasks import Key
-from croupier.agent.janitor import HEADROOM, LEAST_S, Janitor, used_share
-from croupier.agent.remove_tree import remove_trees
+from croupier.agent.janitor import HEADROOM, LEAST_S, Janitor, remove_trees, used_share
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.isolation.uid_claims import Leftovers, UidClaims
-from croupier.agent.isolation.uid_range import UidRange
+from croupier.agent.unix_user import UidRange
 
 # Not used by agents of other tests.
 UIDS = UidRange(2_061_000, 2_061_001)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.agent.remove_tree import remove_trees
+from croupier.agent.janitor import remove_trees
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 
@@ -61,7 +61,7 @@ async def test_names_that_look_like_flags_are_removed(
 REMOVE = """
 import asyncio, os, sys
 from pathlib import Path
-from croupier.agent.remove_tree import remove_trees
+from croupier.agent.janitor import remove_trees
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation import uid_claims, uid_range
-from croupier.agent.isolation.account_rule import AccountRule
-from croupier.agent.isolation.task_users import TaskUsers
+from croupier.agent import unix_user
+from croupier.agent.isolation import uid_claims
+from croupier.agent.isolation.flags import TaskUserFlags
+from croupier.agent.isolation.task_users import AccountRule, TaskUsers, prepare_users
 from croupier.agent.isolation.uid_claims import UidClaims
-from croupier.agent.isolation.uid_range import DEFAULT_UIDS, UidRange
-from croupier.agent.isolation.user_flags import TaskUserFlags
-from croupier.agent.isolation.user_setup import prepare_users
 from croupier.agent.sandbox import Sandboxes
-from croupier.agent.unix_user import OWN_NAME, UnixUser, find_user
+from croupier.agent.unix_user import DEFAULT_UIDS, OWN_NAME, UidRange, UnixUser, find_user
 from croupier.agent.work_dir import WorkDir
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.ids import FrameworkId, TaskId
@@ -78,7 +76,7 @@ def test_a_range_with_an_account_is_refused(
     with pytest.raises(InvalidRequest, match=r"the (user|group) \S+ has ids in"):
         UidRange(nobody - 1, nobody + 1).check_unused()
     (tmp_path / "subuid").write_text("# a comment\n\nann:100000:65536\nbob:165536:65536\nx:y:z\n")
-    monkeypatch.setattr(uid_range, "_SUBORDINATE", (tmp_path / "subuid", tmp_path / "missing"))
+    monkeypatch.setattr(unix_user, "_SUBORDINATE", (tmp_path / "subuid", tmp_path / "missing"))
     UidRange(231_072, 300_000).check_unused()
     with pytest.raises(InvalidRequest, match=r"bob in \S+/subuid has ids in 231071-300000"):
         UidRange(231_071, 300_000).check_unused()

@@ -15,13 +15,21 @@ from dataclasses import replace
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Exited, LaunchFailed, LimitExceeded, Now, Prepared
-from croupier.agent.core.limits import cause_of_end, limit_completion, limit_text
 from croupier.agent.core.on_health import on_failed_launch
 from croupier.agent.core.on_line import on_line_up, on_recall, return_all
 from croupier.agent.core.on_session import register_when_ready
 from croupier.agent.core.records import ForgetFramework, ForgetTask, FrameworkRecord, KillRecord
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.status_updates import Cause, add_task, change_state, end_task, start_task
+from croupier.agent.core.status_updates import (
+    Cause,
+    add_task,
+    cause_of_end,
+    change_state,
+    end_task,
+    limit_completion,
+    limit_text,
+    start_task,
+)
 from croupier.agent.core.tasks import (
     Adopting,
     CompletionDeadline,

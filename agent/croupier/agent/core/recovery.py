@@ -9,12 +9,11 @@ from typing import Final
 from croupier.agent.core import records as r
 from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Force, Signal, Spawn
 from croupier.agent.core.events import Adopted, Exited, Now, Vanished
-from croupier.agent.core.limits import limit_completion
 from croupier.agent.core.on_session import choose_agent_id, register_when_ready
 from croupier.agent.core.on_task import begin_killing, end_void, on_exited, on_not_started
 from croupier.agent.core.records import ForgetTask, UpdateRecord, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.status_updates import Cause, change_state, end_task
+from croupier.agent.core.status_updates import Cause, change_state, end_task, limit_completion
 from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, LocalTask, Running, Starting
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
@@ -35,15 +34,10 @@ def recovered(
     incomplete: bool = False,
     lenient: bool = False,
 ) -> AgentState:
-    """Return the state before `AgentStarted`.
+    """Return the state before `AgentStarted`, from all durable records that were not replaced.
 
-    Args:
-        records: all durable records that were not replaced, in order.
-        total: the agent's current resources.
-        boot_id: names the machine's current boot.
-        life: unique to this run of the agent.
-        incomplete: records are lost; tasks without a first record are left out.
-        lenient: tasks without a first record mean that records were lost earlier.
+    `life` is unique to this run of the agent. If records are known to be lost (`incomplete`), tasks
+    without a first record are left out; if `lenient`, such tasks mean that records were lost.
 
     Raises:
         Conflict: if a task has no first record and none is known to be lost, or if live tasks

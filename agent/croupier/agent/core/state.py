@@ -49,7 +49,6 @@ class AgentState:
     """The agent's tasks, its free resources, and its session with the master.
 
     Attributes:
-        total: the agent's resources.
         free: the resources that no live task holds.
         agent_id: empty until the first `AgentStarted`; then the agent names itself.
         given_id: the id in the agent's credential, which it takes in place of a random one.
@@ -58,7 +57,6 @@ class AgentState:
         boot_id: identifies the machine's current boot.
         recorded_boot_id: identifies the boot in which the agent last looked for its processes.
         master_epoch: the highest epoch of a master so far.
-        cluster: the cluster that this master leads.
         position: the newest position of the master's store; None if no master has sent one.
         is_position_new: whether the position is not recorded yet.
         incomplete: records were lost, and no master has taken note of that.
@@ -67,13 +65,11 @@ class AgentState:
         to_void: tasks that cannot still be live according to the records; now void.
         epochs: the newest epoch of each framework, the latest change last.
         connection: the session with the master; None while there is none.
-        live: the number of live tasks.
         runs: the number of runs named in this life.
         names: the number of ids that the agent has chosen in this life.
         adopting: the number of runs of an earlier life whose `Adopt` has no answer yet.
         voided: processes of tasks that a removal made void. The agent kills them and reports
             nothing about them.
-        health: the problems that prevent launches.
         stopping: whether the daemon is stopping, so that no task is started.
         features: what the agent can enforce on its tasks.
         line: orders of lined-up tasks, which hold nothing and have no records; empty without a

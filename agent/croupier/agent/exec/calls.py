@@ -172,12 +172,9 @@ class ExecCalls:
         security: Callable[[], ClientSecurity],
         count: Callable[[str], None],
     ) -> None:
-        """Serve commands of `execs`.
+        """Serve commands of `execs`, and `count` them by their outcomes.
 
-        Args:
-            execs: starts commands.
-            security: returns the present credential of the agent.
-            count: counts a command by its outcome.
+        `security` returns the present credential of the agent.
         """
         self._execs, self._security, self._count = execs, security, count
         self._tasks: set[asyncio.Task[None]] = set()

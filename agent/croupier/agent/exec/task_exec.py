@@ -19,9 +19,9 @@ from croupier.agent.directories import unlink_beneath
 from croupier.agent.exec.streams import ExecEnd, Stream, Streams, Window
 from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim import run_file
-from croupier.agent.shim.launch_errors import as_shell, describe, exit_code_of
 from croupier.agent.shim.orphans import RunMarks, sweep
 from croupier.agent.shim.shim_process import KILL_S
+from croupier.agent.shim.start import as_shell, describe, exit_code_of
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
 
@@ -37,7 +37,6 @@ class Started:
     """The shim of a command.
 
     Attributes:
-        path: of its run file.
         pipe: the reading end of its reports.
     """
 

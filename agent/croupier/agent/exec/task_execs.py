@@ -26,13 +26,11 @@ from croupier.agent.exec.inside import Inside, find_inside, lowered, sealed_copy
 from croupier.agent.exec.streams import ExecCommand, Streams
 from croupier.agent.exec.task_exec import Started, TaskExec
 from croupier.agent.isolation.container import PREFIX as CONTAINER_PREFIX
-from croupier.agent.isolation.isolator import Launch
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.isolator import Launch, Layers
 from croupier.agent.isolation.task_users import TaskUsers
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.launch_errors import cannot_run
 from croupier.agent.shim.orphans import (
     EXEC_VARIABLE,
     OPTION,
@@ -42,7 +40,7 @@ from croupier.agent.shim.orphans import (
     read_own_words,
 )
 from croupier.agent.shim.shim_process import ShimProcess
-from croupier.agent.shim.start import Channels, move_up, start_shim
+from croupier.agent.shim.start import Channels, cannot_run, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_environment import TaskEnvironment
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
@@ -65,10 +63,7 @@ class Entries:
     def launch(self, key: Key, command: ExecCommand, pid: int) -> Launch:
         """Return the launch of a command before isolators have changed it.
 
-        Args:
-            key: of the task.
-            command: to run beside it.
-            pid: of a process of the task, which has its secrets as variables.
+        `pid` is that of a process of the task, which has its secrets as variables.
 
         Raises:
             NotFound: if no such task lives here.

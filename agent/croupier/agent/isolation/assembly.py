@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from croupier.agent.isolation.cgroup.isolator import build_cgroup
 from croupier.agent.isolation.container import build_container
-from croupier.agent.isolation.isolator import Isolator
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.isolator import Isolator, Layers
 from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import build_process
 from croupier.agent.isolation.setting import AUTO, LEVELS, NONE, Setting
@@ -51,15 +50,6 @@ def assemble(
     secrets: tuple[Path, ...] = (),
 ) -> Layers:
     """Return the isolators of an agent. Blocks; not for the loop.
-
-    Args:
-        flags: of the agent.
-        total: its resources.
-        work_dir: different for each agent of a machine.
-        builders: by level.
-        shim: starts tasks.
-        has_own_uids: whether a task without a user gets a uid of its own.
-        secrets: files of the agent's credentials, for no task to see.
 
     Raises:
         InvalidRequest: if a level that the operator named is not available, or what a flag asks

@@ -157,7 +157,6 @@ class Bubblewrap:
     """The tool, and how it is used on this machine.
 
     Attributes:
-        path: of the program.
         by_root: whether it runs as root, and the shim inside becomes the task's user. Else it runs
             as that user, in a user namespace.
         shim: runs inside as process 1.

@@ -34,12 +34,10 @@ from croupier.agent.isolation.container_runtime import (
     find_runtime,
     merged_environment,
 )
-from croupier.agent.isolation.image_name import parse_image
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.image_store import Image, ImageStore
-from croupier.agent.isolation.image_tools import ImageTools, find_tool
-from croupier.agent.isolation.isolator import Isolator, Launch
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.image_tools import ImageTools, find_tool, parse_image
+from croupier.agent.isolation.isolator import Isolator, Launch, Layers
 from croupier.agent.isolation.process import write_filter
 from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim.orphans import VARIABLE
@@ -71,8 +69,7 @@ class Container(Isolator):
     def __init__(
         self, work_dir: Path, runtime: Runtime, store: ImageStore, roots: tuple[Path, ...]
     ) -> None:
-        """Keep what runs need in `work_dir`/containers; `roots` are allowed for root directories.
-        """
+        """Keep what runs need in `work_dir`/containers; `roots` may hold root directories."""
         self.store, self.roots = store, roots
         self._runtime, self._runs = runtime, work_dir / "runs"
         self._directory = containers_of(work_dir)

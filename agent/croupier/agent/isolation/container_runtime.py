@@ -144,12 +144,8 @@ def merged_environment(
 ) -> dict[str, str]:
     """Return the variables of a task: its own, then the agent's, then the image's.
 
-    Args:
-        image: of the image.
-        given: all that the agent gives the task, including its own.
-        own: those that the task names.
-        defaults: names of variables that the agent takes from its own environment: the image's
-            replace them.
+    The agent gives a task those in `given`, which include its own. It takes `defaults` from its
+    own environment: the image's replace them.
     """
     from_image = dict(image)
     replaced = {name for name in defaults if name in from_image and name not in own}

@@ -31,8 +31,8 @@ from croupier.agent.directories import open_directory
 from croupier.agent.isolation.disk_size import HiddenFiles
 from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room, Watched, mib, most_files
 from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
-from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.sandbox import Sandboxes
+from croupier.agent.unix_user import UidRange
 from croupier.model.isolation import Feature, Limits, Usage
 from croupier.model.task import Reason, TaskInfo
 from croupier.process.logging import get_logger

@@ -24,8 +24,8 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from croupier.agent.directories import open_directory
-from croupier.agent.isolation.uid_range import UidRange
 from croupier.agent.secret_files import is_in_memory
+from croupier.agent.unix_user import UidRange
 
 BLOCK = 512
 # Above these numbers, the result is below the real size.

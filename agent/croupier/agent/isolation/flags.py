@@ -1,15 +1,16 @@
-"""Flags of an agent for the isolation of its tasks."""
+"""Flags of an agent for the isolation of its tasks, and for their Unix users."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
 from croupier.agent.isolation.setting import AUTO, format_levels, parse_levels
+from croupier.agent.unix_user import ANY, DEFAULT_UIDS, UidRange
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits, format_limits, parse_limits
 from croupier.model.resources import Resources
@@ -115,3 +116,43 @@ class IsolationFlags:
             raise InvalidRequest("--cgroup-parent is a path below the mount: it begins with /")
         if self.undealt_ports == "refuse" and not {AUTO, "process"} & set(self.isolation):
             raise InvalidRequest("--undealt-ports refuse needs --isolation process")
+
+
+OWN: Final = "own"
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if text and not all(names):
+        raise InvalidRequest(f"{text!r} is not a list NAME,NAME...")
+    return names if text else ()
+
+
+def _format_names(names: tuple[str, ...]) -> str:
+    return ",".join(names)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskUserFlags:
+    """The Unix users that tasks run as."""
+
+    task_user: str | None = None
+    """User of tasks that name none: own gives each task a uid of its own while it runs; else an
+    account. Default: own for an agent that is root, else the agent's account."""
+
+    task_uids: Annotated[UidRange, read_by(UidRange.parse)] = DEFAULT_UIDS
+    """Uids, and gids, for --task-user own, FIRST-LAST: none of them may be in /etc/passwd,
+    /etc/group, /etc/subuid or /etc/subgid. Agents on one machine may share them."""
+
+    task_users: Annotated[
+        tuple[str, ...], read_by(_parse_names, negative=(), show_default=_format_names)
+    ] = (ANY,)
+    """Accounts that a task may name, separated by commas. * stands for all but root, which a list
+    has to name: '*,root'. Only an agent that is root can run tasks as other accounts than its
+    own."""
+
+    @property
+    def gives_own(self) -> bool:
+        """Whether a task without a user gets a uid of its own."""
+        return self.task_user == OWN or (self.task_user is None and os.geteuid() == 0)

@@ -13,8 +13,8 @@ from typing import Final
 from croupier.agent.core.effects import Spawn
 from croupier.agent.core.events import LaunchFailed, Prepared
 from croupier.agent.core.tasks import Key
-from croupier.agent.isolation.image_name import ImageName, parse_image
 from croupier.agent.isolation.image_store import ImageStore
+from croupier.agent.isolation.image_tools import ImageName, parse_image
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.process.logging import get_logger
 

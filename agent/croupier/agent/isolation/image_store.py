@@ -24,8 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.agent.isolation.image_name import ImageName, read_json
-from croupier.agent.isolation.image_tools import ImageTools, architecture, remove, size_of
+from croupier.agent.isolation.image_tools import (
+    ImageName,
+    ImageTools,
+    architecture,
+    read_json,
+    remove,
+    size_of,
+)
 from croupier.model.errors import CroupierError, NotFound, Unavailable
 from croupier.process.logging import get_logger
 
@@ -43,7 +49,6 @@ class Image:
     Attributes:
         root: absolute, without links.
         digest: of its manifest; empty for a root directory of the operator.
-        environment: the variables that the image sets.
     """
 
     root: Path

@@ -1,22 +1,24 @@
-"""An isolator: one way to keep a task within its bounds; the launch that it changes; the limits.
+"""Isolators, each one way to keep a task within its bounds, and all of an agent as one.
 
 Rule: an isolator makes everything of a run before its shim starts, finds it again by the run's
 name alone, and removes all of it in `forget`. So the next agent on the work dir can measure, limit
-and remove what an earlier one has made.
-
-Functions raise OSError if the system refuses what they need.
+and remove what an earlier one has made. Functions raise OSError if the system refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Final
 
 from croupier.agent.core.events import NO_ENDING, Ending
 from croupier.agent.core.tasks import Key
+from croupier.agent.isolation.setting import PROCESS
 from croupier.agent.unix_user import UnixUser
-from croupier.model.isolation import NO_FEATURES, Features, Limits, Usage
+from croupier.model.errors import InvalidRequest
+from croupier.model.isolation import NO_FEATURES, Feature, Features, Limits, Usage, cannot_enforce
 from croupier.model.task import TaskInfo
 
 
@@ -28,7 +30,6 @@ class Launch:
         run: the name of the run, unique over all lives of the agent.
         sandbox: the path of its directory.
         argv: the program and its arguments; isolators may put a tool before them.
-        environment: the task's variables.
         user: the user that it runs as; None: the agent's own.
         options: for the shim; see `shim.c`.
         program: the task's own program, for error messages.
@@ -134,5 +135,139 @@ class Isolator:
         """
 
     def clean(self, known: Collection[str]) -> None:
-        """Remove what runs of earlier agents have left, except for `known` ones. Not on the loop.
+        """Remove what runs of earlier agents have left, except `known` ones. Not on the loop."""
+
+
+_PIDS_OF_ACCOUNT: Final = (
+    "the agent has no control group for pids: it can bound the processes of a task only if the"
+    " task names no user, and so gets a uid of its own"
+)
+
+
+_numbers = attrgetter(*(each.name for each in fields(Usage)))
+
+
+class Layers:
+    """The isolators of an agent, in the order in which they prepare a launch."""
+
+    def __init__(
+        self, isolators: Sequence[Isolator] = (), closing: ExitStack | None = None
+    ) -> None:
+        """Use `isolators`; none isolate nothing. `closing` releases what they hold."""
+        self._closing = closing or ExitStack()
+        self._isolators = tuple(isolators)
+        self._backwards = self._isolators[::-1]
+        self.isolators = self._isolators
+        self.names = tuple(each.name for each in isolators)
+        self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
+        bounding = {each.name for each in isolators if Feature.PIDS in each.features}
+        # The kernel counts the processes of a uid, which tasks with the same account share.
+        self._are_pids_by_uid = bounding == {PROCESS}
+
+    def extended(self, isolator: Isolator) -> Layers:
+        """Return these isolators and another one, which prepares launches last."""
+        return Layers((*self._isolators, isolator), self._closing)
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Make what the run needs; if that fails, remove what was made.
+
+        Raises:
+            InvalidRequest: if the task asks for what this agent cannot enforce, or what this
+                machine does not allow.
         """
+        if lacks := launch.info.needs() - self.features:
+            # The core refuses such orders. This one is of an earlier life, with other flags.
+            raise InvalidRequest(cannot_enforce(lacks))
+        has_own_uid = launch.user is not None and launch.user.is_own
+        if self._are_pids_by_uid and launch.info.limits.pids and not has_own_uid:
+            raise InvalidRequest(_PIDS_OF_ACCOUNT)
+        try:
+            for isolator in self._isolators:
+                launch = isolator.prepare(launch)
+        except BaseException:
+            # An isolator forgets what it has not made.
+            self.forget(launch.run)
+            raise
+        return launch
+
+    def join(self, launch: Launch) -> Launch:
+        """Return the launch of a command beside a live run, isolated as the run is.
+
+        Raises:
+            Unavailable: if no command can be started beside such a run here, with the reason.
+        """
+        for isolator in self._isolators:
+            launch = isolator.join(launch)
+        return launch
+
+    def usage(self, run: str) -> Usage | None:
+        """Return what a run has used until now; None if that is unknown."""
+        return joined(*(each.usage(run) for each in self._isolators))
+
+    def is_empty(self, run: str) -> bool:
+        """Return whether no process of the run is left, as far as isolators can tell."""
+        return all(each.is_empty(run) for each in self._isolators)
+
+    def kill(self, run: str) -> None:
+        """Kill what is left of a run, and wait for its end. Takes seconds in the worst case."""
+        for isolator in self._isolators:
+            isolator.kill(run)
+
+    def end(self, run: str) -> Ending:
+        """Return what is known of a run that has ended."""
+        return joined_endings(*(isolator.end(run) for isolator in self._isolators))
+
+    def forget(self, run: str) -> None:
+        """Remove everything of a run, the last made first."""
+        failed: OSError | None = None
+        for isolator in self._backwards:
+            try:
+                isolator.forget(run)
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def clean(self, known: Collection[str]) -> None:
+        """Remove what runs of earlier agents have left, except for `known` ones."""
+        for isolator in self._isolators:
+            isolator.clean(known)
+
+    def close(self) -> None:
+        """Release what isolators hold for the agent; what they made for tasks stays."""
+        self._closing.close()
+
+
+def joined(*found: Usage | None) -> Usage | None:
+    """Return the largest number of each kind: a partial measurement is below a full one."""
+    known = [usage for usage in found if usage is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    return Usage(*map(max, *map(_numbers, known)))
+
+
+def completed(usage: Usage | None, less_known: Usage | None) -> Usage | None:
+    """Return `usage`, with numbers that it lacks from a measurement of less processes."""
+    if usage is None or less_known is None:
+        return usage or less_known
+    return Usage(
+        *(one or other for one, other in zip(_numbers(usage), _numbers(less_known), strict=True))
+    )
+
+
+def joined_endings(*endings: Ending) -> Ending:
+    """Return all that is known of a run; the first limit that was exceeded counts."""
+    whole = NO_ENDING
+    for each in endings:
+        if whole is NO_ENDING:
+            whole = each
+        elif each is not NO_ENDING:
+            whole = Ending(
+                joined(whole.usage, each.usage),
+                whole.exceeded or each.exceeded,
+                whole.notes + each.notes,
+            )
+    return whole
+
+
+NO_ISOLATION = Layers()

@@ -50,9 +50,7 @@ class Setting:
     """What isolators are built for.
 
     Attributes:
-        total: the agent's resources.
         work_dir: absolute; different for each agent of a machine.
-        shim: starts tasks.
         has_own_uids: whether a task without a user has a uid that no other live task has.
         secrets: files of the agent's credentials, for no task to see.
         closing: releases what isolators hold for the agent, when it stops; tasks may still run.

@@ -27,8 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from croupier.agent.isolation.uid_range import UidRange
-from croupier.agent.remove_tree import remove_trees
+from croupier.agent.janitor import remove_trees
+from croupier.agent.unix_user import UidRange
 from croupier.model.errors import Unavailable
 
 BASE: Final = Path("/run/croupier/uids")

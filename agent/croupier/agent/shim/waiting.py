@@ -291,10 +291,7 @@ def _remove_spare(fd: int, pid: int) -> None:
 def message_of(words: Sequence[str], environment: Mapping[str, str], path: Path) -> bytes | None:
     """Return the message for a task; None if a shim of its own has to start it.
 
-    Args:
-        words: the sandbox, options, "--", and the task's arguments.
-        environment: the task's variables.
-        path: of the run file.
+    `words` are the sandbox, options, "--", and the task's arguments.
 
     Raises:
         ValueError: if no process can be given one of the words or variables.

@@ -88,11 +88,7 @@ def name_for(work_dir: Path) -> str:
 
 
 class GroupDirectory:
-    """A directory of groups, by descriptor. Methods raise OSError if the system refuses.
-
-    Attributes:
-        path: absolute.
-    """
+    """A directory of groups, by descriptor. Methods raise OSError if the system refuses."""
 
     def __init__(self, path: str, *, create: bool = True) -> None:
         """Open the directory, and make it if it is missing.

@@ -55,8 +55,7 @@ from croupier.agent.isolation.cgroup.places import (
     separate_base,
     write_places,
 )
-from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
-from croupier.agent.isolation.layers import Layers
+from croupier.agent.isolation.isolator import Isolator, Launch, Layers, limits_of
 from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import Unavailable
 from croupier.model.isolation import Feature, Limits, Usage

@@ -158,10 +158,7 @@ def delegated_base(
 ) -> Path:
     """Return the group in which the agent may make groups; this may move the agent within it.
 
-    Args:
-        own: the directory of the agent's own group.
-        controllers: enabled in the returned group as far as it has them.
-        get_mark: reads an extended attribute.
+    Those of `controllers` that it has are enabled in it. `get_mark` reads an extended attribute.
 
     Raises:
         Unavailable: if the group is not the agent's to divide, with the reason.

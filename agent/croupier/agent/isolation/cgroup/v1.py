@@ -47,8 +47,7 @@ class SpareGroups:
         self.names: dict[str, Bounds] = {}
 
     def take(self, run: str, bounds: Bounds) -> bool:
-        """Give the groups of an earlier run with the same bounds to a run; return whether it has.
-        """
+        """Give a run the groups of an earlier one with the same bounds; return whether it has."""
         names = self._by_bounds.get(bounds)
         if not names:
             return False
@@ -115,11 +114,7 @@ _NEAR: Final = 16
 
 
 class V1Groups:
-    """The groups of all runs of an agent in version 1.
-
-    Attributes:
-        features: of the controllers that exist.
-    """
+    """The groups of all runs of an agent in version 1."""
 
     def __init__(self, directories: Mapping[str, GroupDirectory], total: Bounds | None) -> None:
         """Use directories by controller; controllers that are mounted together share one.

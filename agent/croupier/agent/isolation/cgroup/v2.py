@@ -32,11 +32,7 @@ _KILL: Final = "cgroup.kill"
 
 
 class V2Groups:
-    """The groups of all runs of an agent in version 2.
-
-    Attributes:
-        features: of the controllers that exist.
-    """
+    """The groups of all runs of an agent in version 2."""
 
     def __init__(self, directory: GroupDirectory, total: Bounds | None) -> None:
         """Use a directory whose groups have the controllers.
