@@ -107,7 +107,7 @@ class StateLines:
         for is_lenient in (False, True):
             try:
                 reading = record_lines.read_lines(data, lenient=is_lenient)
-                records = [found.record for found in reading.found]
+                records = [record for record, _ in reading.found]
                 recovered(records, _TOTAL, incomplete=bool(reading.damaged), lenient=is_lenient)
             except CroupierError:
                 continue

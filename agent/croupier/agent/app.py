@@ -42,7 +42,6 @@ from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.task_environment import TaskEnvironment
 from croupier.agent.task_usage import TaskUsage
 from croupier.agent.wire import AgentIdentity
 from croupier.agent.work_dir import WorkDir
@@ -184,7 +183,7 @@ class AgentDaemon:
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
-        entries = Entries(self.state, sandboxes, users, secret_files, TaskEnvironment())
+        entries = Entries(self.state, sandboxes, users, secret_files)
         self.execs = TaskExecs(work_dir.execs, shim, supervisor, isolation, entries)
         self._opened.push_async_callback(self.execs.close)
         self._exec_calls = ExecCalls(self.execs, lambda: credential.security, metrics.exec_ended)

@@ -185,8 +185,8 @@ class Checkpoint:
             raise InvalidRequest(f"{self.path} is damaged: {error}. {WHAT_TO_DO}") from None
         except OtherFormat as error:
             raise InvalidRequest(f"{self.path} is {error}") from None
-        for found in reading.found:
-            self._current.add(found.record, Span(found.begin, found.end))
+        for record, span in reading.found:
+            self._current.add(record, span)
         self._size, self._format = len(data), reading.format
         self._lines = len(reading.found) + 1
         lost = lost + [str(each) for each in reading.damaged]
@@ -196,7 +196,7 @@ class Checkpoint:
                 raise InvalidRequest(f"{self.path} is incomplete: {missing}. {WHAT_TO_DO}")
         if lost or reading.format < FORMAT:
             # The rewritten log shows no damage, so it records that it is incomplete.
-            more = [incomplete(found.record for found in reading.found)] if lost else []
+            more = [incomplete(record for record, _ in reading.found)] if lost else []
             self._rewrite(*more)
         elif len(data) != reading.size or not reading.is_ended:
             os.ftruncate(self._fd, reading.size - 1)
@@ -206,7 +206,7 @@ class Checkpoint:
         os.fsync(self._fd)
         if not lost and reading.format == FORMAT:
             self._mark.write(_last_line(reading, data))
-        return Loaded([found.record for found in reading.found], lost)
+        return Loaded([record for record, _ in reading.found], lost)
 
     def _missing(self, reading: Reading, data: bytes) -> str:
         """Describe the lines that an intact log lacks according to the mark; empty if none."""
@@ -217,7 +217,7 @@ class Checkpoint:
             return "lines at its end were found missing at an earlier start"
         if last.number > self._lines:
             return f"its last {last.number - self._lines} lines are missing"
-        begin = reading.found[last.number - 2].begin if last.number > 1 else 0
+        begin = reading.found[last.number - 2][1].begin if last.number > 1 else 0
         if LastLine.of(last.number, data[begin:]) == last:
             return ""
         return f"line {last.number} differs from the one that was written"
@@ -314,10 +314,10 @@ class Checkpoint:
         """Copy current records in order; return index, lines, size, and the last line."""
         kept, lines, text = CurrentRecords(), 1, heading()
         size, pending = len(text), [text]
-        for (subject, part), body in self._current_lines(more):
+        for place, body in self._current_lines(more):
             lines += 1
             text = line(lines, body)
-            kept.put(subject, part, Span(size, size + len(text) - 1))
+            kept.put(place, Span(size, size + len(text) - 1))
             size += len(text)
             pending.append(text)
             if len(pending) >= LINES_AT_ONCE:
@@ -327,11 +327,11 @@ class Checkpoint:
         return kept, lines, size, text
 
     def _current_lines(self, more: Sequence[Record]) -> Iterator[tuple[Place, bytes]]:
-        for subject, part, (begin, end) in self._current.in_order():
+        for place, (begin, end) in self._current.in_order():
             body = body_in(os.pread(self._fd, end - begin, begin))
             if self._format < FORMAT:
                 body = body_of(record_in(body, self._format))
-            yield (subject, part), body
+            yield place, body
         for record in more:
             yield place_of(record), body_of(record)
 
@@ -359,5 +359,5 @@ def clear(directory: Path) -> None:
 
 
 def _last_line(reading: Reading, data: bytes) -> LastLine:
-    begin = reading.found[-1].begin if reading.found else 0
+    begin = reading.found[-1][1].begin if reading.found else 0
     return LastLine.of(len(reading.found) + 1, data[begin:])

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.directories import open_beneath
+from croupier.agent.directories import closing, open_beneath
 from croupier.agent.record_lines import checked, line
 
 RESERVE_NAME = "checkpoint.reserve"
@@ -72,11 +72,8 @@ class Reserve:
 
     def _allocate(self) -> None:
         try:
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
+            with closing(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)) as fd:
                 os.posix_fallocate(fd, 0, RESERVE_BYTES)
-            finally:
-                os.close(fd)
             self.has_room = True
         except OSError as error:
             if error.errno not in FULL:

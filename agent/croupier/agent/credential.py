@@ -27,6 +27,7 @@ from croupier.net.credentials import ClientSecurity, create_token_file, make_tok
 from croupier.net.server_tls import ServerTls
 from croupier.net.transport import make_channel
 from croupier.net.unary import call_master
+from croupier.process.durable_files import sync_directory
 from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
@@ -109,7 +110,7 @@ class OwnTokenFile:
                 scratch.unlink()
             create_token_file(scratch, own.token, more)
             scratch.replace(self.path)
-            _sync(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as error:
             raise Unavailable(f"cannot save {self.path}: {error.strerror or error}") from error
         self.current = own
@@ -123,14 +124,6 @@ def remove_own_token(work_dir: Path) -> None:
     """
     with suppress(FileNotFoundError):
         (work_dir / NAME).unlink()
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 JOIN_S: Final = 10.0

@@ -36,13 +36,19 @@ def open_directory(name: str | Path, at: int | None = None, *, to_list: bool = F
 
 
 @contextmanager
-def directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> Iterator[int]:
-    """Open a directory, as `open_directory` does, for the context."""
-    fd = open_directory(name, at, to_list=to_list)
+def closing(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end of the context."""
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextmanager
+def directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> Iterator[int]:
+    """Open a directory, as `open_directory` does, for the context."""
+    with closing(open_directory(name, at, to_list=to_list)) as fd:
+        yield fd
 
 
 def open_regular(name: str | Path, flags: int, at: int) -> int:
@@ -57,11 +63,8 @@ def open_regular(name: str | Path, flags: int, at: int) -> int:
 def open_beneath(path: Path, flags: int) -> int:
     """Open a regular file in a directory that is not a link; return a descriptor."""
     parent, name = os.path.split(path)
-    at = os.open(parent, os.O_PATH | _DIRECTORY)
-    try:
+    with closing(os.open(parent, os.O_PATH | _DIRECTORY)) as at:
         return open_regular(name, flags, at)
-    finally:
-        os.close(at)
 
 
 def unlink_beneath(path: Path) -> None:
@@ -114,11 +117,8 @@ def directory_beneath(root: int, components: Sequence[str]) -> Iterator[int]:
     Raises:
         OSError: if a component is missing, a link, or no directory.
     """
-    fd = open_directory_beneath(root, components)
-    try:
+    with closing(open_directory_beneath(root, components)) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def open_directory_beneath(root: int, components: Sequence[str]) -> int:

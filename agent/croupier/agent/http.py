@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask
+from croupier.agent.directories import closing
 from croupier.agent.isolation.disk_watch import MIB
 from croupier.agent.isolation.isolator import limits_of
 from croupier.agent.output_links import OutputLinks
@@ -113,11 +114,8 @@ class TaskRoutes:
 
     async def _get_output(self, request: web.Request) -> web.StreamResponse:
         async def handle(key: Key, part: PartRequest) -> web.StreamResponse:
-            fd = await self._open(request, key, _stream(request), part.follow)
-            try:
+            with closing(await self._open(request, key, _stream(request), part.follow)) as fd:
                 return await self._served.send(request, key, fd, part, is_output=True)
-            finally:
-                os.close(fd)
 
         return await self._served.answer(request, handle)
 
@@ -140,12 +138,9 @@ class TaskRoutes:
         async def handle(key: Key, part: PartRequest) -> web.StreamResponse:
             if request.query.get("list") == "1":
                 return await self._list(key, path)
-            fd = await asyncio.to_thread(open_file, self._sandboxes, key, path)
-            try:
+            with closing(await asyncio.to_thread(open_file, self._sandboxes, key, path)) as fd:
                 is_output = components_of(path) in [(stream,) for stream in STREAMS]
                 return await self._served.send(request, key, fd, part, is_output=is_output)
-            finally:
-                os.close(fd)
 
         return await self._served.answer(request, handle)
 

@@ -21,7 +21,7 @@ from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
 from croupier.agent.shim.start import cannot_start
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.task_environment import TaskEnvironment
+from croupier.agent.task_environment import environment_of
 from croupier.agent.unix_user import UnixUser
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -58,7 +58,6 @@ class LocalMachine:
         self._isolation, self._users, self._pulls = isolation, users, pulls
         self._secret_files = secret_files
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
-        self._environment = TaskEnvironment()
         self._janitor, self._health_check = janitor, health_check
 
     def has_sandbox(self, order: LaunchTask) -> bool:
@@ -90,7 +89,7 @@ class LocalMachine:
         try:
             with self._sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
-                environment = self._environment.of(state.agent_id, key, info, sandbox.path, user)
+                environment = environment_of(state.agent_id, key, info, sandbox.path, user)
                 environment |= self._secrets(spawn, info.command, user)
                 launch = Launch(
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]

@@ -20,7 +20,6 @@ from zlib import crc32
 from google.protobuf.message import DecodeError
 
 from croupier.agent.core import records as r
-from croupier.agent.core.records import Record, forgets, place_of
 from croupier.model.codec import Codec
 from croupier.model.errors import CroupierError
 from croupier.model.ids import Role
@@ -127,11 +126,9 @@ class OtherFormat(CroupierError):
     """A log of a later format, or of another program."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
-    """A record and the place of its line, in bytes."""
+class Span(NamedTuple):
+    """The place of a record's line in the log, in bytes."""
 
-    record: r.Record
     begin: int
     end: int
 
@@ -146,7 +143,7 @@ class Reading:
         damaged: damaged lines; only a lenient reading has any.
     """
 
-    found: list[FoundRecord] = field(default_factory=list)
+    found: list[tuple[r.Record, Span]] = field(default_factory=list)
     size: int = 0
     is_ended: bool = True
     damaged: list[Damaged] = field(default_factory=list)
@@ -220,7 +217,7 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
                 ) from None
             damage(number, f"is of no known form: {str(error)[:200]}")
         else:
-            reading.found.append(FoundRecord(record, begin, begin + len(text)))
+            reading.found.append((record, Span(begin, begin + len(text))))
     if not has_heading:
         damage(1, "is not that of a checkpoint")
     return reading
@@ -274,13 +271,6 @@ def _checked_format(body: bytes) -> int:
     return version
 
 
-class Span(NamedTuple):
-    """The place of a record's line in the log, in bytes."""
-
-    begin: int
-    end: int
-
-
 @dataclass(slots=True)
 class CurrentRecords:
     """The spans of current records by subject and part, and their total size in bytes."""
@@ -288,17 +278,18 @@ class CurrentRecords:
     spans: dict[str, dict[str, Span]] = field(default_factory=dict)
     size: int = 0
 
-    def add(self, record: Record, span: Span) -> None:
+    def add(self, record: r.Record, span: Span) -> None:
         """Add the next record of the log; it may replace another, or all of its subject."""
-        subject, part = place_of(record)
-        if forgets(record):
-            gone = self.spans.pop(subject, {})
-            self.size -= sum(end - begin for begin, end in gone.values())
+        place = r.place_of(record)
+        if not r.forgets(record):
+            self.put(place, span)
             return
-        self.put(subject, part, span)
+        gone = self.spans.pop(place[0], {})
+        self.size -= sum(end - begin for begin, end in gone.values())
 
-    def put(self, subject: str, part: str, span: Span) -> None:
+    def put(self, place: r.Place, span: Span) -> None:
         """Add the span of a record, in place of an earlier one."""
+        subject, part = place
         parts = self.spans.setdefault(subject, {})
         before = parts.get(part)
         if before is not None:
@@ -306,11 +297,11 @@ class CurrentRecords:
         parts[part] = span
         self.size += span.end - span.begin
 
-    def in_order(self) -> list[tuple[str, str, Span]]:
+    def in_order(self) -> list[tuple[r.Place, Span]]:
         """Return all spans in the order of the log. O(n log n)."""
         spans = [
-            (subject, part, span)
+            ((subject, part), span)
             for subject, parts in self.spans.items()
             for part, span in parts.items()
         ]
-        return sorted(spans, key=lambda each: each[2])
+        return sorted(spans, key=lambda each: each[1])

@@ -26,6 +26,7 @@ from typing import Literal, get_args
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import (
+    closing,
     directory,
     directory_beneath,
     open_directory,
@@ -131,13 +132,10 @@ class Sandboxes:
         """
         path = self.path_of(key)
         self.occupy(key)
-        home = self._make(key, again=again)
-        try:
+        with closing(self._make(key, again=again)) as home:
             if owner is not None:
                 os.fchown(home, owner.uid, owner.gid)
             yield Sandbox(path, home, owner)
-        finally:
-            os.close(home)
 
     def open_output(self, key: Key, stream: Stream, flags: int = os.O_RDONLY) -> int:
         """Open a task's output, by default for reading; return a descriptor.
@@ -174,13 +172,11 @@ class Sandboxes:
         key = _checked(key)
         with directory(self.root) as root:
             try:
-                home = open_directory_beneath(root, key)
+                opened = open_directory_beneath(root, key)
             except FileNotFoundError:
                 raise FileNotFoundError(errno.ENOENT, NO_SANDBOX) from None
-        try:
+        with closing(opened) as home:
             yield home, _owners(os.fstat(home))
-        finally:
-            os.close(home)
 
     def checked(self, key: Key, fd: int) -> int:
         """Return `fd`, which was opened in the task's sandbox, unless another task has that now.
@@ -212,15 +208,15 @@ class Sandboxes:
         The group stays that of the user, without permission: it tells whose the files are.
         """
         framework_id, task_id = _checked(key)
-        with suppress(FileNotFoundError), self._framework(framework_id) as framework:
-            home = open_directory(task_id, framework, to_list=True)
-            try:
-                if os.fstat(home).st_uid == uid:
-                    os.fchown(home, os.geteuid(), uid)
-                    # After the owner, who could change it. This disables an ACL, too.
-                    os.fchmod(home, 0o700)
-            finally:
-                os.close(home)
+        with (
+            suppress(FileNotFoundError),
+            self._framework(framework_id) as framework,
+            directory(task_id, framework, to_list=True) as home,
+        ):
+            if os.fstat(home).st_uid == uid:
+                os.fchown(home, os.geteuid(), uid)
+                # After the owner, who could change it. This disables an ACL, too.
+                os.fchmod(home, 0o700)
 
     def existing(self) -> Iterator[tuple[Key, float]]:
         """Yield each existing sandbox with the time of its last write, in seconds since 1970."""
@@ -257,16 +253,12 @@ class Sandboxes:
         """Move all but the output of a task that has ended into the trash."""
         name = secrets.token_hex(8)
         self.trash.mkdir(mode=0o700, exist_ok=True)
-        home = self.open_to_list(key)
-        try:
-            with directory(self.trash) as trash:
-                os.mkdir(name, 0o700, dir_fd=trash)
-                self._replaced.append(self.trash / name)
-                for each in os.listdir(home):  # noqa: PTH208 - by descriptor
-                    if each not in STREAMS:
-                        os.rename(each, f"{name}/{each}", src_dir_fd=home, dst_dir_fd=trash)
-        finally:
-            os.close(home)
+        with closing(self.open_to_list(key)) as home, directory(self.trash) as trash:
+            os.mkdir(name, 0o700, dir_fd=trash)
+            self._replaced.append(self.trash / name)
+            for each in os.listdir(home):  # noqa: PTH208 - by descriptor
+                if each not in STREAMS:
+                    os.rename(each, f"{name}/{each}", src_dir_fd=home, dst_dir_fd=trash)
 
     def take_replaced(self) -> list[Path]:
         """Return the sandboxes that new ones have replaced since the last call."""
@@ -308,15 +300,10 @@ class Sandboxes:
     @contextmanager
     def _framework(self, framework_id: str) -> Iterator[int]:
         """Open the directory of a framework for the context."""
-        root = open_directory(self.root)
-        try:
-            framework = open_directory(framework_id, root)
-        finally:
-            os.close(root)
-        try:
+        with directory(self.root) as root:
+            opened = open_directory(framework_id, root)
+        with closing(opened) as framework:
             yield framework
-        finally:
-            os.close(framework)
 
 
 def _renamed(spare: TaskId, task_id: TaskId, framework: int) -> int:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from croupier.agent.directories import directory
+from croupier.agent.directories import closing, directory
 from croupier.agent.unix_user import UnixUser
 from croupier.model.secrets import SecretValues
 
@@ -134,12 +134,9 @@ def _names(fd: int) -> set[str]:
 
 
 def _write(name: str, value: str, owner: UnixUser | None, at: int) -> None:
-    fd = os.open(name, _WRITE, 0o400, dir_fd=at)
-    try:
+    with closing(os.open(name, _WRITE, 0o400, dir_fd=at)) as fd:
         content = value.encode()
         while content:
             content = content[os.write(fd, content) :]
         if owner is not None:
             os.fchown(fd, owner.uid, owner.gid)
-    finally:
-        os.close(fd)

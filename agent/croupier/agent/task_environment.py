@@ -16,29 +16,23 @@ _KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ")
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class TaskEnvironment:
-    """Makes the variables of tasks, without their secrets."""
-
-    def __init__(self) -> None:
-        """Keep a few variables of this process for tasks."""
-        self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
-
-    def of(
-        self, agent_id: AgentId, key: Key, task: TaskInfo, sandbox: str, user: UnixUser | None
-    ) -> dict[str, str]:
-        """Return the variables of every task, overridden by its own."""
-        return {
-            **self._kept,
-            "HOME": sandbox,
-            "TMPDIR": sandbox,
-            "CROUPIER_AGENT_ID": agent_id,
-            "CROUPIER_FRAMEWORK_ID": key[0],
-            "CROUPIER_TASK_ID": key[1],
-            "CROUPIER_SANDBOX": sandbox,
-            **_ports(task),
-            **({} if user is None else {"USER": user.name, "LOGNAME": user.name}),
-            **task.command.environment,
-        }
+def environment_of(
+    agent_id: AgentId, key: Key, task: TaskInfo, sandbox: str, user: UnixUser | None
+) -> dict[str, str]:
+    """Return the variables of every task, without its secrets, overridden by its own."""
+    return {
+        "PATH": _DEFAULT_PATH,
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        "HOME": sandbox,
+        "TMPDIR": sandbox,
+        "CROUPIER_AGENT_ID": agent_id,
+        "CROUPIER_FRAMEWORK_ID": key[0],
+        "CROUPIER_TASK_ID": key[1],
+        "CROUPIER_SANDBOX": sandbox,
+        **_ports(task),
+        **({} if user is None else {"USER": user.name, "LOGNAME": user.name}),
+        **task.command.environment,
+    }
 
 
 def _ports(task: TaskInfo) -> dict[str, str]:

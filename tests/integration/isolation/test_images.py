@@ -185,7 +185,10 @@ class TestLaunchesThatWait:
         assert pulls.cancel(key("t3"))
         assert not pulls.cancel(key("t3"))
         await eventually(lambda: len(reports) == 2, 30, what="both are reported")
-        assert reports == [Prepared(key("t1"), "r1"), Prepared(key("t2"), "r2", again=True)]
+        assert reports == [
+            Prepared(Spawn(key("t1"), "r1")),
+            Prepared(Spawn(key("t2"), "r2", again=True)),
+        ]
         assert not pulls.has_to_wait(Spawn(key("t1"), "r1"), image)
         pulls.close()
 

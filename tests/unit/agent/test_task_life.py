@@ -218,7 +218,9 @@ class TestALaunchThatWaitsForItsImage:
 
     def test_is_started_once_the_image_is_ready(self) -> None:
         world = self.started()
-        assert world.do(ev.Prepared(KEY, "0-1", again=True)) == [Spawn(KEY, "0-1", again=True)]
+        assert world.do(ev.Prepared(Spawn(KEY, "0-1", again=True))) == [
+            Spawn(KEY, "0-1", again=True)
+        ]
         assert sent(world.do(ev.Started(KEY, 7))) == [("RUNNING", 2)]
 
     def test_is_cancelled_by_a_kill(self) -> None:
@@ -230,7 +232,7 @@ class TestALaunchThatWaitsForItsImage:
     def test_that_was_killed_as_the_image_became_ready_is_not_started(self) -> None:
         world = self.started()
         world.do(kill())
-        assert sent(world.do(ev.Prepared(KEY, "0-1"))) == [("KILLED", 2)]
+        assert sent(world.do(ev.Prepared(Spawn(KEY, "0-1")))) == [("KILLED", 2)]
 
     def test_ends_in_failed_without_the_image(self) -> None:
         world = self.started()

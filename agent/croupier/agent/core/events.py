@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from croupier.agent.core.effects import Spawn
 from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId
 from croupier.model.isolation import Usage
-from croupier.model.secrets import NO_SECRETS, SecretValues
+from croupier.model.secrets import SecretValues
 from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason
 
@@ -160,17 +161,9 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An answer to `Spawn`: what the task needs is on the machine now; start it as `run`.
+    """An answer to `Spawn`: what the task needs is on the machine now; start it."""
 
-    Attributes:
-        again: as in the `Spawn`.
-        secrets: as in the `Spawn`.
-    """
-
-    key: Key
-    run: str
-    again: bool = False
-    secrets: SecretValues = NO_SECRETS
+    spawn: Spawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +238,7 @@ TaskEvent = (
     | LaunchIntoSandbox
     | LaunchWithSecrets
     | Started
+    | Adopted
     | NotStarted
     | Prepared
     | LaunchFailed
@@ -262,7 +256,6 @@ AgentEvent = (
     | MasterSeen
     | Registered
     | Removed
-    | Adopted
     | Vanished
 )
 Event = TaskEvent | AgentEvent

@@ -14,7 +14,15 @@ from dataclasses import replace
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
-from croupier.agent.core.events import Exited, LaunchFailed, LimitExceeded, Now, Prepared
+from croupier.agent.core.events import (
+    Adopted,
+    Exited,
+    LaunchFailed,
+    LimitExceeded,
+    Now,
+    Prepared,
+    Started,
+)
 from croupier.agent.core.on_health import on_failed_launch
 from croupier.agent.core.on_line import on_line_up, on_recall, return_all
 from croupier.agent.core.on_session import register_when_ready
@@ -123,8 +131,12 @@ def on_launch(
     yield from start_task(state, order, now, secrets)
 
 
-def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
-    """Record the process of a task, and kill it if the task is no longer wanted."""
+def on_started(state: AgentState, event: Started | Adopted, now: Now) -> Iterator[Effect]:
+    """Record the process of a task, and kill it if the task is no longer wanted.
+
+    The records of a task that is adopted may lag behind.
+    """
+    key, pid = event.key, event.pid
     void = state.voided.get(key)
     if void is not None:
         state.set_void(key, Running(void.run, pid))
@@ -132,15 +144,27 @@ def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
         return
     task = state.tasks[key]
     phase = task.phase
-    assert isinstance(phase, Starting)
-    state.health.reset_failures()
+    age_s: float | None = 0.0
+    if isinstance(event, Adopted):
+        assert isinstance(phase, Adopting)
+        age_s = event.age_s
+    else:
+        assert isinstance(phase, Starting)
+        state.health.reset_failures()
+    if age_s is None:
+        # Since the status that the earlier life recorded last, at the start at the earliest.
+        age_s = (now.wall_ms - task.status.time_ms) / 1000
     running = Running(phase.run, pid)
-    cause = Cause(Source.EXECUTOR)
-    yield from change_state(state, task, running, TaskState.RUNNING, now, cause)
+    if task.state is TaskState.STARTING:
+        cause = Cause(Source.EXECUTOR)
+        yield from change_state(state, task, running, TaskState.RUNNING, now, cause)
+    else:
+        state.set_phase(task, running)
     if phase.kill is not None:
         yield from begin_killing(state, task, running, phase.kill, now)
     else:
-        limit_completion(state, task, now)
+        limit_completion(state, task, now, age_s)
+    yield from register_when_ready(state, now)
 
 
 def on_launch_failed(state: AgentState, event: LaunchFailed, now: Now) -> Iterator[Effect]:
@@ -174,10 +198,10 @@ def on_not_started(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
 
 def on_prepared(state: AgentState, event: Prepared, now: Now) -> Iterator[Effect]:
     """Start a task whose image is ready, unless it was killed meanwhile."""
-    if not state.wants_process(event.key):
-        yield from on_not_started(state, event.key, now)
-        return
-    yield fx.Spawn(event.key, event.run, again=event.again, secrets=event.secrets)
+    if state.wants_process(event.spawn.key):
+        yield event.spawn
+    else:
+        yield from on_not_started(state, event.spawn.key, now)
 
 
 def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Final
 
 from croupier.agent.core import records as r
-from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Force, Signal, Spawn
-from croupier.agent.core.events import Adopted, Exited, Now, Vanished
+from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Spawn
+from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.on_session import choose_agent_id, register_when_ready
-from croupier.agent.core.on_task import begin_killing, end_void, on_exited, on_not_started
+from croupier.agent.core.on_task import end_void, on_exited, on_not_started
 from croupier.agent.core.records import ForgetTask, UpdateRecord, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.status_updates import Cause, change_state, end_task, limit_completion
-from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, LocalTask, Running, Starting
+from croupier.agent.core.status_updates import Cause, end_task
+from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, LocalTask, Starting
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 from croupier.model.store_position import StorePosition
-from croupier.model.task import Reason, Source, TaskState, TaskStatus
+from croupier.model.task import Reason, TaskState, TaskStatus
 
 # Recorded in place of a position that was forgotten.
 NOWHERE: Final = StorePosition(0, 0, "", 0)
@@ -253,33 +253,6 @@ def _skip_lost_numbers(state: AgentState, now: Now) -> Iterator[Effect]:
         task.status = replace(task.status, sequence=sequence)
         task.updates.restore(task.status)
         yield Checkpoint(UpdateRecord(task.status))
-
-
-def on_adopted(state: AgentState, event: Adopted, now: Now) -> Iterator[Effect]:
-    """Take over the live process of a task; its records may lag behind."""
-    key, pid = event.key, event.pid
-    void = state.voided.get(key)
-    if void is not None:
-        state.set_void(key, Running(void.run, pid))
-        yield Signal(key, pid, Force.KILL)
-        return
-    task = state.tasks[key]
-    phase = task.phase
-    assert isinstance(phase, Adopting)
-    running = Running(phase.run, pid)
-    # The status that the earlier life recorded last, at the start at the earliest.
-    recorded_ms = task.status.time_ms
-    if task.state is TaskState.STARTING:
-        cause = Cause(Source.EXECUTOR)
-        yield from change_state(state, task, running, TaskState.RUNNING, now, cause)
-    else:
-        state.set_phase(task, running)
-    if phase.kill is not None:
-        yield from begin_killing(state, task, running, phase.kill, now)
-    else:
-        age_s = (now.wall_ms - recorded_ms) / 1000 if event.age_s is None else event.age_s
-        limit_completion(state, task, now, age_s)
-    yield from register_when_ready(state, now)
 
 
 def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect]:

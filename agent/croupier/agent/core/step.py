@@ -49,8 +49,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_task.on_launch(state, order, now, secrets=secrets)
         case AcknowledgeUpdate() | RecallTask() | ResendUpdates():
             return _handle_order(state, event, now)
-        case ev.Started(key, pid):
-            return on_task.on_started(state, key, pid, now)
+        case ev.Started() | ev.Adopted():
+            return on_task.on_started(state, event, now)
         case ev.Exited():
             return on_task.on_exited(state, event, now)
         case ev.LaunchFailed():
@@ -95,8 +95,6 @@ def _handle_agent_event(state: AgentState, event: AgentEvent, now: Now) -> Itera
             return on_session.on_removed(state)
         case ev.AgentStarted():
             return recovery.on_agent_started(state, now)
-        case ev.Adopted():
-            return recovery.on_adopted(state, event, now)
         case ev.Vanished():
             return recovery.on_vanished(state, event, now)
         case ev.DeadlinePassed():

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from croupier.agent.directories import closing
 from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import move_up
@@ -164,11 +165,8 @@ def _inside(pid: int, target: int) -> Inside:
 
 def _owner(pid: int) -> int:
     """Return a descriptor of the user namespace that owns the mounts; -1: the agent's own."""
-    mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)) as mounts:
         owner = move_up(fcntl.ioctl(mounts, _NS_GET_USERNS))
-    finally:
-        os.close(mounts)
     if os.fstat(owner).st_ino == _number(os.getpid(), "user"):
         os.close(owner)
         return -1
@@ -181,8 +179,7 @@ def _number(pid: int, name: str) -> int:
 
 def _is_first(pid: int) -> bool:
     """Return whether the process is the first one of a pid namespace."""
-    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    numbers = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
+    numbers = _status(pid).get("NSpid", "").split()
     return len(numbers) > 1 and numbers[-1] == "1"
 
 

@@ -42,7 +42,7 @@ from croupier.agent.shim.orphans import (
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import Channels, cannot_run, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.task_environment import TaskEnvironment
+from croupier.agent.task_environment import environment_of
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.secrets import DIRECTORY_VARIABLE
 
@@ -58,7 +58,6 @@ class Entries:
     sandboxes: Sandboxes
     users: TaskUsers
     secret_files: SecretFiles
-    environment: TaskEnvironment
 
     def launch(self, key: Key, command: ExecCommand, pid: int) -> Launch:
         """Return the launch of a command before isolators have changed it.
@@ -78,7 +77,7 @@ class Entries:
         info, run = task.info, task.run
         user = self.users.of(run, info.command.user)
         sandbox = self.sandboxes.path_of(key)
-        environment = self.environment.of(self.state.agent_id, key, info, sandbox, user)
+        environment = environment_of(self.state.agent_id, key, info, sandbox, user)
         if info.command.secrets and info.command.secret_files:
             environment[DIRECTORY_VARIABLE] = str(self.secret_files.root / run)
         elif info.command.secrets:

@@ -27,7 +27,7 @@ from typing import Final
 
 from croupier.agent.core.events import NO_ENDING, Ending, Exceeded, LimitExceeded
 from croupier.agent.core.tasks import Key, LocalTask
-from croupier.agent.directories import open_directory
+from croupier.agent.directories import closing, open_directory
 from croupier.agent.isolation.disk_size import HiddenFiles
 from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room, Watched, mib, most_files
 from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
@@ -99,11 +99,8 @@ class ProjectQuotas:
             with suppress(FileNotFoundError):
                 # Another task of the same account may have put a pipe there.
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                fd = os.open(name, flags, dir_fd=directory)
-                try:
+                with closing(os.open(name, flags, dir_fd=directory)) as fd:
                     _set_project(fd, project)
-                finally:
-                    os.close(fd)
 
     def used(self, directory: int) -> int:
         """Return the bytes that a limited directory uses; 0 if it was never limited."""
@@ -253,11 +250,8 @@ class DiskIsolator(Isolator):
         if self._quotas is None or self._sandboxes is None:
             yield None
             return
-        fd = self._sandboxes.open_to_list(key)
-        try:
+        with closing(self._sandboxes.open_to_list(key)) as fd:
             yield fd
-        finally:
-            os.close(fd)
 
     def _full(self, watched: Watched) -> Exceeded | None:
         """Return the limit if the kernel has refused, or was about to refuse, further blocks."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
-from croupier.agent.directories import open_directory
+from croupier.agent.directories import directory, open_directory
 from croupier.agent.secret_files import is_in_memory
 from croupier.agent.unix_user import UidRange
 
@@ -223,21 +223,16 @@ class HiddenFiles:
 
     def _add_shared(self, path: Path, until: float) -> None:
         assert self._uids is not None
-        shared = open_directory(path, to_list=True)
-        try:
-            with os.scandir(shared) as entries:
-                for entry in entries:
-                    if monotonic() > until:
-                        return
-                    with suppress(FileNotFoundError):
-                        found = entry.stat(follow_symlinks=False)
-                        if found.st_uid in self._uids:
-                            more = _size_of(entry.name, shared, found, until)
-                            self._by_uid[found.st_uid] = (
-                                self._by_uid.get(found.st_uid, NOTHING) + more
-                            )
-        finally:
-            os.close(shared)
+        with directory(path, to_list=True) as shared, os.scandir(shared) as entries:
+            for entry in entries:
+                if monotonic() > until:
+                    return
+                with suppress(FileNotFoundError):
+                    found = entry.stat(follow_symlinks=False)
+                    if found.st_uid in self._uids:
+                        before = self._by_uid.get(found.st_uid, NOTHING)
+                        more = _size_of(entry.name, shared, found, until)
+                        self._by_uid[found.st_uid] = before + more
 
 
 def processes_below(shims: Mapping[int, str]) -> dict[str, list[int]]:

@@ -106,7 +106,7 @@ class Pulls:
         for key, spawn in self._waiting.pop(name.text).items():
             del self._images[key]
             if error is None:
-                self._report(Prepared(key, spawn.run, spawn.again, spawn.secrets))
+                self._report(Prepared(spawn))
             else:
                 self._report(LaunchFailed(key, f"cannot get image {name.text}: {why}"))
         self._start()

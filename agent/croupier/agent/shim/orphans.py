@@ -34,10 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.agent.directories import directory, unlink_beneath
+from croupier.agent.directories import closing, directory, unlink_beneath
 from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim import run_file
-from croupier.agent.shim.run_file import Process
+from croupier.agent.shim.run_file import Process, stat_of
 from croupier.process.logging import get_logger
 
 # A kernel starts programs with a quarter of the limit of the stack, which is 8 MiB by default.
@@ -51,13 +51,10 @@ def read_own_words(path: str) -> bytes:
         OSError: if the process has ended, or may not be read.
     """
     parts, left = [], MOST_BYTES
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
         while left and (part := os.read(fd, left)):
             parts.append(part)
             left -= len(part)
-    finally:
-        os.close(fd)
     return b"".join(parts)
 
 
@@ -114,14 +111,10 @@ def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> int:
 
 def kill_given(shim: Process) -> None:
     """Kill a shim that was given a run and has not begun it, and wait for its end, 1 s at most."""
-    with suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(shim.pid)
-        try:
-            if shim.is_alive():
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                select.select([pidfd], (), (), _KILLED_S)
-        finally:
-            os.close(pidfd)
+    with suppress(ProcessLookupError), closing(os.pidfd_open(shim.pid)) as pidfd:
+        if shim.is_alive():
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            select.select([pidfd], (), (), _KILLED_S)
 
 
 def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
@@ -167,26 +160,15 @@ def _prints_to(pid: str, output: set[str]) -> bool:
 
 def _session(pid: str) -> int | None:
     """Return the session of a process; None if it has ended."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    if len(fields) < 4 or fields[0] in (b"Z", b"X"):
-        return None
-    return int(fields[3])
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - for each process
-            return file.readall() or b""
-    except OSError:
-        # It has ended, or the agent may not read it: then only its session is known.
-        return b""
+    fields = stat_of(pid)
+    return int(fields[3]) if fields else None
 
 
 def _read_words(path: str) -> bytes:
     try:
         return read_own_words(path)
     except OSError:
-        # As above.
+        # It has ended, or the agent may not read it: then only its session is known.
         return b""
 
 
@@ -255,14 +237,10 @@ def _ask_to_end(path: Path) -> bool:
     if not run_file.is_locked(path):
         return False
     if shim is not None:
-        with suppress(ProcessLookupError):
-            pidfd = os.pidfd_open(shim.pid)
-            try:
-                if shim.is_alive():
-                    signal.pidfd_send_signal(pidfd, signal.SIGUSR1)
-                    signal.pidfd_send_signal(pidfd, signal.SIGCONT)
-            finally:
-                os.close(pidfd)
+        with suppress(ProcessLookupError), closing(os.pidfd_open(shim.pid)) as pidfd:
+            if shim.is_alive():
+                signal.pidfd_send_signal(pidfd, signal.SIGUSR1)
+                signal.pidfd_send_signal(pidfd, signal.SIGCONT)
     return True
 
 

@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.directories import open_beneath, unlink_beneath
+from croupier.agent.directories import closing, open_beneath, unlink_beneath
 from croupier.model.isolation import Usage
 
 LINE = 64
@@ -139,11 +139,8 @@ def read(fd: int) -> RunRecord:
 
 def read_path(path: Path) -> RunRecord:
     """Read a run file."""
-    fd = open_beneath(path, os.O_RDONLY)
-    try:
+    with closing(open_beneath(path, os.O_RDONLY)) as fd:
         return read(fd)
-    finally:
-        os.close(fd)
 
 
 def try_lock(fd: int) -> bool:
@@ -157,25 +154,19 @@ def try_lock(fd: int) -> bool:
 
 def is_locked(path: Path) -> bool:
     """Return whether the file is locked: its shim lives."""
-    fd = open_beneath(path, os.O_RDONLY)
-    try:
+    with closing(open_beneath(path, os.O_RDONLY)) as fd:
         return not try_lock(fd)
-    finally:
-        os.close(fd)
 
 
 def is_run_file(path: Path) -> bool:
     """Return whether this is a run file, perhaps an unfinished one."""
     try:
-        fd = open_beneath(path, os.O_RDONLY)
+        with closing(open_beneath(path, os.O_RDONLY)) as fd:
+            content = os.pread(fd, SIZE + 1, 0)
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
         return False
-    try:
-        content = os.pread(fd, SIZE + 1, 0)
-    finally:
-        os.close(fd)
     if content.startswith(HEADING):
         return True
     # The machine may have lost power after the file got its size.
@@ -223,12 +214,18 @@ def parse_start(line: bytes) -> Process | StartError | None:
 
 def start_of(pid: int) -> int | None:
     """Return when the process started, in ticks since boot; None if it does not live."""
+    fields = stat_of(pid)
+    return int(fields[19]) if fields else None
+
+
+def stat_of(pid: int | str) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name; none if the process does not live."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - at each adoption
-            fields = file.read().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - often
+            fields = file.readall().rpartition(b")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+        return []
+    return [] if fields[:1] in ([b"Z"], [b"X"]) else fields
 
 
 def _process(name: bytes, line: bytes) -> Process | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from signal import SIGKILL, pidfd_send_signal
 from typing import Final
 
+from croupier.agent.directories import closing, directory
 from croupier.model.errors import Unavailable
 
 KILL_S: Final = 10.0
@@ -134,20 +135,16 @@ class GroupDirectory:
 
     def write(self, name: str, file: str, value: int | str) -> None:
         """Write to a file of a group."""
-        fd = os.open(f"{name}/{file}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._fd)
-        try:
+        with closing(os.open(f"{name}/{file}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._fd)) as fd:
             os.write(fd, str(value).encode())
-        finally:
-            os.close(fd)
 
     def read(self, name: str, file: str) -> str | None:
         """Return the content of a file of a group; None if the group or the file is missing."""
         try:
-            fd = os.open(f"{name}/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._fd)
-            try:
+            with closing(
+                os.open(f"{name}/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._fd)
+            ) as fd:
                 return os.read(fd, _MOST_BYTES).decode()
-            finally:
-                os.close(fd)
         except OSError as error:
             if error.errno in GONE:
                 return None
@@ -204,12 +201,10 @@ class GroupDirectory:
                 os.rmdir(group, dir_fd=self._fd)
 
     def _groups_in(self, name: str) -> list[str]:
-        try:
-            fd = os.open(name, _OPEN, dir_fd=self._fd)
-        except FileNotFoundError:
-            return []
-        try:
-            with os.scandir(fd) as entries:
-                return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
-        finally:
-            os.close(fd)
+        with (
+            suppress(FileNotFoundError),
+            directory(name, self._fd, to_list=True) as fd,
+            os.scandir(fd) as entries,
+        ):
+            return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+        return []
