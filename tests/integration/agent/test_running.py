@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.daemon import OWN_OOM_SCORE
+from croupier.agent.__main__ import OWN_OOM_SCORE
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, Source, TaskState
 from tests.harness.agent_process import AgentProcess

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.core.events import Exited
-from croupier.agent.isolation.process import ProcessSetting, landlock_version, probed
+from croupier.agent.isolation.process import ProcessIsolator, landlock_version
 from croupier.agent.isolation.seccomp import DENIED, MACHINES, NUMBERS
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Limits
@@ -46,8 +46,8 @@ asyncio.run(main())
 class Isolated:
     """Starts tasks at the level process."""
 
-    def __init__(self, runner: TaskRunner, setting: ProcessSetting) -> None:
-        self.runner, self._isolator = runner, probed(setting)
+    def __init__(self, runner: TaskRunner, isolator: ProcessIsolator) -> None:
+        self.runner, self._isolator = runner, isolator
 
     def spawn(self, name: str, *argv: str, user: UnixUser | None = None) -> None:
         launch = replace(launch_of(name, *argv), user=user)
@@ -67,7 +67,7 @@ class Isolated:
 
 @pytest.fixture
 def isolated(runner: TaskRunner, tmp_path: Path) -> Isolated:
-    return Isolated(runner, ProcessSetting(DEFAULTS, tmp_path))
+    return Isolated(runner, ProcessIsolator(DEFAULTS, tmp_path))
 
 
 @pytest.mark.parametrize("user", USERS)

@@ -27,7 +27,6 @@ import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -134,45 +133,46 @@ _PREFIX: Final = "seccomp-"
 _ACTIONS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSetting:
-    """What the isolator is built for.
-
-    Attributes:
-        defaults: limits of tasks that name none.
-        directory: for the filter, which only the agent can write to.
-        has_own_uids: whether a task without a user has a uid that no other live task has.
-        are_ports_refused: whether only dealt TCP ports can be bound.
-        landlock: the version of this machine.
-    """
-
-    defaults: Limits
-    directory: Path
-    has_own_uids: bool = False
-    are_ports_refused: bool = False
-    landlock: int = 0
-
-
 class ProcessIsolator(Isolator):
     """Restricts each task by options of its shim, which kills and measures it."""
 
     name = "process"
 
-    def __init__(self, setting: ProcessSetting) -> None:
-        """Write the filter."""
-        self._setting = setting
+    def __init__(
+        self,
+        defaults: Limits,
+        directory: Path,
+        *,
+        has_own_uids: bool = False,
+        are_ports_refused: bool = False,
+    ) -> None:
+        """Use `defaults` for tasks that name no limits, and write the filter to `directory`.
+
+        With `has_own_uids`, a task without a user has a uid that no other live task has. With
+        `are_ports_refused`, only dealt TCP ports can be bound.
+
+        Raises:
+            InvalidRequest: if ports are to be refused, and the kernel cannot do that.
+        """
+        self._landlock = landlock_version()
+        if are_ports_refused and not can_name_ports(self._landlock):
+            raise InvalidRequest(
+                "--undealt-ports refuse needs Landlock 4 in the kernel (Linux 6.7); it has"
+                f" {self._landlock}"
+            )
+        self._defaults, self._are_ports_refused = defaults, are_ports_refused
         self._capabilities = OwnCapabilities()
-        self._filter = write_filter(setting.directory, has_ports=setting.are_ports_refused)
+        self._filter = write_filter(directory, has_ports=are_ports_refused)
         features = {Feature.FILES}
-        if setting.are_ports_refused:
+        if are_ports_refused:
             features.add(Feature.PORTS)
-        if setting.has_own_uids:
+        if has_own_uids:
             features.add(Feature.PIDS)
         self.features = frozenset(features)
 
     def prepare(self, launch: Launch) -> Launch:
         """Add the options."""
-        limits = limits_of(launch.info, self._setting.defaults)
+        limits = limits_of(launch.info, self._defaults)
         options = [*self._limits(launch, limits), f"umask={UMASK:o}"]
         if launch.info.isolation.image:
             options += self._only_ports(launch)
@@ -199,46 +199,26 @@ class ProcessIsolator(Isolator):
         if bounding:
             yield bounding
         yield "no-new-privs"
-        ports = _ports(launch) if self._setting.are_ports_refused else None
-        domain = domain_option(self._setting.landlock, ports)
+        ports = _ports(launch) if self._are_ports_refused else None
+        domain = domain_option(self._landlock, ports)
         if domain:
             yield domain
         if self._filter is not None:
             yield f"seccomp={self._filter}"
 
     def _only_ports(self, launch: Launch) -> Iterator[str]:
-        if self._setting.are_ports_refused:
+        if self._are_ports_refused:
             yield "no-new-privs"
             yield ports_option(_ports(launch))
 
 
-def probed(setting: ProcessSetting) -> ProcessIsolator:
-    """Return the isolator for this machine.
-
-    Raises:
-        InvalidRequest: if ports are to be refused, and the kernel cannot do that.
-    """
-    version = landlock_version()
-    if setting.are_ports_refused and not can_name_ports(version):
-        raise InvalidRequest(
-            f"--undealt-ports refuse needs Landlock 4 in the kernel (Linux 6.7); it has {version}"
-        )
-    return ProcessIsolator(replace(setting, landlock=version))
-
-
 def build_process(setting: Setting) -> Iterator[ProcessIsolator]:
-    """Yield the isolator of the level process.
-
-    Raises:
-        InvalidRequest, OSError: as `probed`.
-    """
-    yield probed(
-        ProcessSetting(
-            setting.flags.default_limits,
-            setting.work_dir,
-            has_own_uids=setting.has_own_uids,
-            are_ports_refused=setting.flags.undealt_ports == "refuse",
-        )
+    """Yield the isolator of the level process. Raises as that does."""
+    yield ProcessIsolator(
+        setting.flags.default_limits,
+        setting.work_dir,
+        has_own_uids=setting.has_own_uids,
+        are_ports_refused=setting.flags.undealt_ports == "refuse",
     )
 
 
