@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from croupier.agent.config import AgentConfig
 from croupier.process.cli import config_reader, make_app, run_app
 from croupier.process.logging import configure_logging, get_logger
+
+if TYPE_CHECKING:  # slow
+    import asyncio
 
 _log = get_logger("croupier.agent")
 
@@ -105,6 +107,8 @@ def hide_own_memory() -> None:
     read its memory, its environment, with credentials, and its descriptors. It also leaves no core
     dump.
     """
+    import ctypes
+
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
