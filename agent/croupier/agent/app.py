@@ -43,7 +43,6 @@ from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_usage import TaskUsage
-from croupier.agent.wire import AgentIdentity
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
 from croupier.model.clock import Clock
@@ -63,6 +62,8 @@ from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS, LoopWatch
 from croupier.process.reload import Reloader
 from croupier.process.tls.renewal import RENEWALS, TLS, RenewedTls
+from croupier.v1.agent_pb2 import Register
+from croupier.wire.resources import attributes_to_wire
 
 if TYPE_CHECKING:  # cyclopts and aiohttp
     from croupier.agent.config import AgentConfig
@@ -354,18 +355,18 @@ class AgentDaemon:
         if not link.done():
             _log.warning("goodbye_unanswered")
 
-    def _identity(self) -> AgentIdentity:
+    def _identity(self) -> Register:
         config = self._config
         host = self.http_address.host
         named = config.hostname if host in ("0.0.0.0", "::") else host  # noqa: S104 - asked for
         scheme = "https://" if config.tls.has_certificate else ""
-        return AgentIdentity(
-            config.hostname,
-            config.attributes,
-            f"{scheme}{Address(named, self.http_address.port)}",
-            croupier_version(),
-            self.state.boot_id,
-            self._default_user,
+        return Register(
+            hostname=config.hostname,
+            attributes=attributes_to_wire(config.attributes),
+            http_address=f"{scheme}{Address(named, self.http_address.port)}",
+            version=croupier_version(),
+            boot_id=self.state.boot_id,
+            default_user=self._default_user,
             takes_exec=config.exec == "allow",
         )
 

@@ -163,12 +163,11 @@ class Janitor:
         Those of `live` tasks stay until `retire`. The age of the others counts from their last
         write.
         """
-        for key in live:
-            self._sandboxes.occupy(key)
+        self._sandboxes.occupied.update(live)
         now, wall_s = self._clock.now(), self._clock.wall_ms() / 1000
         found: list[tuple[float, Key]] = []
         for key, written_s in self._sandboxes.existing():
-            if not self._sandboxes.is_occupied(key):
+            if key not in self._sandboxes.occupied:
                 found.append((now - max(0.0, wall_s - written_s), key))
         found.sort()
         self._retired.extendleft(reversed(found))
@@ -213,7 +212,7 @@ class Janitor:
 
     def _move(self, key: Key) -> list[Path]:
         """Return the new path of the sandbox; none if it is in use again or missing."""
-        if self._sandboxes.is_occupied(key):
+        if key in self._sandboxes.occupied:
             return []
         try:
             moved = self._sandboxes.move_out(key)

@@ -26,7 +26,6 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.credential import AgentCredential
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.wire import (
-    AgentIdentity,
     Refused,
     health_to_wire,
     order_from_wire,
@@ -108,7 +107,7 @@ class Link:
     def __init__(
         self,
         masters: Masters,
-        identity: AgentIdentity,
+        identity: pb.Register,
         inbox: Inbox[Event],
         rng: random.Random,
         newest: NewestMaster | None = None,
@@ -171,7 +170,7 @@ class Link:
         """Send GOODBYE after what is queued; `run` returns when the master ends the stream."""
         self._session.leave(pb.Report(goodbye=pb.Goodbye(message=message)))
 
-    def introduce(self, identity: AgentIdentity) -> None:
+    def introduce(self, identity: pb.Register) -> None:
         """Register again, with another identity."""
         self._identity = identity
         self._session.hang_up()

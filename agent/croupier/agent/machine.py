@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from signal import SIGKILL, SIGTERM
 
 from croupier.agent.core.effects import CheckHealth, Force, Spawn
@@ -33,36 +34,30 @@ _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 _SIGNALS = {Force.TERMINATE: SIGTERM, Force.KILL: SIGKILL}
 
 
+@dataclass(frozen=True, slots=True)
 class LocalMachine:
-    """The `Machine` of the real reactor. It owns none of its parts."""
+    """The `Machine` of the real reactor. It owns none of its parts.
 
-    def __init__(
-        self,
-        sandboxes: Sandboxes,
-        supervisor: Supervisor,
-        janitor: Janitor,
-        health_check: HealthCheck,
-        secret_files: SecretFiles,
-        isolation: Layers,
-        users: TaskUsers,
-        failed: Callable[[str], None],
-        pulls: Pulls | None = None,
-        output: OutputTrim | None = None,
-    ) -> None:
-        """Call `failed` with the step of each failed launch.
+    Attributes:
+        failed: called with the step of each failed launch: user, sandbox, secrets, isolation, exec.
+        pulls: fetches images; None: tasks cannot have some.
+        output: bounds the output of tasks.
+    """
 
-        Steps are user, sandbox, secrets, isolation and exec. `pulls` fetches images, and `output`
-        bounds the output of tasks.
-        """
-        self._output = output
-        self._isolation, self._users, self._pulls = isolation, users, pulls
-        self._secret_files = secret_files
-        self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
-        self._janitor, self._health_check = janitor, health_check
+    sandboxes: Sandboxes
+    supervisor: Supervisor
+    janitor: Janitor
+    health_check: HealthCheck
+    secret_files: SecretFiles
+    isolation: Layers
+    users: TaskUsers
+    failed: Callable[[str], None]
+    pulls: Pulls | None
+    output: OutputTrim
 
     def has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox already."""
-        return self._sandboxes.has((order.framework_id, order.task.task_id))
+        return self.sandboxes.has((order.framework_id, order.task.task_id))
 
     def launch(self, state: AgentState, spawn: Spawn) -> LaunchFailed | None:
         """Start a task's process; the supervisor reports the rest unless this fails.
@@ -74,12 +69,12 @@ class LocalMachine:
         key, info = spawn.key, state.tasks[spawn.key].info
         image = info.isolation.image
         try:
-            if image and self._pulls is not None and self._pulls.has_to_wait(spawn, image):
+            if image and self.pulls is not None and self.pulls.has_to_wait(spawn, image):
                 return None
         except InvalidRequest as error:
             return self._fail(key, "isolation", str(error))
         try:
-            user = self._users.take(key, spawn.run, info.command.user)
+            user = self.users.take(key, spawn.run, info.command.user)
         except InvalidRequest as error:
             return self._fail(key, "user", str(error))
         except Unavailable as error:
@@ -87,16 +82,15 @@ class LocalMachine:
         argv = _argv(info.command)
         opened = False
         try:
-            with self._sandboxes.create(key, user, again=spawn.again) as sandbox:
+            with self.sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
                 environment = environment_of(state.agent_id, key, info, sandbox.path, user)
                 environment |= self._secrets(spawn, info.command, user)
                 launch = Launch(
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
                 )
-                self._supervisor.spawn(self._isolated(launch), sandbox)
-                if self._output is not None:
-                    self._output.add(key, info)
+                self.supervisor.spawn(self._isolated(launch), sandbox)
+                self.output.add(key, info)
         except Unavailable as error:
             return self._fail(key, "isolation", str(error), str(error))
         except InvalidRequest as error:
@@ -117,7 +111,7 @@ class LocalMachine:
 
     def cancel(self, key: Key) -> bool:
         """Forget a launch that waits for an image; return whether there was one."""
-        return self._pulls is not None and self._pulls.cancel(key)
+        return self.pulls is not None and self.pulls.cancel(key)
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
         """Determine the state of a run of an earlier agent.
@@ -126,43 +120,43 @@ class LocalMachine:
             Unavailable: if that fails.
         """
         try:
-            answer = self._supervisor.adopt(key, run)
+            answer = self.supervisor.adopt(key, run)
             if isinstance(answer, Vanished) and answer.never_started:
                 # The task may be started now, as the same run.
-                self._supervisor.forget(run)
+                self.supervisor.forget(run)
         except OSError as error:
             raise Unavailable(f"cannot look at run {run} of task {key[1]}: {error}") from error
         return answer
 
     def signal(self, key: Key, force: Force) -> None:
         """Signal a task's processes; no effect if they have ended."""
-        self._supervisor.signal(key, _SIGNALS[force])
+        self.supervisor.signal(key, _SIGNALS[force])
 
     def forget_run(self, run: str) -> None:
         """Remove a run's file and secrets; if that fails, the next agent does when it starts."""
         with suppress(OSError):
-            self._secret_files.remove(run)
+            self.secret_files.remove(run)
         with suppress(OSError):
-            self._isolation.forget(run)
+            self.isolation.forget(run)
         with suppress(OSError):
-            self._supervisor.forget(run)
-        self._users.release(run)
+            self.supervisor.forget(run)
+        self.users.release(run)
 
     def retire(self, key: Key) -> None:
         """Release the sandbox of a task that the agent has forgotten."""
-        self._janitor.retire(key)
+        self.janitor.retire(key)
 
     def check_health(self, wanted: CheckHealth) -> None:
         """Plan a health check; it replaces a planned one."""
-        self._health_check.ask(wanted)
+        self.health_check.ask(wanted)
 
     def _fail(self, key: Key, step: str, message: str, cause: str = "") -> LaunchFailed:
-        self._failed(step)
+        self.failed(step)
         return LaunchFailed(key, message, cause=cause)
 
     def _isolated(self, launch: Launch) -> Launch:
         try:
-            return self._isolation.prepare(launch)
+            return self.isolation.prepare(launch)
         except OSError as error:
             raise Unavailable(f"cannot isolate the task: {_text(error)}") from error
 
@@ -174,7 +168,7 @@ class LocalMachine:
         """
         if not command.secret_files or not spawn.secrets:
             return spawn.secrets.reveal()
-        directory = self._secret_files.write(spawn.run, spawn.secrets, user)
+        directory = self.secret_files.write(spawn.run, spawn.secrets, user)
         return {DIRECTORY_VARIABLE: str(directory)}
 
 

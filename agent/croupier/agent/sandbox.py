@@ -80,6 +80,7 @@ class Sandboxes:
 
     Attributes:
         silent: the tasks that have ended and wrote nothing.
+        occupied: those whose sandboxes are in use: the agent has not forgotten them.
     """
 
     def __init__(self, root: Path) -> None:
@@ -89,7 +90,7 @@ class Sandboxes:
         # Output files that no task has yet; see shim/output.h.
         self.spare = root.with_name("spare")
         self.silent = SilentTasks()
-        self._occupied: set[Key] = set()
+        self.occupied: set[Key] = set()
         self._replaced: list[Path] = []
 
     def path_of(self, key: Key) -> str:
@@ -101,18 +102,10 @@ class Sandboxes:
         framework_id, task_id = _checked(key)
         return f"{self.root}/{framework_id}/{task_id}"
 
-    def occupy(self, key: Key) -> None:
-        """Mark a sandbox as in use by a task."""
-        self._occupied.add(key)
-
     def vacate(self, key: Key) -> Key | None:
         """Mark a sandbox as no longer in use; return one of no further use, None: there is none."""
-        self._occupied.discard(key)
+        self.occupied.discard(key)
         return self.silent.retire(key)
-
-    def is_occupied(self, key: Key) -> bool:
-        """Return whether a task that the agent has not forgotten uses the sandbox."""
-        return key in self._occupied
 
     def has(self, key: Key) -> bool:
         """Return whether the task's sandbox exists, or did; False if that cannot be read."""
@@ -131,7 +124,7 @@ class Sandboxes:
         The task occupies it from now on. With `again`, an existing one is moved away.
         """
         path = self.path_of(key)
-        self.occupy(key)
+        self.occupied.add(key)
         with closing(self._make(key, again=again)) as home:
             if owner is not None:
                 os.fchown(home, owner.uid, owner.gid)

@@ -210,7 +210,7 @@ class Supervisor:
         Raises:
             OSError: if it cannot be removed.
         """
-        self._waiting.forget(_checked(run))
+        self._waiting.run_files.put(_checked(run))
 
     async def end(self, timeout_s: float) -> int:
         """Kill all tasks, and wait for the end of their shims; return how many are left."""

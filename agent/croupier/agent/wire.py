@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from croupier.agent.core.events import Event, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask
-from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
@@ -16,7 +14,6 @@ from croupier.model.agent_orders import (
     RecallTask,
     ResendUpdates,
 )
-from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
@@ -25,7 +22,7 @@ from croupier.model.store_position import check_epoch
 from croupier.model.task import MAX_GRACE_MS, Reason
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.task_pb2 import TaskInfo
-from croupier.wire.resources import attributes_to_wire, resources_to_wire
+from croupier.wire.resources import resources_to_wire
 from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import secrets_from_wire, status_to_wire, task_from_wire, task_to_wire
 
@@ -42,32 +39,14 @@ Refused = tuple[Key, str]
 _REASONS = {int(reason): reason for reason in Reason}
 
 
-@dataclass(frozen=True, slots=True)
-class AgentIdentity:
-    """The part of REGISTER that does not depend on the state."""
-
-    hostname: str
-    attributes: Attributes
-    http_address: str
-    version: str
-    boot_id: str
-    default_user: str = AGENT_USER
-    takes_exec: bool = False
-
-
-def register_to_wire(identity: AgentIdentity, state: AgentState) -> list[pb.Report]:
+def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report]:
     """Return REGISTER with everything that the agent knows, after pages of many tasks.
 
-    O(tasks).
+    `identity` is the part of it that does not depend on the state. O(tasks).
     """
     register = pb.Register(
         agent_id=state.agent_id,
-        hostname=identity.hostname,
         resources=resources_to_wire(state.total),
-        attributes=attributes_to_wire(identity.attributes),
-        http_address=identity.http_address,
-        version=identity.version,
-        boot_id=identity.boot_id,
         tasks=[_task_to_wire(task) for task in state.tasks.values()],
         master_epoch=state.master_epoch,
         cluster=state.cluster,
@@ -76,10 +55,9 @@ def register_to_wire(identity: AgentIdentity, state: AgentState) -> list[pb.Repo
         position=position_to_wire(state.position) if state.position else None,
         takes_secrets=True,
         isolation=feature_names(state.features),
-        default_user=identity.default_user,
-        takes_exec=identity.takes_exec,
         lines_up=True,
     )
+    register.MergeFrom(identity)
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
             whole = task.task

@@ -191,7 +191,7 @@ async def test_a_run_removed_during_a_measurement_leaves_no_descriptor(
 async def test_the_isolator_uses_the_tasks_limit_its_resources_or_the_default(
     world: Watch,
 ) -> None:
-    isolator = DiskIsolator(world.watch, Limits(disk=3_000))
+    isolator = DiskIsolator(world.watch, Limits(disk=3_000), world.sandboxes)
     infos = {
         "own": TaskInfo(TaskId("own"), Command(("x",)), Resources.parse("cpus:1;disk:2"),
                         limits=Limits(disk=5_000)),
@@ -207,7 +207,7 @@ async def test_the_isolator_uses_the_tasks_limit_its_resources_or_the_default(
         assert watched is not None
         limits[name] = watched.limit
     assert limits == {"own": 5 * MIB, "charged": 2 * MIB, "default": 3 * MIB}
-    unlimited = DiskIsolator(world.watch, Limits())
+    unlimited = DiskIsolator(world.watch, Limits(), world.sandboxes)
     unlimited.prepare(Launch("r-none", key("none"), infos["default"], "", ("x",), {}))
     assert world.watch.get("r-none") is None
     assert unlimited.end("r-none") == NO_ENDING
@@ -215,7 +215,7 @@ async def test_the_isolator_uses_the_tasks_limit_its_resources_or_the_default(
 
 
 async def test_the_end_tells_the_size_and_the_limit_that_was_exceeded(world: Watch) -> None:
-    isolator = DiskIsolator(world.watch, Limits())
+    isolator = DiskIsolator(world.watch, Limits(), world.sandboxes)
     box = world.run(MIB)
     fill(box, 300_000)
     ending = isolator.end("r-t")
@@ -282,7 +282,7 @@ async def test_a_low_disk_ends_the_task_furthest_over_its_request(world: Watch) 
 
 
 async def test_the_files_of_a_task_that_ended_for_a_low_disk_are_removed(world: Watch) -> None:
-    isolator = DiskIsolator(world.watch, Limits(), None, world.sandboxes)
+    isolator = DiskIsolator(world.watch, Limits(), world.sandboxes)
     box = world.run(1000 * MIB)
     fill(box, 20 * MIB)
     (box / "stdout").write_text("kept")

@@ -18,7 +18,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.record_lines import body_of
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable, is_in_memory
-from croupier.agent.wire import AgentIdentity, order_from_wire, register_to_wire
+from croupier.agent.wire import order_from_wire, register_to_wire
 from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId
 from croupier.model.resources import Resources
@@ -68,7 +68,7 @@ def test_values_go_to_the_process_and_to_no_record_or_report() -> None:
     assert [each.secrets for each in spawned(effects)] == [VALUES]
     written = [a2b_base64(body_of(each.record)) for each in effects if isinstance(each, Checkpoint)]
     assert any(b"PASSWORD" in body for body in written)
-    (report,) = register_to_wire(AgentIdentity("h", {}, "h:1", "1", "boot"), state)
+    (report,) = register_to_wire(pb.Register(hostname="h"), state)
     assert dict(report.register.tasks[0].task.command.secrets) == {"PASSWORD": ""}
     assert report.register.takes_secrets
     assert CANARY not in f"{written} {effects} {state} {report}"

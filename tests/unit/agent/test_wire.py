@@ -12,7 +12,6 @@ from croupier.agent.core.step import step
 from croupier.agent.wire import (
     PAGE_BYTES,
     SLIM_BYTES,
-    AgentIdentity,
     order_from_wire,
     register_to_wire,
 )
@@ -27,7 +26,7 @@ from croupier.v1 import task_pb2
 from croupier.wire.task import task_to_wire
 
 F, T = FrameworkId("F1"), TaskId("t1")
-WHO = AgentIdentity("host", {"rack": "r1"}, "host:1", "1.0", "boot")
+WHO = pb.Register(hostname="host", http_address="host:1", version="1.0", boot_id="boot")
 
 
 def test_register_carries_everything_that_the_agent_knows() -> None:

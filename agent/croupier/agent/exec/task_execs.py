@@ -178,7 +178,12 @@ class TaskExecs:
         left = {each for each in self._running if each.key == key}
         if not left:
             return False
-        timer = asyncio.get_running_loop().call_later(END_S, self._give_up, left, then)
+
+        def give_up() -> None:
+            left.clear()
+            then()
+
+        timer = asyncio.get_running_loop().call_later(END_S, give_up)
 
         def ended(one: TaskExec) -> None:
             if one in left:
@@ -272,10 +277,6 @@ class TaskExecs:
         finally:
             os.close(pipe)
         return Started(path, pid, pidfd, reading)
-
-    def _give_up(self, left: set[TaskExec], then: Callable[[], None]) -> None:
-        left.clear()
-        then()
 
 
 def end_commands(directory: Path) -> int:

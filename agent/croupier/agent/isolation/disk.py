@@ -19,8 +19,8 @@ import fcntl
 import os
 import secrets
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -177,25 +177,20 @@ class DiskIsolator(Isolator):
         self,
         watch: DiskWatch,
         defaults: Limits,
+        sandboxes: Sandboxes,
         quotas: ProjectQuotas | None = None,
-        sandboxes: Sandboxes | None = None,
     ) -> None:
         """Use `defaults` for tasks that name no limit, and `quotas` of `sandboxes` if there are."""
-        self._watch, self._defaults = watch, defaults
+        self.watch, self._defaults = watch, defaults
         self._quotas, self._sandboxes = quotas, sandboxes
         enforced = {Feature.DISK, Feature.DISK_QUOTA} if quotas else {Feature.DISK}
         self.features = frozenset(enforced)
 
     def close(self) -> None:
         """Release what it holds open; quotas stay."""
-        self._watch.close()
+        self.watch.close()
         if self._quotas is not None:
             self._quotas.close()
-
-    @property
-    def watch(self) -> DiskWatch:
-        """The watch, whose `run` measures."""
-        return self._watch
 
     def adopt(self, tasks: Iterable[LocalTask]) -> None:
         """Watch the live tasks of an earlier life of the agent."""
@@ -205,24 +200,24 @@ class DiskIsolator(Isolator):
 
     def prepare(self, launch: Launch) -> Launch:
         """Limit the sandbox, and watch it from now on."""
-        if limit := self._add(launch.run, launch.key, launch.info):
-            with self._sandbox(launch.key) as sandbox:
-                if sandbox is not None and self._quotas is not None:
-                    self._quotas.limit(sandbox, limit, most_files(limit))
+        limit = self._add(launch.run, launch.key, launch.info)
+        if limit and self._quotas is not None:
+            with closing(self._sandboxes.open_to_list(launch.key)) as sandbox:
+                self._quotas.limit(sandbox, limit, most_files(limit))
         return launch
 
     def usage(self, run: str) -> Usage | None:
         """Return the size at the last measurement."""
-        watched = self._watch.get(run)
+        watched = self.watch.get(run)
         if watched is None or (watched.is_default and not watched.measured_at):
             return None
         return Usage(disk_bytes=watched.size)
 
     def end(self, run: str) -> Ending:
         """Return the size at the end, and whether it was above the limit before."""
-        watched = self._watch.get(run)
+        watched = self.watch.get(run)
         if watched is not None and not watched.is_default:
-            watched = self._watch.measure_last(run)
+            watched = self.watch.measure_last(run)
         elif watched is None or not watched.measured_at:
             return NO_ENDING
         assert watched is not None
@@ -234,30 +229,20 @@ class DiskIsolator(Isolator):
 
         A task that ended because the disk was low keeps only its output.
         """
-        watched = self._watch.get(run)
-        self._watch.remove(run)
+        watched = self.watch.get(run)
+        self.watch.remove(run)
         if watched is not None and self._quotas is not None:
-            with suppress(OSError), self._sandbox(watched.key) as sandbox:
-                if sandbox is not None:
-                    self._quotas.release(sandbox)
-        if watched is not None and watched.cause and self._sandboxes is not None:
+            with suppress(OSError), closing(self._sandboxes.open_to_list(watched.key)) as sandbox:
+                self._quotas.release(sandbox)
+        if watched is not None and watched.cause:
             with suppress(OSError):
                 self._sandboxes.empty(watched.key)
 
-    @contextmanager
-    def _sandbox(self, key: Key) -> Iterator[int | None]:
-        """Open a sandbox for the context; None without quotas."""
-        if self._quotas is None or self._sandboxes is None:
-            yield None
-            return
-        with closing(self._sandboxes.open_to_list(key)) as fd:
-            yield fd
-
     def _full(self, watched: Watched) -> Exceeded | None:
         """Return the limit if the kernel has refused, or was about to refuse, further blocks."""
-        with suppress(OSError), self._sandbox(watched.key) as sandbox:
-            if sandbox is None or self._quotas is None:
-                return None
+        if self._quotas is None:
+            return None
+        with suppress(OSError), closing(self._sandboxes.open_to_list(watched.key)) as sandbox:
             used = self._quotas.used(sandbox)
             if used + FULL >= watched.limit:
                 watched.size = watched.peak = used
@@ -271,7 +256,7 @@ class DiskIsolator(Isolator):
         limit = limits_of(info, self._defaults).disk * MIB // 1000
         if limit:
             is_default = not (info.limits.disk or request)
-            self._watch.add(run, key, limit, request * MIB // 1000, is_default=is_default)
+            self.watch.add(run, key, limit, request * MIB // 1000, is_default=is_default)
         return limit
 
 
@@ -300,7 +285,7 @@ def disk_isolator(
         quotas = None
     hidden = HiddenFiles(uids)
     watch = DiskWatch(sandboxes.open_to_list, lambda: _room(root), tell, hidden, shims)
-    return DiskIsolator(watch, defaults, quotas, sandboxes)
+    return DiskIsolator(watch, defaults, sandboxes, quotas)
 
 
 def _room(root: Path) -> Room:

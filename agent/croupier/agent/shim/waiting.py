@@ -144,7 +144,7 @@ class WaitingShims:
         """
         self._shim, self._null, self._pipe, self._ended = shim, null, pipe, ended
         self._spare = _open_spare(spare)
-        self._run_files = SpareRunFiles(runs)
+        self.run_files = SpareRunFiles(runs)
         self._mark = "-" * (len(os.fsencode(f"{OPTION}{runs}/")) + _NAME_BYTES)
         self._loop = asyncio.get_running_loop()
         self._all: dict[int, WaitingShim] = {}
@@ -164,10 +164,6 @@ class WaitingShims:
             self._kill(waiting)
             if is_new:
                 raise ChildProcessError("a new shim was killed")
-
-    def forget(self, run: str) -> None:
-        """Remove the run file of a run that is over, or use it again."""
-        self._run_files.put(run)
 
     def put_back(self, waiting: WaitingShim) -> None:
         """Keep a shim whose task is over for another one."""
@@ -211,10 +207,10 @@ class WaitingShims:
             waiting.channel.close()
         self._all.clear()
         os.close(self._spare)
-        self._run_files.close()
+        self.run_files.close()
 
     def _give(self, waiting: WaitingShim, path: Path, message: bytes, home: int) -> bool:
-        run = self._run_files.take(path.name, waiting.process)
+        run = self.run_files.take(path.name, waiting.process)
         if run < 0:
             run = create_locked(path, waiting.process)
         try:
