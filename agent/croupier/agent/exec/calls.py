@@ -28,10 +28,9 @@ from croupier.model.errors import (
 )
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.net.address import Address
-from croupier.net.task_scope import reraise_own_cancellation
 from croupier.net.credentials import ClientSecurity
 from croupier.net.errors import error_to_wire
-from croupier.net.task_scope import end, until_one_ends
+from croupier.net.task_scope import end, reraise_own_cancellation, until_one_ends
 from croupier.net.transport import make_channel
 from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2 as pb
