@@ -11,7 +11,7 @@ import pytest
 
 from croupier.agent.app import AgentDaemon
 from croupier.agent.core.tasks import Key
-from croupier.agent.exec.command import ExecCommand
+from croupier.agent.exec.streams import ExecCommand
 from croupier.model.errors import Conflict, FailedOver, NotFound
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskState

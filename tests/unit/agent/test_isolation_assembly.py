@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.agent.config import AgentConfig
-from croupier.agent.core.ending import NO_ENDING, Ending
 from croupier.agent.isolation.assembly import Builder, assemble
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.isolator import Isolator
-from croupier.agent.isolation.launch import Launch
-from croupier.agent.isolation.layers import Layers
-from croupier.agent.isolation.levels import format_levels, parse_levels
-from croupier.agent.isolation.limits import limits_of
-from croupier.agent.isolation.setting import Setting
+from croupier.agent.isolation.isolator import Isolator, Launch, Layers, limits_of
+from croupier.agent.isolation.setting import Setting, format_levels, parse_levels
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -29,7 +24,6 @@ from croupier.model.isolation import (
     Feature,
     Features,
     Limits,
-    Usage,
     format_limits,
     parse_limits,
 )
@@ -45,7 +39,7 @@ LAUNCH = Launch("r-1", (FrameworkId("F1"), TaskId("t1")), INFO, "/s", ("true",),
 
 
 @dataclass
-class Recorder:
+class Recorder(Isolator):
     """An isolator that adds its name to the options, and records what is removed."""
 
     name: str
@@ -58,23 +52,8 @@ class Recorder:
     def join(self, launch: Launch) -> Launch:
         return replace(launch, options=(*launch.options, f"in {self.name}"))
 
-    def usage(self, run: str) -> Usage | None:
-        return None
-
-    def is_empty(self, run: str) -> bool:
-        return True
-
-    def kill(self, run: str) -> None:
-        pass
-
-    def end(self, run: str) -> Ending:
-        return NO_ENDING
-
     def forget(self, run: str) -> None:
         self.forgotten.append(run)
-
-    def clean(self, known: Collection[str]) -> None:
-        pass
 
 
 def giving(*features: Feature) -> Builder:

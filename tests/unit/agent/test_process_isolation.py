@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation import process, project_quota
-from croupier.agent.isolation.box_view import View
-from croupier.agent.isolation.bubblewrap import Bubblewrap
-from croupier.agent.isolation.capabilities import ROOT_KEPT, OwnCapabilities
+from croupier.agent.isolation import disk, process
+from croupier.agent.isolation.bubblewrap import Bubblewrap, View
+from croupier.agent.isolation.disk import FIRST_ID, ProjectQuotas
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.landlock import domain_option
-from croupier.agent.isolation.launch import Launch
+from croupier.agent.isolation.isolator import Launch
 from croupier.agent.isolation.namespaces import LEAST_PIDS, Namespaces
-from croupier.agent.isolation.process import ProcessIsolator, ProcessSetting, probed, write_filter
-from croupier.agent.isolation.project_quota import FIRST_ID, ProjectQuotas
+from croupier.agent.isolation.process import (
+    ROOT_KEPT,
+    OwnCapabilities,
+    ProcessIsolator,
+    domain_option,
+    write_filter,
+)
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.launch_errors import cause_on_agent
 from croupier.agent.shim.run_file import StartError
+from croupier.agent.shim.start import cause_on_agent
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId
@@ -36,27 +41,31 @@ DEFAULTS = Limits(pids=4096, files=65536)
 OWN = UnixUser("task", 2_000_007, 2_000_007, (), is_own=True)
 
 
-def options(setting: ProcessSetting, launch: Launch = LAUNCH) -> tuple[str, ...]:
-    return ProcessIsolator(setting).prepare(launch).options
+Make = Callable[..., ProcessIsolator]
+
+
+def options(isolator: ProcessIsolator, launch: Launch = LAUNCH) -> tuple[str, ...]:
+    return isolator.prepare(launch).options
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> ProcessSetting:
-    return ProcessSetting(DEFAULTS, tmp_path, landlock=7)
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    monkeypatch.setattr(process, "landlock_version", lambda: 7)
+    return partial(ProcessIsolator, DEFAULTS, tmp_path)
 
 
-def test_a_task_gets_limits_and_restrictions(setting: ProcessSetting, tmp_path: Path) -> None:
-    found = options(setting)
+def test_a_task_gets_limits_and_restrictions(make: Make, tmp_path: Path) -> None:
+    found = options(make())
     capabilities = OwnCapabilities().option(os.geteuid())
     assert found[:3] == ("limit=4:0:0", "limit=7:65536:65536", "umask=27")
     assert found[3:6] == (capabilities, "no-new-privs", "landlock=0:0:3")
     assert found[6:] == (f"seccomp={next(tmp_path.glob('seccomp-*'))}",)
 
 
-def test_limits_come_from_the_task_first(setting: ProcessSetting) -> None:
+def test_limits_come_from_the_task_first(make: Make) -> None:
     limits = Limits(pids=10, files=20, disk=1500)
     launch = replace(LAUNCH, info=replace(INFO, limits=limits), user=OWN)
-    found = options(setting, launch)
+    found = options(make(), launch)
     assert found[:4] == (
         "limit=4:0:0",
         "limit=7:20:20",
@@ -64,16 +73,16 @@ def test_limits_come_from_the_task_first(setting: ProcessSetting) -> None:
         "limit=6:10:10",
     )
     shared = replace(launch, user=replace(OWN, is_own=False))
-    assert not any(option.startswith("limit=6:") for option in options(setting, shared))
+    assert not any(option.startswith("limit=6:") for option in options(make(), shared))
 
 
-def test_what_a_runtime_does_inside_is_left_to_it(setting: ProcessSetting) -> None:
+def test_what_a_runtime_does_inside_is_left_to_it(make: Make) -> None:
     launch = replace(LAUNCH, info=replace(INFO, isolation=Isolation(image="dir:/srv/root")))
-    assert options(setting, launch) == ("limit=4:0:0", "limit=7:65536:65536", "umask=27")
+    assert options(make(), launch) == ("limit=4:0:0", "limit=7:65536:65536", "umask=27")
 
 
-def test_dealt_ports_are_named(setting: ProcessSetting) -> None:
-    refusing = replace(setting, are_ports_refused=True)
+def test_dealt_ports_are_named(make: Make) -> None:
+    refusing = make(are_ports_refused=True)
     info = replace(INFO, resources=Resources.parse("ports:[31000-31001,31005-31005]"))
     found = options(refusing, replace(LAUNCH, info=info))
     assert "landlock=0:1:3:31000-31001,31005-31005" in found
@@ -85,10 +94,10 @@ def test_dealt_ports_are_named(setting: ProcessSetting) -> None:
     assert "landlock=0:1:3:65530-65535" in options(refusing, replace(LAUNCH, info=info))
 
 
-def test_features_follow_from_the_setting(setting: ProcessSetting) -> None:
-    assert ProcessIsolator(setting).features == {Feature.FILES}
-    more = replace(setting, has_own_uids=True, are_ports_refused=True)
-    assert ProcessIsolator(more).features == {Feature.FILES, Feature.PIDS, Feature.PORTS}
+def test_features_follow_from_the_setting(make: Make) -> None:
+    assert make().features == {Feature.FILES}
+    more = make(has_own_uids=True, are_ports_refused=True)
+    assert more.features == {Feature.FILES, Feature.PIDS, Feature.PORTS}
 
 
 def test_an_old_kernel_gets_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -100,9 +109,9 @@ def test_an_old_kernel_gets_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_pat
         "landlock=0:0:3",
     ]
     monkeypatch.setattr(process, "landlock_version", lambda: 3)
-    assert probed(ProcessSetting(DEFAULTS, tmp_path)).features == {Feature.FILES}
+    assert ProcessIsolator(DEFAULTS, tmp_path).features == {Feature.FILES}
     with pytest.raises(InvalidRequest, match=r"needs Landlock 4 .* it has 3"):
-        probed(ProcessSetting(DEFAULTS, tmp_path, are_ports_refused=True))
+        ProcessIsolator(DEFAULTS, tmp_path, are_ports_refused=True)
 
 
 def test_capabilities_of_an_agent_that_may_drop_them_or_not() -> None:
@@ -158,9 +167,9 @@ def test_a_pipe_in_a_sandbox_does_not_hold_up_the_agent(
 ) -> None:
     os.mkfifo(tmp_path / "stdout")
     marked: list[bool] = []
-    monkeypatch.setattr(project_quota, "project_of", lambda fd: FIRST_ID)
+    monkeypatch.setattr(disk, "project_of", lambda fd: FIRST_ID)
     monkeypatch.setattr(
-        project_quota, "_set_project", lambda fd, project, inherits=False: marked.append(inherits)
+        disk, "_set_project", lambda fd, project, inherits=False: marked.append(inherits)
     )
     monkeypatch.setattr(ProjectQuotas, "_write", lambda quotas, project, blocks, files: None)
     fd = os.open(tmp_path, os.O_RDONLY)
