@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
+from croupier.cli.terminal import View
 from croupier.ctl.lists import with_age
 from croupier.ctl.top.snapshot import Page, Snapshot, failures_page
 from croupier.model.attributes import parse_attributes

@@ -55,12 +55,12 @@ from croupier.net.leader_search import Masters
 from croupier.net.server_tls import ServerTls
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
+from croupier.process.daemon import Reloader
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger, set_level
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS, LoopWatch
-from croupier.process.reload import Reloader
 from croupier.process.tls.renewal import RENEWALS, TLS, RenewedTls
 from croupier.v1.agent_pb2 import Register
 from croupier.wire.resources import attributes_to_wire

@@ -13,7 +13,6 @@ from croupier.master.log import EVENTS
 from docs.site.reference.markdown import cell, table
 
 _LEVELS = ("debug", "info", "warning", "error", "critical", "exception")
-_LOGGERS = ("_log", "log", "logger")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,7 +53,7 @@ def _events(path: Path) -> Iterator[LoggedEvent]:
             case ast.Call(
                 func=ast.Attribute(attr=level, value=ast.Name(id=logger)),
                 args=[ast.Constant(value=str(name)), *_],
-            ) if level in _LEVELS and logger in _LOGGERS and name.isidentifier():
+            ) if level in _LEVELS and logger.endswith(("log", "logger")) and name.isidentifier():
                 words = tuple(
                     each.arg for each in node.keywords if each.arg not in (None, "exc_info")
                 )

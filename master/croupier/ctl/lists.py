@@ -14,11 +14,20 @@ from textwrap import indent
 from typing import Any, Final, Literal, TypeVar
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
-from croupier.cli.connection import Master, Refused, answers, messages, run
+from croupier.cli.connection import (
+    ALL_AGENTS,
+    EVERY_ROLE,
+    Master,
+    Refused,
+    answers,
+    may_view,
+    messages,
+    restricted,
+    run,
+)
 from croupier.cli.flags import Target
 from croupier.cli.table import Table, print_table
-from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, may_view, restricted
+from croupier.cli.terminal import View
 from croupier.ctl.views import agent, framework, role, task
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import check_id, short_id

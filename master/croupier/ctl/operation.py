@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import Change, Target
 from croupier.cli.table import Table, print_table
-from croupier.cli.terminal import print_lines
+from croupier.cli.terminal import View, print_lines
 from croupier.model.errors import Conflict, InvalidRequest
 
 # Before the lines of a dry run.

@@ -9,8 +9,8 @@ from typing import Any
 from croupier.api.affected import affected, affected_task, is_live
 from croupier.api.http_pb2 import Affected
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View, many, named
 from croupier.cli.connection import Master, messages
+from croupier.cli.terminal import View, many, named
 from croupier.ctl.lists import find_agent, find_framework
 from croupier.ctl.operation import Preview
 from croupier.ctl.views import agent as agents

@@ -35,11 +35,11 @@ from croupier.net.server_tls import check_master, server_credentials
 from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
+from croupier.process.daemon import Reloader
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.logging import get_logger, set_level
 from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS, LoopWatch
-from croupier.process.reload import Reloader
 from croupier.process.tls.renewal import RENEWALS, TLS, Renewal, RenewedTls
 from croupier.v1.access_pb2_grpc import add_AccessServiceServicer_to_server
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server

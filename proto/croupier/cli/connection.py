@@ -1,15 +1,17 @@
-"""The connection of one command to the master that leads, and its lists, page by page."""
+"""The connection of one command to the master that leads, its lists, and what it may view."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 
 from croupier.cli.flags import Target
+from croupier.model.access import ALL_ROLES, ANY, CLUSTER, Action, Object, agent_object, role_object
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
@@ -23,6 +25,7 @@ from croupier.net.credentials import ClientSecurity
 from croupier.net.leader_search import LeaderAnswer, LeaderSearch, leader_address
 from croupier.net.transport import make_channel
 from croupier.net.unary import Answering, NoSuchCall, answers_of, call_master
+from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.access_pb2_grpc import AccessServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -238,3 +241,29 @@ async def first_answer(master: Master, kind: str, **fields: Any) -> Any:
     """Return the first answer to a request for a list; raises as `answers`."""
     async with aclosing(answers(master, kind, **fields)) as pages:
         return await anext(pages)
+
+
+ALL_AGENTS: Final = agent_object(ANY)
+EVERY_ROLE: Final = role_object(ALL_ROLES)
+TOTALS: Final = CLUSTER
+_NONE: Final = re.compile(r"^no (\w+)")
+
+
+async def may_view(master: Master, target: Object) -> bool:
+    """Return whether the caller may view `target`; True if the master does not tell.
+
+    A list that is empty only for the caller is never called empty.
+    """
+    request = access_pb2.CheckAccessRequest(action=Action.VIEW.value, object=str(target))
+    try:
+        return (await master.ask(master.access.CheckAccess, request)).allowed
+    except CroupierError:
+        return True
+
+
+def restricted(empty: str) -> str:
+    """Return the words for an empty list, such as `no agents are registered`, of what is visible.
+
+    They are for callers that may not view all objects of the kind.
+    """
+    return _NONE.sub(r"no \1 that you may view", empty)

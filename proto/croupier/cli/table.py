@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Final, TextIO
 
-from croupier.cli.amounts import View
+from croupier.cli.terminal import View
 from croupier.model.durations import span_text
 from croupier.model.ids import short_id
 from croupier.model.printable import printable

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
 from croupier.cli.table import (
     Column,
     Drawn,
@@ -18,6 +17,7 @@ from croupier.cli.table import (
     lines_of,
     print_table,
 )
+from croupier.cli.terminal import View
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.task import TASKS
 from croupier.model.resources import Resources

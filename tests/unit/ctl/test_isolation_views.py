@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
 from croupier.cli.table import lines_of
+from croupier.cli.terminal import View
 from croupier.ctl.doctor.cluster import isolation_findings
 from croupier.ctl.lists import AGENTS
 from croupier.ctl.views.agent import agent_lines

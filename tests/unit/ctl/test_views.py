@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View, demand_text
 from croupier.cli.table import Table, lines_of, print_table
+from croupier.cli.terminal import View, demand_text
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.framework import FRAMEWORKS
 from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS

@@ -16,7 +16,7 @@ from croupier.agent.config import AgentConfig, OutputFlags
 from croupier.master.config import MasterConfig
 from croupier.model.errors import InvalidRequest
 from croupier.process.cli import config_reader
-from croupier.process.reload import Reloader, settings
+from croupier.process.daemon import Reloader, settings
 from tests.harness.eventually import eventually
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.apps.controller.engine import Engine
-from croupier.cli.connection import connected, missing_credential
+from croupier.cli.connection import TOTALS, connected, may_view, missing_credential
 from croupier.cli.flags import Target
-from croupier.cli.viewing import TOTALS, may_view
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.v1 import operator_pb2 as pb
 

@@ -9,9 +9,8 @@ from typing import Any, Final
 from croupier.apps.service.core.instance import Instance
 from croupier.apps.service.core.state import RolloutState, Service
 from croupier.apps.service.state_dir import Saved
-from croupier.cli.amounts import View
 from croupier.cli.table import Column, Table, number, text
-from croupier.cli.terminal import print_lines
+from croupier.cli.terminal import View, print_lines
 from croupier.model.durations import duration_text
 from croupier.model.printable import printable
 from croupier.process.logging import lines_to

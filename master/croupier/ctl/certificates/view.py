@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from croupier.cli.amounts import View
+from croupier.cli.terminal import View
 from croupier.ctl.certificates.certificate import hosts, is_authority, to_pem, uris
 from croupier.ctl.certificates.directory import read_certificates
 from croupier.model.durations import duration_text

@@ -10,10 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag, Target
 from croupier.cli.table import print_table
+from croupier.cli.terminal import View
 from croupier.ctl.app import family
 from croupier.ctl.operation import UNCHANGED, print_objects, print_result
 from croupier.ctl.views.policy import GROUPS, REVOKED, RULES, difference_lines

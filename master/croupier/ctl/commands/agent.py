@@ -12,7 +12,6 @@ import sys
 from functools import partial
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
 from croupier.cli.connection import Master, connected, messages, run
 from croupier.cli.flags import (
     CHANGE,
@@ -27,7 +26,7 @@ from croupier.cli.flags import (
     YesFlag,
 )
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
-from croupier.cli.terminal import print_lines
+from croupier.cli.terminal import View, print_lines
 from croupier.ctl.app import app, family
 from croupier.ctl.operation import ask, confirm, print_preview, print_result
 from croupier.ctl.previews import agent_use, drain_preview, gone_preview

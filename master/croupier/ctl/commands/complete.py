@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal
 
-from croupier.cli.amounts import View
 from croupier.cli.connection import connected
 from croupier.cli.flags import LOCAL, MasterFlag, Target
+from croupier.cli.terminal import View
 from croupier.ctl.app import app
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, ListKind, first_page
 from croupier.ctl.views.task import is_live

@@ -7,9 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.api.times import time_text
-from croupier.cli.amounts import View
 from croupier.cli.flags import LOCAL, JsonFlag, MasterFlag, TaskAgentFlag, TaskFrameworkFlag
-from croupier.cli.terminal import print_lines
+from croupier.cli.terminal import View, print_lines
 from croupier.ctl.app import app
 from croupier.ctl.operation import print_result
 from croupier.ctl.task_copies import copy_directory, copy_file

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from croupier.cli.amounts import View, many, named
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import CHANGE, Change, FrameworkName, YesFlag
+from croupier.cli.terminal import View, many, named
 from croupier.ctl.app import family
 from croupier.ctl.lists import find_framework
 from croupier.ctl.operation import confirm, print_result

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from croupier.cli.amounts import named
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import LOCAL, GraceFlag, MasterFlag, TaskFrameworkFlag
-from croupier.cli.terminal import print_lines
+from croupier.cli.terminal import named, print_lines
 from croupier.ctl.app import app
 from croupier.ctl.task_reader import TaskName, advising
 from croupier.model.ids import check_id

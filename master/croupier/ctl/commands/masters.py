@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
 from croupier.cli.table import Column, Table, age, text
+from croupier.cli.terminal import View
 from croupier.ctl.app import app
 from croupier.ctl.lists import age_s, with_age
 from croupier.ctl.operation import ask, print_objects

@@ -15,7 +15,6 @@ from cyclopts import Parameter
 
 from croupier.api.objects import as_object
 from croupier.api.shapes import PREEMPTION
-from croupier.cli.amounts import View
 from croupier.cli.connection import run
 from croupier.cli.flags import (
     CHANGE,
@@ -30,6 +29,7 @@ from croupier.cli.flags import (
     Target,
 )
 from croupier.cli.table import Table, print_table
+from croupier.cli.terminal import View
 from croupier.ctl.app import family
 from croupier.ctl.lists import ROLES, Form, all_of, print_list
 from croupier.ctl.operation import UNCHANGED, ask, print_result

@@ -11,7 +11,6 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import (
     LOCAL,
@@ -23,6 +22,7 @@ from croupier.cli.flags import (
     TaskFrameworkFlag,
 )
 from croupier.cli.table import terminal_width
+from croupier.cli.terminal import View
 from croupier.ctl.app import family
 from croupier.ctl.lists import (
     AGENTS,

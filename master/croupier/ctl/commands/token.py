@@ -16,11 +16,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
 from croupier.cli.connection import Master, run
 from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
 from croupier.cli.table import Column, Table, text
-from croupier.cli.terminal import print_lines
+from croupier.cli.terminal import View, print_lines
 from croupier.ctl.app import family
 from croupier.ctl.operation import print_objects, print_result
 from croupier.model.durations import parse_duration

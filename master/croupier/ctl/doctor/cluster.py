@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View, many, named
 from croupier.cli.connection import Master, connected, messages
 from croupier.cli.flags import Target
+from croupier.cli.terminal import View, many, named
 from croupier.ctl.doctor.finding import Finding, fail, ok, warn
 from croupier.ctl.doctor.masters import DAY_S, SOON_S
 from croupier.model.access import AGENT_USER

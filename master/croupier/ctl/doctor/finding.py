@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from croupier.cli.amounts import View
+from croupier.cli.terminal import View
 
 
 class CheckOutcome(Enum):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from croupier.cli.amounts import View
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
+from croupier.cli.terminal import View
 from croupier.ctl.lists import AGENTS, all_of
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.errors import CroupierError, Unavailable

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from croupier.cli.amounts import View, running
+from croupier.cli.connection import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.cli.table import (
     Column,
     Table,
@@ -24,7 +24,7 @@ from croupier.cli.table import (
     text,
     text_width,
 )
-from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
+from croupier.cli.terminal import View, running
 from croupier.ctl.top.snapshot import Page, Snapshot
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from croupier.api.objects import as_object
-from croupier.cli.amounts import View
-from croupier.cli.connection import Master, first_answer
-from croupier.cli.viewing import ALL_AGENTS, EVERY_ROLE, TOTALS, may_view
+from croupier.cli.connection import ALL_AGENTS, EVERY_ROLE, TOTALS, Master, first_answer, may_view
+from croupier.cli.terminal import View
 from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, ListKind, age_s, with_age
 from croupier.model.access import Object
 from croupier.v1 import operator_pb2 as pb

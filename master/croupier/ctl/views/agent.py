@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.api.http_pb2 import Affected
-from croupier.cli.amounts import View, many, named
 from croupier.cli.table import Column, Table, age, amount, number, object_id, text
+from croupier.cli.terminal import View, many, named
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.durations import duration_text
 

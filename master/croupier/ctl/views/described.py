@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from croupier.cli.amounts import View, many
 from croupier.cli.table import Table, lines_of
+from croupier.cli.terminal import View, many
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.event import event_lines

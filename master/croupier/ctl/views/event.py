@@ -6,7 +6,7 @@ import textwrap
 from typing import Final
 
 from croupier.api.times import time_text
-from croupier.cli.amounts import View
+from croupier.cli.terminal import View
 from croupier.model.printable import printable
 
 # Narrower terminals get the time without the date, and no kind.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from croupier.cli.amounts import View, demand_text, running
 from croupier.cli.table import Column, Table, age, amount, number, object_id, text
+from croupier.cli.terminal import View, demand_text, running
 from croupier.model.durations import duration_text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from croupier.cli.amounts import View
+from croupier.cli.terminal import View
 from croupier.model.access import AGENT_USER, OWN_USER
 from croupier.model.durations import duration_text
 from croupier.model.isolation import Feature

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.cli.amounts import View
 from croupier.cli.table import Column, Table, text
+from croupier.cli.terminal import View
 
 
 def rule_text(rule: View) -> str:

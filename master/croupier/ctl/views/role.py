@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from croupier.cli.amounts import View, running
 from croupier.cli.table import Column, Table, amount, number
+from croupier.cli.terminal import View, running
 
 
 def resource_weights_text(weights: Mapping[str, float]) -> str:

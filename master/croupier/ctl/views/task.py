@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from croupier.api.times import time_text
-from croupier.cli.amounts import View, named
 from croupier.cli.table import Column, Table, age, amount, object_id, text
+from croupier.cli.terminal import View, named
 from croupier.ctl.views.isolation import isolation_text, use_lines
 from croupier.model.ids import short_id
 from croupier.model.task import TERMINAL, Reason, TaskState

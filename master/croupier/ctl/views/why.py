@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from croupier.cli.amounts import View, many, named, running
+from croupier.cli.terminal import View, many, named, running
 from croupier.ctl.views.framework import suppresses, wants_text
 from croupier.ctl.views.role import preemption_text, resource_weights_text
 
