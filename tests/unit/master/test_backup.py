@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from croupier.master.backup.commands import back_up, restore
-from croupier.master.backup.copy_file import Copy, head_of, read_copy, write_copy
+from croupier.master.backup.copy_file import Copy, Snapshot, Witness, read_copy, write_copy
 from croupier.master.backup.flags import StoreFlags
-from croupier.master.backup.restored import UNSEEN_EPOCHS, Witness, restored
+from croupier.master.backup.restored import UNSEEN_EPOCHS, restored
 from croupier.master.config import StoreChoice
 from croupier.master.core.records import AgentRecord, MasterRecord, PastTerm, Record
 from croupier.master.leadership.lineage import Lineage, Names
@@ -35,10 +35,7 @@ PARTS = 60
 
 
 def write(path: Path, commit: int = 70) -> Path:
-    head = head_of(
-        MASTER, commit, taken_at="2026-11-23T00:00:00Z", version=4, release="1", kind="sqlite"
-    )
-    write_copy(path, head, map(encode, [MASTER, *AGENTS]))
+    write_copy(path, Snapshot(MASTER, commit, map(encode, [MASTER, *AGENTS])), "sqlite")
     return path
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from datetime import UTC, datetime
 from pathlib import Path
 
-from croupier.master.backup.copy_file import CopyHead, head_of, read_copy, write_copy
+from croupier.master.backup.copy_file import Witness, read_copy, write_copy
 from croupier.master.backup.flags import StoreFlags
-from croupier.master.backup.restored import Restored, Witness, restored
-from croupier.master.backup.source import sqlite_snapshot
-from croupier.master.backup.sqlite_target import (
+from croupier.master.backup.restored import Restored, restored
+from croupier.master.backup.sqlite import (
     check_free,
     locked,
+    sqlite_snapshot,
     sqlite_witnesses,
     write_sqlite,
 )
 from croupier.master.leadership.lineage import Names
-from croupier.net.version import croupier_version
 
 
 def back_up(flags: StoreFlags, output: Path) -> str:
@@ -29,23 +26,15 @@ def back_up(flags: StoreFlags, output: Path) -> str:
     """
     output = output.expanduser()
     if flags.store.etcd is not None:
-        from croupier.master.backup.etcd_commands import back_up_etcd
+        from croupier.master.backup.etcd import back_up_etcd
 
-        head, count = asyncio.run(back_up_etcd(flags, output, now_text()))
-        return _line(head, count, output)
-    path = flags.store.path
-    assert path is not None, "checked by the flags"
-    with sqlite_snapshot(path) as snapshot:
-        head = head_of(
-            snapshot.master,
-            snapshot.commits,
-            taken_at=now_text(),
-            version=snapshot.version,
-            release=croupier_version(),
-            kind="sqlite",
-        )
-        count = write_copy(output, head, snapshot.rows)
-    return _line(head, count, output)
+        head, count = write_copy(output, asyncio.run(back_up_etcd(flags)), "etcd")
+    else:
+        path = flags.store.path
+        assert path is not None, "checked by the flags"
+        with sqlite_snapshot(path) as snapshot:
+            head, count = write_copy(output, snapshot, "sqlite")
+    return f"copied {count} records to {output}: {head}"
 
 
 def restore(
@@ -60,10 +49,10 @@ def restore(
     copy = read_copy(source.expanduser())
 
     def decide(witnesses: list[Witness]) -> Restored:
-        return restored(copy, witnesses, new_names(), accepts_old=accepts_old)
+        return restored(copy, witnesses, Names.new(), accepts_old=accepts_old)
 
     if flags.store.etcd is not None:
-        from croupier.master.backup.etcd_commands import restore_etcd
+        from croupier.master.backup.etcd import restore_etcd
 
         asyncio.run(restore_etcd(flags, decide, replaces=replaces, dry_run=dry_run))
     else:
@@ -92,17 +81,3 @@ def _next_step(accepts_old: bool) -> str:
         "start the masters; if they say that the store is an old copy, restore again with"
         " --recover old-store"
     )
-
-
-def new_names() -> Names:
-    """Return random names for a new generation."""
-    return Names(secrets.token_hex(3), secrets.token_hex(32), secrets.token_hex(8))
-
-
-def now_text() -> str:
-    """Return the time in UTC, as `2026-11-23T00:42:42Z`."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _line(head: CopyHead, count: int, output: Path) -> str:
-    return f"copied {count} records to {output}: {head}"

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -25,12 +26,28 @@ from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.store.conversion import JSON_VERSION, converted
 from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, decode
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.store_position import StorePosition
+from croupier.net.version import croupier_version
 from croupier.process.durable_files import sync_directory
 
 # The version of this format.
 FORMAT: Final = 1
 MAX_LINE: Final = 64 * 1024 * 1024
 _FORMAT_KEY: Final = "croupier_backup"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What is known of the store that a copy replaces.
+
+    Attributes:
+        name: where it was found.
+        position: a position that the cluster has reached.
+    """
+
+    name: str
+    cluster: str
+    position: StorePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +73,40 @@ class CopyHead:
     release: str
     store: str
 
+    @property
+    def position(self) -> StorePosition:
+        """The position of the store."""
+        return StorePosition(self.generation, self.epoch, self.term, self.commit)
+
     def __str__(self) -> str:
         given_up = f" of generation {self.generation}" if self.generation else ""
         return f"cluster {self.cluster}, commit {self.commit} of epoch {self.epoch}{given_up}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A store at one commit.
+
+    Attributes:
+        master: the record of the cluster; None if no master has led with the store.
+        commits: the number of the last commit.
+        rows: all records; each is checked when it is read.
+    """
+
+    master: MasterRecord | None
+    commits: int
+    rows: Iterable[Row]
+
+    def witness(self, name: str) -> list[Witness]:
+        """Return what the store called `name` knows; nothing if no master has led with it."""
+        if self.master is None:
+            return []
+        return [Witness(name, self.master.cluster, _position(self.master, self.commits))]
+
+
+def _position(master: MasterRecord, commits: int) -> StorePosition:
+    term = master.terms[-1].name if master.terms else ""
+    return StorePosition(master.generation, master.epoch, term, commits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,45 +122,37 @@ class Copy:
         return next(each for each in self.records if isinstance(each, MasterRecord))
 
 
-def head_of(
-    master: MasterRecord | None,
-    commit: int,
-    *,
-    taken_at: str,
-    version: int,
-    release: str,
-    kind: str,
-) -> CopyHead:
-    """Return the head of a copy of the store with that record of the cluster.
-
-    Raises:
-        InvalidRequest: if no master has led with that store, so there is nothing to copy.
-    """
-    if master is None:
-        raise InvalidRequest("the store is empty: no master has started with it yet")
-    term = master.terms[-1].name if master.terms else ""
-    return CopyHead(
-        master.cluster, master.generation, master.epoch, term, commit, taken_at, version, release,
-        kind,
-    )  # fmt: skip
-
-
-def write_copy(path: Path, head: CopyHead, rows: Iterable[Row]) -> int:
-    """Write a copy and sync it; return the number of its records.
+def write_copy(path: Path, snapshot: Snapshot, kind: str) -> tuple[CopyHead, int]:
+    """Write a copy of a `kind` of store and sync it; return its head and number of records.
 
     It appears at `path` as a whole or not at all.
 
     Raises:
+        InvalidRequest: if no master has led with that store, so there is nothing to copy.
         Conflict: if there is a file at `path`.
         Unavailable: if it cannot be written.
     """
+    if snapshot.master is None:
+        raise InvalidRequest("the store is empty: no master has started with it yet")
+    end = _position(snapshot.master, snapshot.commits)
+    head = CopyHead(
+        snapshot.master.cluster,
+        end.generation,
+        end.epoch,
+        end.term,
+        end.commit,
+        taken_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        version=SCHEMA_VERSION,
+        release=croupier_version(),
+        store=kind,
+    )
     if os.path.lexists(path):
         raise _exists(path)
     try:
         fd, scratch = tempfile.mkstemp(".partial", f".{path.name}.", path.parent)
         try:
             with os.fdopen(fd, "wb") as file:
-                count = _write(file, head, rows)
+                count = _write(file, head, snapshot.rows)
                 file.flush()
                 os.fsync(fd)
             # A link, unlike a rename, replaces no file.
@@ -125,7 +165,7 @@ def write_copy(path: Path, head: CopyHead, rows: Iterable[Row]) -> int:
         raise _exists(path) from None
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
-    return count
+    return head, count
 
 
 def _exists(path: Path) -> Conflict:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from croupier.master.backup.copy_file import Copy
+from croupier.master.backup.copy_file import Copy, Witness
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Record
 from croupier.master.leadership.lineage import Lineage, Names, next_record
@@ -23,20 +23,6 @@ from croupier.model.store_position import StorePosition
 # masters than this have led since is not probable; if so, agents still contradict the store, and
 # the master's own `--recover old-store` knows what they have seen.
 UNSEEN_EPOCHS: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """What is known of the store that the copy replaces.
-
-    Attributes:
-        name: where it was found.
-        position: a position that the cluster has reached.
-    """
-
-    name: str
-    cluster: str
-    position: StorePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +67,7 @@ def restored(
                 " --recover old-store, which gives up everything that was committed after it"
             )
     if not accepts_old:
-        position = StorePosition(head.generation, head.epoch, head.term, head.commit)
-        return Restored(copy.records, position)
+        return Restored(copy.records, head.position)
     record = next_record(master, head.commit, names, _given_up(copy, witnesses))
     begun = record.terms[-1]
     position = StorePosition(record.generation, record.epoch, begun.name, head.commit + 1)
@@ -92,8 +77,6 @@ def restored(
 
 def _given_up(copy: Copy, witnesses: Sequence[Witness]) -> StorePosition:
     """Return a position beyond those that agents have probably seen."""
-    head = copy.head
-    own = StorePosition(head.generation, head.epoch, head.term, head.commit)
-    known = [own, *(each.position for each in witnesses)]
+    known = [copy.head.position, *(each.position for each in witnesses)]
     last = max(known, key=lambda position: position.rank)
     return replace(last, epoch=max(each.epoch for each in known) + UNSEEN_EPOCHS)

@@ -10,6 +10,7 @@ Rule: a claim without a proof deposes no master; the agent that makes it is refu
 from __future__ import annotations
 
 import hmac
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -37,6 +38,11 @@ class Names:
     cluster: str
     secret: str
     term: str
+
+    @classmethod
+    def new(cls) -> Names:
+        """Draw names."""
+        return cls(secrets.token_hex(3), secrets.token_hex(32), secrets.token_hex(8))
 
 
 def next_record(

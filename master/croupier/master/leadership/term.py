@@ -7,7 +7,6 @@ another master, starts from the store and takes nothing from memory.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
@@ -168,8 +167,7 @@ async def begin_term(
     started = clock.now()
     registry = await store.load()
     given_up = await _given_up(config, store, registry.master, overtaken_by)
-    names = Names(secrets.token_hex(3), secrets.token_hex(32), secrets.token_hex(8))
-    record = next_record(registry.master, store.commits, names, given_up)
+    record = next_record(registry.master, store.commits, Names.new(), given_up)
     await store.commit([record])
     if registry.master is None:
         _log.info("cluster_began", cluster=record.cluster)

@@ -24,25 +24,23 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, Protocol, TypeVar
 
-from google.protobuf.message import DecodeError
-
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import Record, Registry
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import RANGE, TXN
+from croupier.master.etcd.methods import TXN
 from croupier.master.store.conversion import JSON_VERSION
 from croupier.master.store.etcd_rows import (
-    FIRST_PAGE,
     RESTORING,
+    UnreadableCommit,
     batches,
     is_old,
-    page_after,
+    parse_head,
     parts_of,
     row_of,
-    rows_of,
+    staged_rows,
+    stored_records,
 )
 from croupier.master.store.rows import (
     SCHEMA_VERSION,
@@ -54,7 +52,6 @@ from croupier.master.store.rows import (
     key_of,
     sealed,
     tag_of,
-    unsealed,
 )
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
@@ -229,37 +226,21 @@ class EtcdStore:
             Conflict: if the revision was compacted meanwhile.
         """
         registry, old, bad = Registry(), list[Row](), list[str]()
-        start, end = self._keys.records, op.end_of(self._keys.records)
-        revision, page, more = 0, FIRST_PAGE, True
-        while more:
-            question = pb.RangeRequest(key=start, range_end=end, limit=page, revision=revision)
+        async for kv in stored_records(self._client, self._keys):
             try:
-                answer = await self._client.call(RANGE, question, COMMIT_S)
-            except TooLarge as error:
-                if page == 1:
-                    raise InvalidRequest(str(error)) from error
-                page = max(1, page // 8)
+                row = row_of(self._keys, kv)
+                registry.apply(self._rows.decode(row.kind, row.body or b""))
+            except NewerRecord as error:
+                raise InvalidRequest(
+                    f"the store /{self._keys.prefix} in etcd holds records of a newer release"
+                    f" ({error}): use that release"
+                ) from None
+            except (InvalidRequest, Damaged, zlib.error) as error:
+                kind, record_id = self._keys.record_of(kv.key)
+                bad.append(f"{kind} {record_id!r} ({error})")
                 continue
-            page = page_after(answer)
-            revision = revision or answer.header.revision
-            for kv in answer.kvs:
-                try:
-                    row = row_of(self._keys, kv)
-                    registry.apply(self._rows.decode(row.kind, row.body or b""))
-                except NewerRecord as error:
-                    raise InvalidRequest(
-                        f"the store /{self._keys.prefix} in etcd holds records of a newer release"
-                        f" ({error}): use that release"
-                    ) from None
-                except (InvalidRequest, Damaged, zlib.error) as error:
-                    kind, record_id = self._keys.record_of(kv.key)
-                    bad.append(f"{kind} {record_id!r} ({error})")
-                    continue
-                if is_old(kv):
-                    old.append(row)
-            more = answer.more
-            if answer.kvs:
-                start = answer.kvs[-1].key + b"\0"
+            if is_old(kv):
+                old.append(row)
         if bad:
             others = f", and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
             raise InvalidRequest(
@@ -277,16 +258,9 @@ class EtcdStore:
         return len(parts)
 
     async def _staged(self, parts: int, revision: int) -> list[Row]:
-        data = b""
-        for number in range(1, parts + 1):
-            question = pb.RangeRequest(key=self._keys.part(number), revision=revision)
-            answer = await self._client.call(RANGE, question, COMMIT_S)
-            if not answer.kvs:
-                break
-            data += answer.kvs[0].value
         try:
-            return rows_of(data)
-        except (zlib.error, ValueError, TypeError, DecodeError, InvalidRequest) as error:
+            return await staged_rows(self._client, self._keys, parts, revision)
+        except UnreadableCommit as error:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd holds a last commit, staged in"
                 f" {parts} parts, that cannot be read: {error}"
@@ -344,9 +318,8 @@ class EtcdStore:
         if head is None:
             return 0, 0
         try:
-            fields = json.loads(unsealed(head.key, head.value))
-            return int(fields["parts"]), int(fields["commits"])
-        except (Damaged, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
+            return parse_head(head)
+        except Damaged as error:
             raise InvalidRequest(
                 f"etcd holds {head.value[:80]!r} at {self._keys.head.decode()}, which is none of"
                 " ours: is the prefix another program's?"

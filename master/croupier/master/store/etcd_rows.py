@@ -1,17 +1,23 @@
-"""Rows as values of etcd: sealed with a checksum, and compressed if they are large."""
+"""Rows as values of etcd, sealed with a checksum and perhaps compressed; and how to read them."""
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
+
+from google.protobuf.message import DecodeError
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
+from croupier.master.etcd.client import EtcdClient
+from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
+from croupier.master.etcd.methods import RANGE
 from croupier.master.store.conversion import converted, converted_commit
-from croupier.master.store.rows import PREFIX, Row, sealed, unsealed
-from croupier.model.errors import Unavailable
+from croupier.master.store.rows import PREFIX, Damaged, Row, sealed, unsealed
+from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.v1.storage_pb2 import StagedCommit, StoredRow
 
 # etcd allows 128 operations and 1.5 MiB; a commit needs two operations besides its records.
@@ -31,10 +37,66 @@ PACKED: Final = b"z"
 RESTORING: Final = b"restoring"
 
 
-def page_after(answer: pb.RangeResponse) -> int:
-    """Return the number of records to request next."""
-    mean = answer.ByteSize() // max(1, len(answer.kvs))
-    return min(max(1, PAGE_BYTES // max(1, mean)), MOST_PAGE)
+class UnreadableCommit(InvalidRequest):
+    """A staged commit that is damaged."""
+
+
+async def stored_records(
+    client: EtcdClient, keys: Keys, revision: int = 0
+) -> AsyncIterator[pb.KeyValue]:
+    """Yield all records at a revision, page by page; 0 is the present one.
+
+    Raises:
+        Conflict: if the revision was compacted meanwhile.
+        InvalidRequest: if a record is too large.
+    """
+    start, end = keys.records, op.end_of(keys.records)
+    page, more = FIRST_PAGE, True
+    while more:
+        question = pb.RangeRequest(key=start, range_end=end, limit=page, revision=revision)
+        try:
+            answer = await client.call(RANGE, question)
+        except TooLarge as error:
+            if page == 1:
+                raise InvalidRequest(str(error)) from error
+            page = max(1, page // 8)
+            continue
+        mean = answer.ByteSize() // max(1, len(answer.kvs))
+        page = min(max(1, PAGE_BYTES // max(1, mean)), MOST_PAGE)
+        revision, more = revision or answer.header.revision, answer.more
+        for kv in answer.kvs:
+            yield kv
+            start = kv.key + b"\0"
+
+
+async def staged_rows(client: EtcdClient, keys: Keys, parts: int, revision: int) -> list[Row]:
+    """Return the rows of a commit that is staged in `parts` parts.
+
+    Raises:
+        UnreadableCommit: if it is damaged.
+    """
+    data = b""
+    for number in range(1, parts + 1):
+        question = pb.RangeRequest(key=keys.part(number), revision=revision)
+        answer = await client.call(RANGE, question)
+        data += b"".join(kv.value for kv in answer.kvs)
+    try:
+        return rows_of(data) if parts else []
+    except (zlib.error, ValueError, TypeError, DecodeError, InvalidRequest) as error:
+        raise UnreadableCommit(str(error)) from error
+
+
+def parse_head(head: pb.KeyValue) -> tuple[int, int]:
+    """Return the number of staged parts and the number of the last commit.
+
+    Raises:
+        Damaged: if it is none of ours.
+    """
+    try:
+        fields = json.loads(unsealed(head.key, head.value))
+        return int(fields["parts"]), int(fields["commits"])
+    except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
+        raise Damaged(str(error)) from error
 
 
 def row_of(keys: Keys, kv: pb.KeyValue) -> Row:

@@ -1,4 +1,4 @@
-"""Restoring a copy to a SQLite file."""
+"""A store in a SQLite file: read as of one commit while a master uses it, and restored."""
 
 from __future__ import annotations
 
@@ -8,20 +8,92 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from croupier.master.backup.restored import Restored, Witness
-from croupier.master.backup.source import sqlite_snapshot
+from croupier.master.backup.copy_file import Snapshot, Witness
+from croupier.master.backup.restored import Restored
+from croupier.master.core.records import MasterRecord
 from croupier.master.store import sqlite_table as table
 from croupier.master.store.lock import StoreLock
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
-from croupier.master.store.rows import encode
-from croupier.master.store.sqlite_table import meaning
+from croupier.master.store.rows import SCHEMA_VERSION, Row, decode, encode
+from croupier.master.store.sqlite_table import StoredRow, is_damage, meaning
+from croupier.master.store.wal import damage
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
-from croupier.model.store_position import StorePosition
 from croupier.process.durable_files import sync_directory
 
 # What is appended to the name of the database that a copy replaces.
 REPLACED = ".replaced"
 _SCRATCH = ".restoring"
+
+
+@contextmanager
+def sqlite_snapshot(path: Path) -> Iterator[Snapshot]:
+    """Read the database at `path` as of one commit; a master may go on writing to it.
+
+    Nothing is written. One transaction reads all rows, and the write-ahead log grows meanwhile.
+
+    Raises:
+        InvalidRequest: if it is damaged, another program's, or of another release.
+        Unavailable: if it cannot be read.
+    """
+    if not path.exists():
+        raise InvalidRequest(f"there is no store {path}")
+    try:
+        log = path.with_name(path.name + "-wal")
+        what = damage(log)
+        # A running master may write the log while this process reads it.
+        if what and damage(log) == what:
+            raise InvalidRequest(f"the store {path} has lost commits: in {log.name} {what}")
+        connection = table.connect_to_read(path)
+        try:
+            connection.execute("BEGIN")
+            yield _snapshot(connection, path)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        refused = InvalidRequest if is_damage(error) else Unavailable
+        raise refused(f"cannot read the store {path}: {meaning(error)}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the store {path} is corrupt (its schema is no text)") from None
+
+
+def _snapshot(connection: sqlite3.Connection, path: Path) -> Snapshot:
+    version, owner, is_consistent = table.read_header(connection)
+    if owner != table.APPLICATION_ID or not is_consistent or not version:
+        raise InvalidRequest(f"{path} is not a store of Croupier, or it is damaged")
+    if version != SCHEMA_VERSION:
+        raise InvalidRequest(
+            f"the store {path} is of version {version}, and this release reads {SCHEMA_VERSION}:"
+            " use the release of the master that wrote it"
+        )
+    head = _only(connection, path, table.HEAD, table.HEAD)
+    master = _only(connection, path, "master", "master")
+    if head is None:
+        raise InvalidRequest(f"the store {path} is damaged (the number of commits is missing)")
+    record = None if master is None else decode("master", master)
+    assert record is None or isinstance(record, MasterRecord)
+    rows = (
+        _checked(row, path) for row in table.stream(connection) if row.kind != table.HEAD.encode()
+    )
+    return Snapshot(record, int(head), rows)
+
+
+def _only(connection: sqlite3.Connection, path: Path, kind: str, row_id: str) -> bytes | None:
+    """Return the body of one record, checked; None if there is none."""
+    found = table.one(connection, kind, row_id)
+    return None if found is None else _checked(found, path).body
+
+
+def _checked(row: StoredRow, path: Path) -> Row:
+    """Return an intact row.
+
+    Raises:
+        InvalidRequest: if the row is damaged.
+    """
+    if not row.is_intact:
+        raise InvalidRequest(
+            f"the store {path} is damaged (the checksum of {row.name} does not match)"
+        )
+    return Row(row.kind.decode(), row.id.decode(), row.body)
 
 
 @contextmanager
@@ -59,10 +131,7 @@ def sqlite_witnesses(path: Path) -> list[Witness]:
     if not _is_there(path):
         return found
     with suppress(InvalidRequest), sqlite_snapshot(path) as snapshot:
-        if (master := snapshot.master) is not None:
-            term = master.terms[-1].name if master.terms else ""
-            end = StorePosition(master.generation, master.epoch, term, snapshot.commits)
-            found.append(Witness(f"the store {path}", master.cluster, end))
+        found += snapshot.witness(f"the store {path}")
     return found
 
 

@@ -1,0 +1,243 @@
+"""The store in etcd: read at one revision while masters go on writing, and restored.
+
+A process that restores leads meanwhile, so no master can. `schema` says that a copy is being
+restored until all records are written: no master begins with a part of them, and restoring again
+goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from croupier.etcd.v3 import etcd_pb2 as pb
+from croupier.master.backup.copy_file import Snapshot, Witness
+from croupier.master.backup.flags import StoreFlags
+from croupier.master.backup.restored import Restored
+from croupier.master.core.records import MasterRecord
+from croupier.master.etcd import operations as op
+from croupier.master.etcd.client import EtcdClient
+from croupier.master.etcd.election import EtcdElection
+from croupier.master.etcd.keys import Keys
+from croupier.master.etcd.methods import RANGE, TXN
+from croupier.master.store.etcd_rows import (
+    RESTORING,
+    UnreadableCommit,
+    batches,
+    parse_head,
+    row_of,
+    staged_rows,
+    stored_records,
+)
+from croupier.master.store.rows import SCHEMA_VERSION, Damaged, Row, decode, encode, sealed
+from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+
+# What `leader` says while a copy is being restored.
+LEADER = "croupier-master-restore"
+LEASE_S = 10.0
+
+
+async def etcd_snapshot(client: EtcdClient, prefix: str) -> Snapshot:
+    """Read all records below `prefix` at one revision.
+
+    Raises:
+        InvalidRequest: if there is no store, or it is damaged or of another release.
+        Unavailable: if etcd does not answer.
+    """
+    keys = Keys(prefix)
+    while True:
+        try:
+            revision, parts, commits = await _read_head(client, keys)
+            rows = await _read_rows(client, keys, revision)
+            # The last commit is durable, but its records may not all be written yet.
+            staged = await staged_rows(client, keys, parts, revision)
+            rows |= {(row.kind, row.id): row for row in staged}
+            break
+        except Conflict:
+            # The revision was compacted meanwhile.
+            continue
+        except UnreadableCommit as error:
+            raise _damaged(keys, f"its last commit ({error})") from None
+    whole = [row for row in rows.values() if row.body is not None]
+    found = rows.get(("master", "master"))
+    master = None if found is None or found.body is None else decode("master", found.body)
+    assert master is None or isinstance(master, MasterRecord)
+    return Snapshot(master, commits, whole)
+
+
+async def _read_head(client: EtcdClient, keys: Keys) -> tuple[int, int, int]:
+    """Return the revision, the number of staged parts and the number of the last commit."""
+    question = pb.TxnRequest(success=[op.get(keys.head), op.get(keys.schema)])
+    answer = await client.call(TXN, question)
+    head, schema = op.found(answer.responses)
+    if schema is None or head is None:
+        raise InvalidRequest(f"there is no store /{keys.prefix} in etcd")
+    if schema.value == RESTORING:
+        raise InvalidRequest(
+            f"the store /{keys.prefix} in etcd was not restored completely: restore it again"
+        )
+    if schema.value != str(SCHEMA_VERSION).encode():
+        raise InvalidRequest(
+            f"the store /{keys.prefix} in etcd is of version {schema.value[:80]!r}, and this"
+            f" release reads {SCHEMA_VERSION}: use the release of the masters that wrote it"
+        )
+    try:
+        return answer.header.revision, *parse_head(head)
+    except Damaged as error:
+        raise _damaged(keys, f"its head ({error})") from None
+
+
+async def _read_rows(client: EtcdClient, keys: Keys, revision: int) -> dict[tuple[str, str], Row]:
+    rows: dict[tuple[str, str], Row] = {}
+    async for kv in stored_records(client, keys, revision):
+        kind, record_id = keys.record_of(kv.key)
+        try:
+            rows[kind, record_id] = row_of(keys, kv)
+        except (Damaged, zlib.error, InvalidRequest) as error:
+            raise _damaged(keys, f"{kind} {record_id!r} ({error})") from None
+    return rows
+
+
+def _damaged(keys: Keys, what: str) -> InvalidRequest:
+    return InvalidRequest(f"the store /{keys.prefix} in etcd is damaged: {what} cannot be read")
+
+
+class EtcdRestore:
+    """The store below `prefix`, while this process leads."""
+
+    def __init__(self, client: EtcdClient, prefix: str) -> None:
+        self._client, self._keys = client, Keys(prefix)
+        self._election = EtcdElection(client, prefix, LEADER, LEASE_S)
+
+    async def lead(self) -> None:
+        """Lead, if no master does.
+
+        Raises:
+            Conflict: if a master leads.
+            CroupierError: if etcd does not answer.
+        """
+        held, _ = await self._client.get(self._keys.leader)
+        if held is not None:
+            raise Conflict(
+                f"the master {held.value.decode(errors='replace')} leads with the store"
+                f" /{self._keys.prefix} in etcd: stop all masters first"
+            )
+        await self._election.win()
+
+    async def close(self) -> None:
+        """Stop leading."""
+        await self._election.close()
+
+    async def witnesses(self) -> list[Witness]:
+        """Return the position of the existing store; nothing if it is damaged."""
+        try:
+            snapshot = await etcd_snapshot(self._client, self._keys.prefix)
+        except InvalidRequest:
+            return []
+        return snapshot.witness(f"the store /{self._keys.prefix} in etcd")
+
+    async def check_free(self, *, replaces: bool) -> None:
+        """Refuse to replace a store unless the operator wants that.
+
+        Raises:
+            Conflict: if there is one.
+        """
+        keys = self._keys
+        schema, _ = await self._client.get(keys.schema)
+        question = pb.RangeRequest(
+            key=keys.records, range_end=op.end_of(keys.records), count_only=True
+        )
+        count = (await self._client.call(RANGE, question)).count
+        if schema is not None and schema.value == RESTORING:
+            return
+        if (schema is not None or count) and not replaces:
+            raise Conflict(
+                f"there is a store /{keys.prefix} in etcd: give --replace, which deletes it, after"
+                " you have made a copy of it"
+            )
+
+    async def write(self, content: Restored) -> None:
+        """Replace the store.
+
+        Raises:
+            Conflict: if another master came to lead meanwhile.
+            Unavailable: if etcd does not take it.
+        """
+        keys = self._keys
+        await self._transact(
+            [
+                op.put(keys.schema, RESTORING),
+                op.delete(keys.records, op.end_of(keys.records)),
+                op.delete(keys.staged, op.end_of(keys.staged)),
+                op.delete(keys.head),
+            ]
+        )
+        for operations in batches(keys, [encode(record) for record in content.records]):
+            await self._transact(operations)
+        fields = {"mark": "restored", "parts": 0, "commits": content.position.commit}
+        await self._transact(
+            [
+                op.put(keys.head, sealed(keys.head, json.dumps(fields).encode())),
+                op.put(keys.schema, str(SCHEMA_VERSION).encode()),
+            ]
+        )
+
+    async def _transact(self, operations: Sequence[pb.RequestOp]) -> None:
+        """Execute `operations` while this process leads. Doing so twice is harmless."""
+        question = pb.TxnRequest(
+            compare=[op.created_at(self._keys.leader, self._election.token)], success=operations
+        )
+        try:
+            answer = await self._client.call(TXN, question)
+        except InvalidRequest as error:
+            raise Unavailable(f"etcd does not take the copy: {error}") from error
+        if not answer.succeeded:
+            raise Conflict("another master leads now: stop all masters, and restore again")
+
+
+@asynccontextmanager
+async def _connected(flags: StoreFlags) -> AsyncIterator[tuple[EtcdClient, str]]:
+    """Yield a client and the prefix of the store."""
+    assert flags.store.etcd is not None
+    client = EtcdClient(flags.store.etcd.endpoints, flags.etcd.read())
+    try:
+        await client.check()
+        yield client, flags.store.etcd.prefix
+    finally:
+        await client.close()
+
+
+async def back_up_etcd(flags: StoreFlags) -> Snapshot:
+    """Return a snapshot of the store.
+
+    Raises:
+        CroupierError: if it cannot be read.
+    """
+    async with _connected(flags) as (client, prefix):
+        return await etcd_snapshot(client, prefix)
+
+
+async def restore_etcd(
+    flags: StoreFlags,
+    decide: Callable[[list[Witness]], Restored],
+    *,
+    replaces: bool,
+    dry_run: bool,
+) -> None:
+    """Write what `decide` returns, given what is known of the store that is there.
+
+    Raises:
+        CroupierError: if a master leads, there is another store, or etcd does not answer.
+    """
+    async with _connected(flags) as (client, prefix):
+        target = EtcdRestore(client, prefix)
+        try:
+            await target.lead()
+            content = decide(await target.witnesses())
+            await target.check_free(replaces=replaces)
+            if not dry_run:
+                await target.write(content)
+        finally:
+            await target.close()
