@@ -13,7 +13,7 @@ import pytest
 from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
 from croupier.master.access.audit import Audit
-from croupier.master.access.metrics_readers import MetricsReaders
+from croupier.master.access.security import MetricsReaders
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig
 from croupier.master.core.access_records import TokenKind

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from croupier.master.access.metrics_readers import MetricsReaders
-from croupier.master.access.security import SECURITY, Security
+from croupier.master.access.security import SECURITY, MetricsReaders, Security
 from croupier.master.core.state import State
 from croupier.master.driver import Driver
-from croupier.master.leadership.candidate import Candidate, problem_text
 from croupier.master.leadership.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
-from croupier.master.leadership.leadership import Leadership
-from croupier.master.leadership.roster import Roster, no_others
-from croupier.master.leadership.terms import Terms, resign
+from croupier.master.leadership.leadership import Leadership, Terms, resign
+from croupier.master.leadership.roster import Candidate, Roster, no_others, problem_text
 from croupier.master.metrics.counters import Metrics
 from croupier.master.metrics.gauges import collectors
 from croupier.master.services.access import AccessService

@@ -15,8 +15,8 @@ from croupier.master.core.records import MasterRecord
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
 from croupier.master.etcd.flags import EtcdFlags
-from croupier.master.etcd.renewal import EtcdRenewal
 from croupier.master.etcd.target import EtcdAccess
+from croupier.master.etcd.upkeep import EtcdRenewal
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import InvalidRequest
 from tests.harness.etcd import PASSWORD, USER, Etcd, make_certificates, running_etcd

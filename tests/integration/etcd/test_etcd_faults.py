@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from croupier.master.core.records import AgentRecord, MasterRecord
 from croupier.master.etcd.election import EtcdElection
-from croupier.master.etcd.probe import ETCD
+from croupier.master.etcd.upkeep import ETCD
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.ids import AgentId

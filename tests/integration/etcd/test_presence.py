@@ -16,7 +16,7 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import REVOKE, TXN
 from croupier.master.etcd.presence import MOST_MASTERS, EtcdPresence
-from croupier.master.leadership.candidate import Candidate
+from croupier.master.leadership.roster import Candidate
 from croupier.model.errors import InvalidRequest
 from tests.harness.etcd import PASSWORD, USER, running_etcd
 from tests.harness.eventually import eventually

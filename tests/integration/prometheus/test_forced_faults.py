@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent import link
-from croupier.master.etcd import probe
+from croupier.master.etcd import upkeep
 from croupier.net.client_session import SessionTimes
 from tests.harness.eventually import eventually
 from tests.harness.prometheus import Haste, running_prometheus
@@ -44,7 +44,7 @@ async def test_each_alert_fires_during_its_fault_and_stops_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "TIMES", TIMES)
-    monkeypatch.setattr(probe, "PROBE_S", 0.5)
+    monkeypatch.setattr(upkeep, "PROBE_S", 0.5)
     async with AsyncExitStack() as stack:
         parts = [
             kind(stack, tmp_path)

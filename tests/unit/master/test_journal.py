@@ -22,14 +22,7 @@ from croupier.master.core.step import Event
 from croupier.master.journal import watch
 from croupier.master.journal.entry import Preempting, TermBegan, may_view
 from croupier.master.journal.journal import Journal
-from croupier.master.journal.lines import (
-    KINDS,
-    OMITTED,
-    PROBLEM,
-    kind_of,
-    line_of,
-    matching_kinds,
-)
+from croupier.master.journal.lines import KINDS, OMITTED, PROBLEM, kind_of, line_of, matching_kinds
 from croupier.master.journal.watch import EventQuery, Events, Watch
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import InvalidRequest, NotLeader, Unauthenticated, Unavailable
@@ -53,7 +46,7 @@ class FakeTerm:
 
     def watch(self, name: str = "", **query: Any) -> Watch:
         who = caller(name) if name else ANONYMOUS
-        return Watch(self, Caller(who), EventQuery(**query), self.clock)  # type: ignore[arg-type]
+        return Watch(self, Caller(who), EventQuery(**query))  # type: ignore[arg-type]
 
     async def read(self, name: str = "", **query: Any) -> list[Events]:
         return [each async for each in self.watch(name, **query).batches()]
@@ -178,7 +171,7 @@ async def test_a_revoked_or_expired_credential_ends_the_reader(
 
     def reader(expires_ms: int | None = None) -> AsyncIterator[Events]:
         who = Caller(caller("vera"), kind, kept.token_id, expires_ms)
-        return Watch(term, who, query, term.clock).batches()  # type: ignore[arg-type]
+        return Watch(term, who, query).batches()  # type: ignore[arg-type]
 
     valid, expiring = reader(), reader(term.clock.wall + 1)
     assert (await anext(valid)).entries

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from croupier.master.access.security import SECURITY
 from croupier.master.core.facts import Fact
-from croupier.master.etcd.probe import ETCD
+from croupier.master.etcd.upkeep import ETCD
 from croupier.master.eventlog.recorder import EVENT_LOG
 from croupier.master.log import EVENTS
 from croupier.master.metrics import gauges

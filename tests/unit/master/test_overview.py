@@ -13,8 +13,7 @@ from croupier.api.objects import as_object
 from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.calls import Acknowledge
 from croupier.master.core.state import State
-from croupier.master.leadership.candidate import Candidate
-from croupier.master.leadership.roster import Roster
+from croupier.master.leadership.roster import Candidate, Roster
 from croupier.master.overview.history import SAMPLES, History
 from croupier.master.overview.shared import (
     AT_ONCE,

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import croupier.v1
-from croupier.master.services.requirements import REQUIREMENTS
+from croupier.master.services.checks import REQUIREMENTS
 from croupier.v1 import access_pb2
 
 

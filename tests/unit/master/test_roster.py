@@ -9,8 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.master.leadership.candidate import MOST_BYTES, Candidate, is_page_url, read_candidate
-from croupier.master.leadership.roster import Roster
+from croupier.master.leadership.roster import (
+    MOST_BYTES,
+    Candidate,
+    Roster,
+    is_page_url,
+    read_candidate,
+)
 
 M1 = Candidate("m1:5050", "http://m1:5080", "0.9.0", 1_000, "c1-4", 4, 2_000)
 M2 = Candidate("m2:5050", "https://[fe80::1]:5080", "0.9.0+g1a", 1_500)

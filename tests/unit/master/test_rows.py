@@ -23,8 +23,16 @@ from croupier.master.core.records import (
     Record,
     RoleRecord,
 )
-from croupier.master.store.conversion import converted
-from croupier.master.store.rows import _STORED, NewerRecord, Row, Rows, _joined, decode, encode
+from croupier.master.store.rows import (
+    _STORED,
+    NewerRecord,
+    Row,
+    Rows,
+    _joined,
+    converted,
+    decode,
+    encode,
+)
 from croupier.model.access import Action, Rule
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role

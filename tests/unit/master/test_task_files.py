@@ -85,7 +85,9 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
         agents: Agents, part: WantedPart, *, is_live: bool = True, caller: Caller = UNKNOWN_CALLER
     ) -> Any:
         journal = SimpleNamespace(ended=None)
-        term = SimpleNamespace(driver=SimpleNamespace(state=state), journal=journal)
+        term = SimpleNamespace(
+            driver=SimpleNamespace(state=state), journal=journal, clock=SystemClock()
+        )
         leadership = SimpleNamespace(term=lambda: term)
         files = TaskFiles(cast("Any", leadership), SystemClock(), ClientSecurity())
         place = TaskPlace(

@@ -23,8 +23,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from croupier.master.core.records import MasterRecord, Record, Registry
-from croupier.master.store.conversion import JSON_VERSION, converted
-from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, decode
+from croupier.master.store.rows import (
+    JSON_VERSION,
+    SCHEMA_VERSION,
+    NewerRecord,
+    Row,
+    converted,
+    decode,
+)
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.net.version import croupier_version

@@ -12,8 +12,7 @@ from croupier.master.backup.copy_file import Snapshot, Witness
 from croupier.master.backup.restored import Restored
 from croupier.master.core.records import MasterRecord
 from croupier.master.store import sqlite_table as table
-from croupier.master.store.lock import StoreLock
-from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
+from croupier.master.store.marker import Marker, StoreLock, marker_path, read_marker, write_marker
 from croupier.master.store.rows import SCHEMA_VERSION, Row, decode, encode
 from croupier.master.store.sqlite_table import StoredRow, is_damage, meaning
 from croupier.master.store.wal import damage

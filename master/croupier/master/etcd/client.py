@@ -15,8 +15,7 @@ from contextlib import suppress
 import grpc.aio
 
 from croupier.etcd.v3 import etcd_pb2 as pb
-from croupier.master.etcd.endpoint import Endpoint, Metadata
-from croupier.master.etcd.faults import Full, StaleLogin, Untrusted, fault_of
+from croupier.master.etcd.endpoint import Endpoint, Full, Metadata, StaleLogin, Untrusted, fault_of
 from croupier.master.etcd.methods import AUTHENTICATE, RANGE, STATUS, WATCH, A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
 from croupier.model.clock import Clock

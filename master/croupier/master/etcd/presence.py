@@ -18,7 +18,7 @@ from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import GRANT, KEEP_ALIVE, RANGE, REVOKE, TXN
-from croupier.master.leadership.candidate import Candidate, read_candidate
+from croupier.master.leadership.roster import Candidate, read_candidate
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound
 from croupier.process.clock import SystemClock

@@ -20,7 +20,6 @@ from croupier.master.journal.entry import JournalEntry, id_text, may_view, parse
 from croupier.master.journal.lines import kind_of
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import LOCAL_ADMIN
-from croupier.model.clock import Clock
 from croupier.model.errors import Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
@@ -111,13 +110,13 @@ class Readers:
 class Watch:
     """A reader of the journal of one term."""
 
-    def __init__(self, term: Term, caller: Caller, query: EventQuery, clock: Clock) -> None:
+    def __init__(self, term: Term, caller: Caller, query: EventQuery) -> None:
         """Read from where `query` says.
 
         Raises:
             InvalidRequest: if `since` is no id of an event.
         """
-        self._term, self._caller, self._query, self._clock = term, caller, query, clock
+        self._term, self._caller, self._query = term, caller, query
         # Later steps may run in tasks of other calls.
         self._call = current_call()
         self._journal = journal = term.journal
@@ -145,7 +144,7 @@ class Watch:
         """
         is_first = True
         while True:
-            check_credential(self._term, self._caller, self._clock)
+            check_credential(self._term, self._caller)
             with self._timed():
                 found = self._next()
             is_over = self._left == 0 or (not self._query.follow and self._at >= self._past_end)
@@ -172,13 +171,13 @@ class Watch:
 
     async def _wait(self) -> bool:
         """Wait for events; return whether it is time for a sign of life."""
-        begun = self._clock.now()
+        begun = self._term.clock.now()
         while self._journal.last <= self._at:
             await self._journal.wait(self._at, CHECK_S)
-            check_credential(self._term, self._caller, self._clock)
-            if self._clock.now() - begun >= HEARTBEAT_S:
+            check_credential(self._term, self._caller)
+            if self._term.clock.now() - begun >= HEARTBEAT_S:
                 return True
-        rest_s = begun + PAUSE_S - self._clock.now()
+        rest_s = begun + PAUSE_S - self._term.clock.now()
         await asyncio.sleep(max(0.0, rest_s) + random.random() * SPREAD_S)
         return False
 
@@ -246,7 +245,7 @@ class Watch:
         return id_text(self._journal.epoch, self._at)
 
 
-def check_credential(term: Term, caller: Caller, clock: Clock) -> None:
+def check_credential(term: Term, caller: Caller) -> None:
     """Check that a stream of the caller may continue.
 
     Raises:
@@ -263,5 +262,5 @@ def check_credential(term: Term, caller: Caller, clock: Clock) -> None:
     is_certificate = caller.kind is CredentialKind.CERTIFICATE
     if is_certificate and caller.credential_id in term.driver.state.access.revoked:
         raise Unauthenticated("the certificate of this stream was revoked")
-    if caller.is_expired(clock.wall_ms()):
+    if caller.is_expired(term.clock.wall_ms()):
         raise Unavailable("the credential has expired; connect again with a renewed one")

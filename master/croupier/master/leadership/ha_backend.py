@@ -22,7 +22,7 @@ from croupier.process.metric_families import FamilyCollector
 if TYPE_CHECKING:  # cyclopts, etcd
     from croupier.master.config import MasterConfig
     from croupier.master.etcd.presence import EtcdPresence
-    from croupier.master.etcd.renewal import EtcdRenewal
+    from croupier.master.etcd.upkeep import EtcdRenewal
 
 
 class Election(Protocol):
@@ -128,22 +128,20 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     from croupier.master.etcd.election import EtcdElection
     from croupier.master.etcd.keys import Keys
     from croupier.master.etcd.presence import EtcdPresence
-    from croupier.master.etcd.probe import ETCD, EtcdProbe
-    from croupier.master.etcd.renewal import EtcdRenewal
+    from croupier.master.etcd.upkeep import ETCD, EtcdRenewal, probe_on
     from croupier.master.store.etcd import EtcdStore, find_record
 
     client = EtcdClient(target.endpoints, config.etcd.read())
     renewal = EtcdRenewal(client, config.etcd)
     renewal.start()
-    probe = EtcdProbe(client, Keys(target.prefix).leader)
-    probe.start()
+    probing = asyncio.create_task(probe_on(client, Keys(target.prefix).leader), name="etcd-probe")
     election = EtcdElection(client, target.prefix, str(address), config.lease)
     presence = EtcdPresence(client, target.prefix, config.lease)
 
     async def close() -> None:
         renewal.stop()
         await presence.close()
-        probe.stop()
+        probing.cancel()
         await election.close()
         await client.close()
 

@@ -1,25 +1,50 @@
-"""Leadership: the current term of this master, or the address of the leader.
+"""Leadership: the current term of this master, or the address of the leader; and its terms in turn.
+
+A master leads whenever it is elected: `Terms.run` decides a failover, and `term.begin_term` begins
+what follows.
 
 Rule: every question goes to the term that is current at that moment, and to no other.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from croupier.master.access.caller import current_call
 from croupier.master.core.events import Question
 from croupier.master.core.state import State
 from croupier.master.eventlog.recorder import FileRecorder
-from croupier.master.leadership.ha_backend import Election
-from croupier.master.leadership.term import Term
-from croupier.model.errors import NotLeader
+from croupier.master.leadership.ha_backend import Election, HaBackend
+from croupier.master.leadership.term import Overtaken, Term, begin_term
+from croupier.master.metrics.counters import Metrics
+from croupier.master.sealing import KeyBox
+from croupier.master.sessions import SessionLimits
+from croupier.model.clock import Clock
+from croupier.model.errors import CroupierError, FailedOver, NotLeader, Unavailable
+from croupier.model.store_position import StorePosition
 from croupier.net.address import Address
+from croupier.net.backoff import Backoff
+from croupier.process.garbage import thaw
+from croupier.process.logging import get_logger
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.master.config import MasterConfig
+
 
 T = TypeVar("T")
+
+# A resignation must not delay the next leader; the lease ends by itself.
+RESIGN_S = 2.0
+# Pause after a failed term, since a store may fail each time.
+RETRY_S = 0.2
+RETRY_CAP_S = 5.0
+
+_log = get_logger("croupier.master")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +154,154 @@ class Leadership:
         if self._election.leader == str(self.address):
             return "this master is about to lead"
         return f"{self.leader} leads" if self.leader else "no master leads now"
+
+
+class Terms:
+    """Begins and ends terms.
+
+    Attributes:
+        first_began: set once a term has begun.
+    """
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        ha_backend: HaBackend,
+        leadership: Leadership,
+        metrics: Metrics,
+        clock: Clock,
+        limits: SessionLimits | None,
+        box: KeyBox,
+    ) -> None:
+        """Announce each term to `leadership`; `limits` apply to its sessions.
+
+        `box` seals and opens the secrets of tasks.
+        """
+        self.first_began = asyncio.Event()
+        self._config, self._ha_backend, self._leadership = config, ha_backend, leadership
+        self._metrics, self._clock, self._limits, self._box = metrics, clock, limits, box
+        self._term: Term | None = None
+        self._overtaken_by: StorePosition | None = None
+
+    async def run(self) -> NoReturn:
+        """Lead whenever this master is elected, until cancelled.
+
+        Raises:
+            CroupierError: if the store cannot be read, or if there are no other masters and a
+                term ends.
+        """
+        election, is_shared = self._ha_backend.election, self._ha_backend.is_shared
+        backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
+        while True:
+            await election.win()
+            won_at = self._clock.now()
+            error = await self._lead_once()
+            why = "failed_over" if isinstance(error, FailedOver) else "store_unavailable"
+            self._metrics.term_ended(why)
+            if isinstance(error, Overtaken):
+                # The next term compares its store with the position.
+                self._overtaken_by = error.position
+                if not is_shared:
+                    continue
+            elif not is_shared:
+                raise error
+            await resign(election)
+            if self._clock.now() - won_at > RETRY_CAP_S:
+                backoff.reset()
+            wait_s = backoff.next_s()
+            _log.warning(
+                "term_ended",
+                why=why,
+                reason=str(error),
+                leader=self._leadership.leader,
+                retry_in_s=round(wait_s, 3),
+            )
+            await asyncio.sleep(wait_s)
+
+    async def _lead_once(self) -> CroupierError:
+        """Run one term and return the reason why it ended.
+
+        Raises:
+            Exception: the error after which this master must not lead again.
+        """
+        serving = asyncio.create_task(self._serve(), name="term")
+        lost = asyncio.create_task(self._ha_backend.election.lost(), name="election")
+        tasks = (serving, lost)
+        for task in tasks:
+            task.add_done_callback(self._depose)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:
+                # Runs also if the master is stopped at this moment.
+                await self._end()
+        return _end_reason(serving, lost)
+
+    async def _serve(self) -> None:
+        election = self._ha_backend.election
+        store = self._ha_backend.open_store()
+        try:
+            term = await begin_term(
+                self._config,
+                store,
+                self._metrics,
+                self._clock,
+                lambda: election.is_won,
+                self._limits,
+                self._box,
+                self._overtaken_by,
+            )
+        except BaseException:
+            await store.close()
+            raise
+        self._term = term
+        if not election.is_won:
+            raise FailedOver("the election was lost before the term began")
+        self._leadership.begin(term, self._clock.wall_ms())
+        self.first_began.set()
+        await term.serve()
+
+    def _depose(self, ended: asyncio.Task[None]) -> None:
+        """Depose the term in the same turn of the event loop in which it was lost."""
+        if ended.cancelled():
+            return
+        if self._ha_backend.is_shared or isinstance(ended.exception(), Overtaken):
+            self._leadership.end()
+            if self._term is not None:
+                self._term.depose(self._leadership.refusal())
+
+    async def _end(self) -> None:
+        self._leadership.end()
+        term, self._term = self._term, None
+        if term is not None:
+            await term.end(Unavailable("the master is stopping"))
+            # Its state has cycles.
+            thaw()
+
+
+async def resign(election: Election) -> None:
+    """Resign in at most `RESIGN_S`; log a failure."""
+    try:
+        async with asyncio.timeout(RESIGN_S):
+            await election.resign()
+    except (CroupierError, TimeoutError) as error:
+        _log.warning("resignation_failed", error=str(error) or "it took too long")
+
+
+def _end_reason(serving: asyncio.Task[None], lost: asyncio.Task[None]) -> CroupierError:
+    """Return the reason why a term ended.
+
+    Raises:
+        Exception: the error after which no other term may begin.
+    """
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        if isinstance(error, FailedOver | Unavailable):
+            return error
+        raise error
+    if not lost.cancelled():
+        lost.result()
+    return FailedOver("the election was lost")

@@ -8,11 +8,12 @@ An error never quotes a credential.
 from __future__ import annotations
 
 import hmac
+import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
@@ -25,6 +26,9 @@ from croupier.model.token import BearerToken
 from croupier.net.certificate import parse_certificates
 from croupier.net.credentials import BEARER, MAX_TOKEN_BYTES
 from croupier.net.trust_domain import split_uri
+
+if TYPE_CHECKING:  # aiohttp
+    from croupier.process.http.credentials import HttpCredential
 
 # Certificates whose names and expiry are remembered.
 MOST_CERTIFICATES: Final = 10_000
@@ -60,6 +64,17 @@ class Presented:
     authorization: Sequence[str] = ()
     names: Sequence[bytes] = ()
     certificate: bytes = b""
+
+    @classmethod
+    def by_http(cls, credential: HttpCredential) -> Presented:
+        """Return what an HTTP request presents."""
+        token, der = credential.token, credential.certificate
+        return cls(
+            credential.host,
+            () if token is None else (BEARER + token,),
+            [uri.encode() for uri in credential.uris],
+            ssl.DER_cert_to_PEM_cert(der).encode() if der else b"",
+        )
 
 
 class Verifier(Protocol):

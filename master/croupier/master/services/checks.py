@@ -2,31 +2,205 @@
 
 In this order: the caller is authenticated, its rate is checked, what the call requires is checked;
 after the handler the audit line is written.
+
+Rule: a call without a line in `REQUIREMENTS` is refused. A line is a coarse check, before anything
+else looks at the request; the core and the views check the objects.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
 from typing import Any, Final
 
 import grpc
 
 from croupier.master.access.audit import Audit, AuditOutcome, outcome_of, short_name
-from croupier.master.access.caller import Call, Caller
+from croupier.master.access.caller import Call, Caller, CredentialKind
 from croupier.master.access.rate_limits import RateExceeded, RateLimiter, Usage
-from croupier.master.services.authentication import (
-    AuthenticationFailed,
-    Authenticator,
-    Presented,
-)
-from croupier.master.services.requirements import Requirement
-from croupier.model.access import Permissions
-from croupier.model.errors import CroupierError, PermissionDenied
-from croupier.model.principal import Principal
+from croupier.master.services.authentication import AuthenticationFailed, Authenticator, Presented
+from croupier.model.access import CLUSTER, Action, Object, Permissions, agent_object, role_object
+from croupier.model.errors import CroupierError, PermissionDenied, Unavailable
+from croupier.model.principal import Principal, PrincipalKind
 from croupier.net.errors import nearest_status
 
+# Objects of one call that the audit log names.
+MOST_OBJECTS: Final = 10
+
 _STATUS: Final = grpc.StatusCode
+
+
+class Need(Enum):
+    """Who may make a call.
+
+    PRINCIPAL: every principal. AGENT: agents. JOIN: the bearer of a join token. ACTION: who may do
+    the action to some object.
+    """
+
+    PRINCIPAL = "principal"
+    AGENT = "agent"
+    JOIN = "join"
+    ACTION = "action"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one call requires.
+
+    Attributes:
+        action: for `Need.ACTION`.
+        is_change: whether the call changes something, so that it is audited also if it succeeds.
+        object_of: returns what a request is about, for the audit log.
+        targets: returns the objects of the action, so far as the request names them.
+        is_bulk: whether its messages have a pace of their own: the call counts as one, and not by
+            their bytes.
+    """
+
+    need: Need
+    action: Action | None = None
+    is_change: bool = False
+    object_of: Callable[[Any], str] = lambda _: ""
+    targets: Callable[[Any], Iterable[Object]] = lambda _: ()
+    is_bulk: bool = False
+
+    def check(self, call: Call, request: Any, permissions: Permissions) -> None:
+        """Check that the caller may make the call at all, and note the rule that allows it.
+
+        Raises:
+            PermissionDenied: if it may not.
+            Unavailable: if its token was not checked, because this master did not lead yet.
+        """
+        caller = call.caller
+        if not permissions.is_on:
+            return
+        if caller.kind is CredentialKind.UNCHECKED:
+            raise Unavailable("this master has just begun to lead; try again")
+        if (self.need is Need.JOIN) != (caller.kind is CredentialKind.JOIN):
+            raise PermissionDenied(
+                "only the bearer of a join token may join"
+                if self.need is Need.JOIN
+                else "a join token is for joining only: an agent gets a token of its own by it"
+            )
+        if self.need is Need.AGENT and caller.principal.agent_id is None:
+            raise PermissionDenied(
+                f"{caller.principal} is no agent: this needs the certificate or token of"
+                f" {PrincipalKind.AGENT.value}/ID"
+            )
+        if self.action is None:
+            return
+        if not permissions.allows_somewhere(self.action):
+            raise PermissionDenied(
+                f"no rule allows {caller.principal} to {self.action.value} anything; an"
+                " administrator can add one with `croupier access`"
+            )
+        target = next(iter(self.targets(request)), None) if request is not None else None
+        if target is not None:
+            call.rule = permissions.decide(self.action, target).rule
+
+
+def _principal(**more: Any) -> Requirement:
+    return Requirement(Need.PRINCIPAL, **more)
+
+
+def _action(action: Action, **more: Any) -> Requirement:
+    return Requirement(Need.ACTION, action, **more)
+
+
+def _administer(**more: Any) -> Requirement:
+    return _action(Action.ADMINISTER, targets=lambda _: (CLUSTER,), **more)
+
+
+def _operate_agent() -> Requirement:
+    return _action(
+        Action.OPERATE_AGENTS,
+        is_change=True,
+        object_of=lambda request: f"agent:{request.agent}",
+        targets=lambda request: (agent_object(request.agent),),
+    )
+
+
+def _joined(objects: Iterable[str], number: int) -> str:
+    more = [f"{number - MOST_OBJECTS} more"] if number > MOST_OBJECTS else []
+    return ",".join([*islice(objects, MOST_OBJECTS), *more])
+
+
+def _changed(change: Any) -> str:
+    """Return what a change of the policy is about."""
+    kind = change.WhichOneof("change") or ""
+    value = getattr(change, kind, "")
+    if kind.endswith("key"):
+        return f"key:{value if isinstance(value, str) else value.key_id}"
+    name = value if isinstance(value, str) else getattr(value, "name", getattr(value, "group", ""))
+    return f"{'rule' if kind.endswith('rule') else 'group'}:{name}"
+
+
+_AGENT: Final = "/croupier.v1.AgentService/"
+_FRAMEWORK: Final = "/croupier.v1.FrameworkService/"
+_OPERATOR: Final = "/croupier.v1.OperatorService/"
+_ACCESS: Final = "/croupier.v1.AccessService/"
+
+REQUIREMENTS: Final[Mapping[str, Requirement]] = {
+    # Streams are audited call by call, see `stream_guard`.
+    f"{_AGENT}Connect": Requirement(Need.AGENT),
+    f"{_AGENT}Exec": Requirement(Need.AGENT, is_bulk=True),
+    f"{_AGENT}Join": Requirement(Need.JOIN, None, True, lambda r: f"agent:{r.agent_id}"),
+    f"{_FRAMEWORK}Connect": _action(Action.REGISTER),
+    # These show each caller what it may view; followers name the leader by the first.
+    f"{_OPERATOR}GetMaster": _principal(),
+    f"{_OPERATOR}ListMasters": _principal(),
+    f"{_OPERATOR}ListAgents": _principal(),
+    f"{_OPERATOR}ListFrameworks": _principal(),
+    f"{_OPERATOR}ListRoles": _principal(),
+    f"{_OPERATOR}ListOffers": _principal(),
+    f"{_OPERATOR}ListTasks": _principal(),
+    f"{_OPERATOR}Explain": _principal(),
+    f"{_OPERATOR}GetOutputLinks": _principal(),
+    f"{_OPERATOR}ReadTaskFile": _principal(
+        is_bulk=True, object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
+    ),
+    f"{_OPERATOR}ListTaskFiles": _principal(
+        object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
+    ),
+    f"{_OPERATOR}GetTaskUse": _principal(object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"),
+    # Audited at its start and its end, see `execs`.
+    f"{_OPERATOR}ExecTask": _principal(is_bulk=True),
+    f"{_OPERATOR}WatchEvents": _principal(),
+    f"{_OPERATOR}GetOverview": _principal(),
+    f"{_OPERATOR}GetHeatmap": _principal(),
+    f"{_OPERATOR}GetHistory": _principal(),
+    # An owner needs no rule for these.
+    f"{_OPERATOR}KillTask": _principal(
+        is_change=True, object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
+    ),
+    f"{_OPERATOR}TeardownFramework": _principal(
+        is_change=True, object_of=lambda r: f"framework:{r.framework_id}"
+    ),
+    f"{_OPERATOR}UpdateRoles": _action(
+        Action.CHANGE_ROLES,
+        is_change=True,
+        object_of=lambda r: _joined((f"role:{each.role}" for each in r.changes), len(r.changes)),
+        targets=lambda r: (role_object(each.role) for each in r.changes),
+    ),
+    f"{_OPERATOR}DrainAgent": _operate_agent(),
+    f"{_OPERATOR}DeactivateAgent": _operate_agent(),
+    f"{_OPERATOR}ReactivateAgent": _operate_agent(),
+    f"{_OPERATOR}MarkAgentGone": _operate_agent(),
+    f"{_ACCESS}WhoAmI": _principal(),
+    f"{_ACCESS}CheckAccess": _principal(),
+    f"{_ACCESS}GetPolicy": _administer(),
+    f"{_ACCESS}ListTokens": _administer(),
+    f"{_ACCESS}UpdatePolicy": _administer(
+        is_change=True, object_of=lambda r: _joined(map(_changed, r.changes), len(r.changes))
+    ),
+    f"{_ACCESS}CreateToken": _administer(
+        is_change=True, object_of=lambda r: f"token:{r.token.token_id}"
+    ),
+    # The holder of a token may revoke it.
+    f"{_ACCESS}RevokeToken": _principal(is_change=True, object_of=lambda r: f"token:{r.token_id}"),
+}
 
 
 class Refusals:

@@ -136,7 +136,7 @@ class Execs:
                 call.object = f"task:{start.framework_id}/{start.task_id},agent:{agent_id}"
                 caller = CallerStream(requests, write)
                 agent = await self._called_back(term, place, exec_id)
-                check = rechecks(lambda: term, place.task, Action.EXEC, call.caller, self._clock)
+                check = rechecks(lambda: term, place.task, Action.EXEC, call.caller)
                 bridge = ExecBridge(agent_id, caller, agent, self._pace, check)
                 with self._noted(call, bridge, start):
                     await bridge.run(start)

@@ -20,9 +20,8 @@ import grpc.aio
 from croupier.master.access.caller import Call, begin_call
 from croupier.master.access.rate_limits import Usage
 from croupier.master.services.authentication import Presented
-from croupier.master.services.checks import Checks, status_of
+from croupier.master.services.checks import REQUIREMENTS, Checks, Requirement, status_of
 from croupier.master.services.intake import Intake, Read
-from croupier.master.services.requirements import REQUIREMENTS, Requirement
 from croupier.master.services.stream import WRITE_TIMEOUT_S, Context, host_of
 from croupier.model.errors import CroupierError, InvalidRequest, TooSlow, shortened
 from croupier.net.credentials import AUTHORIZATION

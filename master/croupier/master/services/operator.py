@@ -22,9 +22,8 @@ from croupier.master.core.state import State
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.journal.lines import line_of, matching_kinds
 from croupier.master.journal.watch import EventQuery, Watch
-from croupier.master.leadership.candidate import Candidate
 from croupier.master.leadership.leadership import Leadership
-from croupier.master.leadership.roster import Roster
+from croupier.master.leadership.roster import Candidate, Roster
 from croupier.master.overview.surveys import Surveys
 from croupier.master.services import lists, views
 from croupier.master.services.execs import Execs
@@ -262,7 +261,7 @@ class OperatorService(OperatorServiceServicer):
         within_s = request.within_ms / 1000 if request.HasField("within_ms") else None
         kinds = matching_kinds(request.kinds)
         query = EventQuery(request.since, within_s, request.follow, request.limit, kinds)
-        watch = Watch(term, caller, query, self._clock)
+        watch = Watch(term, caller, query)
         with term.readers.reading(caller):
             async with aclosing(watch.batches()) as batches:
                 async for found in batches:

@@ -130,11 +130,11 @@ class TaskFiles:
         with self._a_read(caller.rate_key):
             patience, refusals, has_begun = self._patience(part), 0, False
             while True:
-                check_credential(leadership.term(), caller, self._clock)
+                check_credential(leadership.term(), caller)
                 place = await self._find(named, part.action, caller.principal)
                 named = place.named
                 try:
-                    check = rechecks(leadership.term, place, part.action, caller, self._clock)
+                    check = rechecks(leadership.term, place, part.action, caller)
                     chunks = _guarded(self._once(place, part), check)
                     async with aclosing(chunks):
                         async for chunk in chunks:

@@ -12,7 +12,6 @@ from croupier.master.core.state import State
 from croupier.master.journal.watch import check_credential
 from croupier.master.leadership.term import Term
 from croupier.model.access import AccessPolicy, Action, Permissions, role_object
-from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 
@@ -141,7 +140,7 @@ def places_of(state: State, named: NamedTask) -> list[TaskPlace]:
 
 
 def rechecks(
-    term: Callable[[], Term], place: TaskPlace, action: Action, caller: Caller, clock: Clock
+    term: Callable[[], Term], place: TaskPlace, action: Action, caller: Caller
 ) -> Callable[[], None]:
     """Return what checks that a call about a task may go on, twice a second.
 
@@ -152,7 +151,7 @@ def rechecks(
 
     def check() -> None:
         nonlocal checked
-        check_credential(term(), caller, clock)
+        check_credential(term(), caller)
         state = term().driver.state
         if state.access is not checked:
             place.require(action, state.permissions(caller.principal))

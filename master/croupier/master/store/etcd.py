@@ -30,7 +30,6 @@ from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import TXN
-from croupier.master.store.conversion import JSON_VERSION
 from croupier.master.store.etcd_rows import (
     RESTORING,
     UnreadableCommit,
@@ -43,6 +42,7 @@ from croupier.master.store.etcd_rows import (
     stored_records,
 )
 from croupier.master.store.rows import (
+    JSON_VERSION,
     SCHEMA_VERSION,
     Damaged,
     NewerRecord,

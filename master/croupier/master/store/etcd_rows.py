@@ -12,11 +12,18 @@ from google.protobuf.message import DecodeError
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.faults import TooLarge
+from croupier.master.etcd.endpoint import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE
-from croupier.master.store.conversion import converted, converted_commit
-from croupier.master.store.rows import PREFIX, Damaged, Row, sealed, unsealed
+from croupier.master.store.rows import (
+    PREFIX,
+    Damaged,
+    Row,
+    converted,
+    converted_commit,
+    sealed,
+    unsealed,
+)
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.v1.storage_pb2 import StagedCommit, StoredRow
 

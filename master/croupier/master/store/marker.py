@@ -1,12 +1,15 @@
-"""The marker beside a database: its cluster and a position of its history.
+"""Files beside a database: its lock, and its marker.
 
-The marker stays when the database is moved away or replaced by an older copy. So a new cluster
-does not silently replace an old one, and an old copy is detected before any agent connects.
+The marker names the cluster and a position of its history. It stays when the database is moved away
+or replaced by an older copy. So a new cluster does not silently replace an old one, and an old copy
+is detected before any agent connects.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,47 @@ from zlib import crc32
 from croupier.model.errors import InvalidRequest
 from croupier.model.store_position import StorePosition
 from croupier.process.durable_files import replace_file
+
+
+def lock_path(database: Path) -> Path:
+    """Return the path of the lock file of a database."""
+    return database.with_name(database.name + ".lock")
+
+
+class StoreLock:
+    """The lock of one database, held from `take` to `release` or the end of the process.
+
+    SQLite's own exclusive lock would keep out readers too, and so backups.
+    """
+
+    def __init__(self, database: Path) -> None:
+        """Open nothing before `take`."""
+        self._path = lock_path(database)
+        self._fd: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock; return False if another process holds it.
+
+        Raises:
+            OSError: if the lock file cannot be opened.
+        """
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        """Release the lock if it is held. The file stays: removing it would break the lock."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
 
 @dataclass(frozen=True, slots=True)

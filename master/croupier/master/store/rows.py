@@ -8,25 +8,31 @@ A checksum covers kind, id and body, so a body cannot pass for that of another r
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable
 from typing import Final, NamedTuple, cast
-from zlib import crc32
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from croupier.master.core import access_records as a
 from croupier.master.core import records as r
+from croupier.master.eventlog.codec import NAMES
 from croupier.master.wire import records as wire
+from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.v1 import storage_pb2 as pb
 from croupier.wire.mapped import Both
 
-# The version of the format. 3: records were JSON; see `conversion`.
 SCHEMA_VERSION: Final = 4
-
 # Bytes before a sealed value.
 PREFIX = 9
+
+# The version in which records were JSON, as release 0.1 wrote them: they are converted once.
+JSON_VERSION: Final = 3
+# The event log has the same names.
+_CODEC: Final = Codec(NAMES)
 
 
 class NewerRecord(InvalidRequest):
@@ -174,7 +180,7 @@ def checksum(*parts: bytes) -> int:
     """Return a CRC32 over `parts` and their lengths."""
     sum_of_all = 0
     for part in parts:
-        sum_of_all = crc32(part, crc32(b"%d:" % len(part), sum_of_all))
+        sum_of_all = zlib.crc32(part, zlib.crc32(b"%d:" % len(part), sum_of_all))
     return sum_of_all
 
 
@@ -193,3 +199,30 @@ def unsealed(key: bytes, value: bytes) -> bytes:
     if prefix != b"%08x " % checksum(key, body):
         raise Damaged("its checksum does not match")
     return body
+
+
+def converted(kind: str, body: str | bytes) -> Row:
+    """Return the row of the record that `body` holds.
+
+    Raises:
+        InvalidRequest: if it is no such record; the text quotes nothing of it.
+    """
+    try:
+        decode = _CODEC.decoder(KINDS[kind].record)
+        return encode(cast("r.Record", decode(json.loads(body))))
+    except Undecodable as error:
+        raise InvalidRequest(f"not a record of the kind {kind!r}: {error}") from None
+    except (ValueError, RecursionError, KeyError):
+        raise InvalidRequest(f"not a record of the kind {kind[:80]!r}") from None
+
+
+def converted_commit(data: bytes) -> list[Row]:
+    """Return the rows of a staged commit.
+
+    Raises:
+        zlib.error, ValueError, TypeError, InvalidRequest: if it cannot be read.
+    """
+    return [
+        Row(kind, row_id, None) if body is None else converted(kind, body)
+        for kind, row_id, body in json.loads(zlib.decompress(data))
+    ]

@@ -17,10 +17,16 @@ from typing import TypeVar
 
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.store import sqlite_table as table
-from croupier.master.store.conversion import JSON_VERSION, converted
-from croupier.master.store.lock import StoreLock
-from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
-from croupier.master.store.rows import SCHEMA_VERSION, NewerRecord, Row, Rows, key_of
+from croupier.master.store.marker import Marker, StoreLock, marker_path, read_marker, write_marker
+from croupier.master.store.rows import (
+    JSON_VERSION,
+    SCHEMA_VERSION,
+    NewerRecord,
+    Row,
+    Rows,
+    converted,
+    key_of,
+)
 from croupier.master.store.sqlite_table import LOCKED, StoredRow, is_damage, meaning
 from croupier.master.store.wal import damage
 from croupier.model.errors import InvalidRequest, Unavailable

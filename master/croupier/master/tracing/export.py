@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
-from croupier.master.tracing.task_spans import Span
+from croupier.master.tracing.tracing import Span
 
 EXPORT_S = 5.0
 # Its warnings have no place in our log; the queue logs failures.

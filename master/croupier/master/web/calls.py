@@ -17,10 +17,9 @@ import grpc
 from aiohttp import web
 
 from croupier.master.access.caller import Call, Caller, CredentialKind, begin_call
-from croupier.master.access.metrics_readers import as_presented
 from croupier.master.access.rate_limits import Usage
-from croupier.master.services.checks import Checks, status_of
-from croupier.master.services.requirements import REQUIREMENTS
+from croupier.master.services.authentication import Presented
+from croupier.master.services.checks import REQUIREMENTS, Checks, status_of
 from croupier.master.services.stream import Context
 from croupier.model.access import Permissions
 from croupier.model.errors import CroupierError, PermissionDenied
@@ -149,7 +148,7 @@ class HttpGate:
         host = request.remote or ""
         try:
             await self._checks.authenticate(
-                call, host, lambda: as_presented(credential_of(request))
+                call, host, lambda: Presented.by_http(credential_of(request))
             )
             usage = await self._checks.admit(call)
             if call.caller.kind is CredentialKind.JOIN:

@@ -13,7 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
-from croupier.master.leadership.candidate import is_page_url
+from croupier.master.leadership.roster import is_page_url
 from croupier.master.web.answers import Body, has_tag
 from croupier.process.http.routes import Requirement, Route
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from croupier.master.core.facts import FrameworkLeft, OfferEnded, TaskMoved
-from croupier.master.tracing.task_spans import Span, TaskSpans, parse_context
+from croupier.master.tracing.tracing import Span, TaskSpans, parse_context
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.task import Reason, Source, TaskState
 
