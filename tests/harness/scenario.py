@@ -32,7 +32,13 @@ from croupier.master.core.messages import (
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    RecallTask,
+    ResendUpdates,
+)
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
@@ -151,13 +157,18 @@ class Story(AccessCommands, TaskCommands):
 
     def _do_agent(self, plain: list[str], options: dict[str, str]) -> None:
         name, resources = plain[0], plain[1]
-        attributes = plain[2] if len(plain) > 2 else ""
+        attributes = plain[2] if len(plain) > 2 and plain[2] != "lines-up" else ""
         agent_id = self._ids.get(name, "")
         if isinstance(self.world, SecuredWorld):
             agent_id = name
             self.world.as_principal(options.get("by", ""))
         session = self.world.agent(
-            resources, name, attributes, agent_id, allocate=not self._held_back
+            resources,
+            name,
+            attributes,
+            agent_id,
+            allocate=not self._held_back,
+            lines_up="lines-up" in plain,
         )
         if session not in self.world.closed:
             self._join(name, session, self.world.agent_id(session))
@@ -296,7 +307,7 @@ class Story(AccessCommands, TaskCommands):
 
     def _do_reregister(self, plain: list[str], options: dict[str, str]) -> None:
         """Register an agent again with these running tasks: `reregister a1 cpus:4 f.t1`."""
-        name, resources, *tasks = plain
+        name, resources, *tasks = [word for word in plain if word not in ("lines-up", "incomplete")]
         agent_id = AgentId(self._ids[name])
         listed = []
         for task in tasks:
@@ -306,7 +317,14 @@ class Story(AccessCommands, TaskCommands):
             status = TaskStatus(*place, TaskState.RUNNING, Source.EXECUTOR, sequence=1)
             info = make_task(task_id, options.get("each", "cpus:1;mem:1GB"))
             listed.append(AgentTask(framework_id, info, status, (status,)))
-        session = self.world.agent(resources, name, agent_id=agent_id, tasks=tuple(listed))
+        session = self.world.agent(
+            resources,
+            name,
+            agent_id=agent_id,
+            tasks=tuple(listed),
+            lines_up="lines-up" in plain,
+            incomplete="incomplete" in plain,
+        )
         if session in self.world.closed:
             self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
         else:
@@ -386,24 +404,15 @@ class Story(AccessCommands, TaskCommands):
                 )
             case AgentFailed(_, hostname, text):
                 return f"lost {hostname}: {text}"
-            case LaunchTask(_, task):
-                return f"launch {task.task_id} {task.resources}"
             case PreemptRequested(task_ids, agent_id, grace_s, _, reason):
                 for known, name in self._names.items():
                     reason = reason.replace(known, name)
                 asked = " ".join(task_ids)
                 return f"end {asked} on {self._name(agent_id)} within {grace_s:.0f} s: {reason}"
-            case KillTask(_, task_id, grace_ms, reason):
-                grace = "" if grace_ms is None else f" within {grace_ms / 1000:g} s"
-                return f"kill {task_id} {reason.name}{grace}"
-            case ResendUpdates():
-                return "resend"
-            case AcknowledgeUpdate(_, task_id, sequence):
-                return f"acknowledge {task_id} up to {sequence}"
             case Subscribed() | Registered():
                 return "welcome"
             case _:
-                return str(message)
+                return _order_text(message)
 
     def _join(self, name: str, session: SessionId, known: str) -> None:
         self._sessions[name] = session
@@ -437,6 +446,24 @@ class Story(AccessCommands, TaskCommands):
 
     def _call(self, framework: str, call: calls.Call) -> None:
         self.world.call(self._sessions[framework], call)
+
+
+def _order_text(message: object) -> str:
+    """Return what an agent is ordered to do."""
+    match message:
+        case LaunchTask(_, task, lined_up=is_lined_up):
+            return f"{'line up' if is_lined_up else 'launch'} {task.task_id} {task.resources}"
+        case RecallTask(_, task_id):
+            return f"recall {task_id}"
+        case KillTask(_, task_id, grace_ms, reason):
+            grace = "" if grace_ms is None else f" within {grace_ms / 1000:g} s"
+            return f"kill {task_id} {reason.name}{grace}"
+        case ResendUpdates():
+            return "resend"
+        case AcknowledgeUpdate(_, task_id, sequence):
+            return f"acknowledge {task_id} up to {sequence}"
+        case _:
+            return str(message)
 
 
 def _several(text: str | None) -> tuple[str, ...]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AgentReported, TasksReturned
 from croupier.model.attributes import Constraint, parse_attributes
 from croupier.model.attributes import equals as is_equal
 from croupier.model.demand import Placement
 from croupier.model.ids import FrameworkId, Role, TaskId
+from croupier.model.task import Source, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
 
@@ -63,6 +66,36 @@ class TaskCommands:
         for task in framework.tasks.values() if framework is not None else ():
             groups.setdefault(f"{task.role}: {task.state.name}", []).append(task.task_id)
         self._out += [f"{name} {' '.join(tasks)}" for name, tasks in groups.items()] or ["no tasks"]
+
+    def _do_ran(self, plain: list[str], options: dict[str, str]) -> None:
+        """Have a task run for `ms`, and `next` be started in its place."""
+        owner, task_id = FrameworkId(self._ids[plain[0]]), TaskId(plain[1])
+        task = self.world.state.frameworks[owner].tasks[task_id]
+        times = {
+            TaskState.STARTING: 1000,
+            TaskState.RUNNING: 1001,
+            TaskState.FINISHED: 1000 + int(options.get("ms", 10)),
+        }
+        common = (owner, task_id, task.agent_id)
+        statuses = tuple(
+            TaskStatus(*common, state, Source.EXECUTOR, sequence=number, time_ms=at)
+            for number, (state, at) in enumerate(times.items(), 1)
+        )
+        last = replace(statuses[-1], successor=TaskId(options.get("next", "")))
+        session = self._sessions[self._names[task.agent_id]]
+        self.world.do(AgentReported(session, (*statuses[:-1], last)))
+
+    def _do_return(self, plain: list[str], options: dict[str, str]) -> None:
+        """Have an agent return lined-up tasks: `return AGENT FRAMEWORK TASK ...`."""
+        owner = FrameworkId(self._ids[plain[1]])
+        keys = tuple((owner, TaskId(name)) for name in task_names(plain[2:]))
+        self.world.do(TasksReturned(self._sessions[plain[0]], keys))
+
+    def _do_holds(self, plain: list[str], options: dict[str, str]) -> None:
+        """Print where tasks are, as the master knows it."""
+        known = self.world.state.frameworks[FrameworkId(self._ids[plain[0]])].tasks
+        names = map(TaskId, task_names(plain[1:]))
+        self._out.append(", ".join(f"{name} {known[name].hold.value}" for name in names))
 
     def _do_use(self, plain: list[str], options: dict[str, str]) -> None:
         """Print what each role holds of the agents, in offers and in tasks."""

@@ -182,6 +182,8 @@ class World:
         allocate: bool = True,
         features: str = "",
         default_user: str = AGENT_USER,
+        lines_up: bool = False,
+        incomplete: bool = False,
     ) -> SessionId:
         """Register an agent and return its session; `features` are joined by commas."""
         session = SessionId(next(self._sessions))
@@ -194,6 +196,8 @@ class World:
             tasks=tasks,
             features=known_features(features.split(",")),
             default_user=default_user,
+            lines_up=lines_up,
+            incomplete=incomplete,
         )
         self.do(event, allocate)
         return session
