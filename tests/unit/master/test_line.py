@@ -78,8 +78,9 @@ def test_an_agent_that_comes_back_with_a_started_task_keeps_it() -> None:
 
 def test_each_step_of_a_line_is_counted() -> None:
     world = Lined()
-    ran = (world.status("t1", RUNNING, 1, 1000), world.status("t1", FINISHED, 2, 1010, "t3"))
-    world.do(AgentReported(world.host, ran))
+    life = ((STARTING, 1000, ""), (RUNNING, 1001, ""), (FINISHED, 1010, "t3"))
+    ran = (world.status("t1", each[0], n, *each[1:]) for n, each in enumerate(life, 1))
+    world.do(AgentReported(world.host, tuple(ran)))
     world.end_session(world.session)
     world.do(TasksReturned(world.host, ((FrameworkId(world.owner), TaskId("t4")),)))
     outcomes = Counter(each.outcome for each in world.facts if isinstance(each, TaskLined))
