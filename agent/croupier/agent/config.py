@@ -114,8 +114,8 @@ class AgentConfig:
     recover: Recovery = "strict"
     """How to start on the records of an earlier agent: strict refuses to start if records are
     damaged, best-effort continues without the damaged ones, forget-master keeps the tasks and
-    forgets which master was the newest, after a false one, and cleanup ends all tasks of that
-    agent, removes its records and exits."""
+    forgets the newest master (for use after a false master was followed), and cleanup ends all
+    tasks of that agent, removes its records and exits."""
 
     on_stop: OnStop = "leave"
     """What to do with tasks on SIGTERM: leave keeps them running for the next agent on this work
@@ -140,8 +140,8 @@ class AgentConfig:
     output: OutputFlags = OutputFlags()
 
     exec: Permission = "allow"
-    """Whether `croupier exec` may run commands beside the tasks of this agent: with their rights,
-    and by the permission exec on their role."""
+    """Whether `croupier exec` may run commands in the environment of this agent's tasks. A command
+    has the rights of its task; the caller needs the permission exec on the task's role."""
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 

@@ -64,7 +64,9 @@ _HEADS: Final = {"Parameters": "Flag", "Arguments": "Argument"}
 
 def _text(app: App) -> str:
     """Return what cyclopts generates for one command."""
-    return app.generate_docs(output_format="markdown", recursive=False)
+    text = app.generate_docs(output_format="markdown", recursive=False)
+    # The commands of a program with flags of its own follow all the same.
+    return text.partition(f"\n## {app.name[0]} ")[0]
 
 
 def _groups(text: str) -> dict[str, list[tuple[str, str, str]]]:

@@ -36,9 +36,9 @@ app = make_app(
     " CROUPIER_MASTER in the environment, or else 127.0.0.1:5050. Credentials come from flags such"
     " as --token-file, from the environment, or from ~/.config/croupier/credentials/HOST:PORT.toml:"
     " croupier doctor checks them.\n\n"
-    "Exit codes: 0 done; 1 the master refused, or no master can be reached; 2 wrong command line;"
-    " 126 and 127 run, exec: the program cannot be executed, or is not found on the agent; 130"
-    " Ctrl-C; others: see run, exec, drain, service --help, and docs/cli.md.",
+    "Exit codes: 0 success; 1 the master refused, or no master can be reached; 2 wrong command"
+    " line; 126 the agent cannot execute the program, 127 it does not find it (run, exec); 130"
+    " Ctrl-C. For others see the help of run, exec, drain and service, and docs/cli.md.",
     reads_environment=False,
 )
 
@@ -56,9 +56,7 @@ SUMMARIES: Final = {
         "Print a script that completes commands, flags, and ids of agents, frameworks and tasks."
     ),
     "cp": "Copy a file or a directory from the sandbox of a task.",
-    "describe": (
-        "Show all that is known about one object: state, amounts, tasks, causes, recent events."
-    ),
+    "describe": ("Show the details of one object: state, resources, tasks, causes, recent events."),
     "doctor": "Check credentials, certificates, clocks, masters and agents from this machine.",
     "drain": "Kill the tasks of an agent and withhold it from offers, until it is reactivated.",
     "events": "Show what happened in the cluster: agents, frameworks, tasks, roles and masters.",
@@ -68,7 +66,7 @@ SUMMARIES: Final = {
     "frameworks": "List frameworks: state, share of the cluster, and demand.",
     "kill": "Kill a task.",
     "local": "Run a master and agents on this machine until Ctrl-C.",
-    "logs": "Print the output of a task, as long as its agent keeps it, also after its end.",
+    "logs": "Print the output of a task, also after its end, as long as its agent keeps it.",
     "masters": (
         "List the running masters: which one leads, its term, and the URL of each one's page."
     ),

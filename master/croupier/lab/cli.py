@@ -128,7 +128,7 @@ def _register(name: str, entry: ExperimentEntry) -> None:
     chosen.__doc__ = (
         f"{entry.summary}.\n\nParameters\n----------\n"
         f"{of_data if entry.needs_data else ''}"
-        "seed\n    The same seed gives the same result.\n"
+        "seed\n    Seed of the random choices; the same seed gives the same result.\n"
         "out\n    Directory for CSV files, and for plots if matplotlib is installed.\n"
     )
     app.command(chosen, name=name)

@@ -50,11 +50,11 @@ def command_line() -> App:
     ) -> None:
         """Copy the store to a file, also while a master uses it.
 
-        The file has one commit of the store, whole and checksummed, and mode 0600: commands of
-        tasks are in it. `croupier-master restore` reads it.
+        The file is a consistent and checksummed copy of the store at one commit. It has mode 0600,
+        because it contains the commands of tasks. `croupier-master restore` reads it.
 
         Args:
-            output: File of the copy, which must not exist.
+            output: Backup file to write; it must not exist.
             store: see above.
         """
         from croupier.master.backup.commands import back_up
@@ -70,15 +70,15 @@ def command_line() -> App:
         replace: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Make a copy the store of the masters, which must not run.
+        """Restore the store of the masters from a backup. No master may be running.
 
-        The copy is refused if it is damaged, of another cluster, or older than what is known of
-        the store that it replaces.
+        The backup is refused if it is damaged, belongs to another cluster, or is older than what
+        is known of the store that it replaces.
 
         Args:
             source: File that `croupier-master backup` made.
             store: see above.
-            recover: strict: refuse a copy that is known to be old. old-store: accept it, and
+            recover: strict: refuse a backup that is known to be old. old-store: accept it, and
                 give up what was committed after it.
             replace: Replace the store that is there. A database is kept as PATH.replaced.
             dry_run: Check everything and write nothing.

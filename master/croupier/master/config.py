@@ -154,7 +154,7 @@ class MasterConfig:
     admission: AdmissionFlags = AdmissionFlags()  # noqa: RUF009 - frozen
 
     agent_removals: int = 100
-    """Limit of agents that become unreachable within a minute; further agents wait."""
+    """Maximum number of agents that become unreachable within a minute; further agents wait."""
 
     recording: EventLogFlags = EventLogFlags()  # noqa: RUF009 - frozen
 
@@ -169,15 +169,16 @@ class MasterConfig:
     sealing: SealingFlags = SealingFlags()  # noqa: RUF009 - frozen
 
     admin_token_file: Path | None = None
-    """File with a token that always administers the cluster (mode 0600), to begin with and to
-    recover access. It is made if there is none. For this master only."""
+    """File (mode 0600) with a token that always administers the cluster, for the first access and
+    to recover access. It is created if it does not exist. Only this master accepts the token."""
 
     calls_per_second: float = 200.0
-    """Unary calls that one principal may make each second, with --auth. Twice as many at once."""
+    """Unary calls per second that one principal may make, with --auth. Bursts may have twice as
+    many."""
 
     stream_calls_per_second: float = 250_000.0
-    """Calls on streams that the master reads of one principal each second, with --auth. A call
-    counts as one for each 20 us that it is estimated to take."""
+    """Calls per second that the master reads from the streams of one principal, with --auth. A call
+    counts once for each 20 us of its estimated time."""
 
     audit_log: Path | None = None
     """File for a JSON line about every call that changes something, and every refused call. Older
@@ -193,7 +194,7 @@ class MasterConfig:
 
     metrics_token_file: Path | None = None
     """File, readable by the master's user only, with a token on its first line that may read
-    /metrics. It also serves while this master follows, which then knows no other tokens."""
+    /metrics. It works also on a follower, which knows no other tokens."""
 
     insecure: bool = False
     """Allow listening on non-loopback addresses without encryption or authentication."""

@@ -54,16 +54,20 @@ class Target:
         ),
     ] = (DEFAULT_MASTER,)
     tls_ca: Annotated[
-        Path | None, _file("--tls-ca", "Certificates of the authorities to trust: use TLS.")
+        Path | None, _file("--tls-ca", "CA certificates (PEM) to trust. Enables TLS.")
     ] = None
-    tls_cert: Annotated[Path | None, _file("--tls-cert", "Certificate of this client.")] = None
-    tls_key: Annotated[Path | None, _file("--tls-key", "Its private key.")] = None
+    tls_cert: Annotated[Path | None, _file("--tls-cert", "Client certificate (PEM).")] = None
+    tls_key: Annotated[Path | None, _file("--tls-key", "Private key (PEM) of --tls-cert.")] = None
     tls_name: Annotated[
         str | None,
-        _file("--tls-name", "Name in the masters' certificates, if --tls-ca names no cluster."),
+        _file(
+            "--tls-name",
+            "DNS name in the certificates of all masters, if --tls-ca names no cluster.",
+        ),
     ] = None
     token_file: Annotated[
-        Path | None, _file("--token-file", "File with a token, in place of a certificate.")
+        Path | None,
+        _file("--token-file", "File with a bearer token, in place of a client certificate."),
     ] = None
 
     @classmethod

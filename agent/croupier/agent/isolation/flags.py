@@ -108,8 +108,8 @@ class IsolationFlags:
     and have no processes. Default: the agent's own group."""
 
     undealt_ports: Literal["allow", "refuse"] = "allow"
-    """Whether a task may bind TCP ports that were not dealt to it. refuse needs Landlock 4 in the
-    kernel (Linux 6.7)."""
+    """Whether a task may bind TCP ports that are not among its resources. refuse needs Landlock 4
+    in the kernel (Linux 6.7)."""
 
     def __post_init__(self) -> None:
         if self.cgroup_parent and not self.cgroup_parent.startswith("/"):

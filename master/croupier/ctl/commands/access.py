@@ -54,7 +54,7 @@ def show(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
 
 @access.command(name="whoami")
 def whoami(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
-    """Show what the master identifies you as: principal, groups, credential."""
+    """Show how the master identifies you: principal, groups, credential."""
 
     async def asked(leader: Master) -> View:
         answer = await leader.ask(leader.access.WhoAmI, pb.WhoAmIRequest())
@@ -82,14 +82,15 @@ def check(
     Parameters
     ----------
     principal
-        Such as client/alice; me for yourself.
+        The principal to check, such as client/alice; me is yourself.
     action
-        register, run-as, view, read-output, read-files, exec, kill, teardown, operate-agents,
-        change-roles, read-metrics, administer or launch-image.
+        One of register, run-as, view, read-output, read-files, exec, kill, teardown,
+        operate-agents, change-roles, read-metrics, administer and launch-image.
     on
-        role:PATH, agent:ID, user:NAME, image:NAME or cluster.
+        The object: role:PATH, agent:ID, user:NAME, image:NAME or cluster.
     group
-        A further group of the principal, such as one of an identity provider; may be repeated.
+        Assume that the principal is in this group too, such as a group of an identity provider;
+        may be repeated.
     """
     named = "" if principal == "me" else principal
     if named:
@@ -119,15 +120,16 @@ def grant(
     Parameters
     ----------
     name
-        Any name for the rule, such as ads-team.
+        Name of the rule, such as ads-team.
     to
         A principal such as client/alice, or group:NAME.
     action
-        What it may do, such as register,run-as; may be repeated. See croupier access check --help.
+        Actions that the rule allows, such as register,run-as; may be repeated. croupier access
+        check --help lists all actions.
     on
-        role:PATH (with all roles below it), `role:**` (all roles), agent:ID, `agent:*`, user:NAME,
-        `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*` (everything). A rule has
-        one object: add a rule with a name of its own for each further one.
+        The object: role:PATH (with all roles below it), `role:**` (all roles), agent:ID, `agent:*`,
+        user:NAME, `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*` (everything).
+        A rule has one object: add a rule for each further one.
     """
     words = [word.strip() for text in action for word in text.split(",") if word.strip()]
     actions = [parse_action(word) for word in dict.fromkeys(words)]
@@ -144,7 +146,7 @@ def revoke(rule: str, /, *, change: Change = CHANGE) -> None:
     Parameters
     ----------
     rule
-        Its name, as croupier access show prints it.
+        Name of the rule, as croupier access show prints it.
     """
     check_id("rule", rule)
     change_policy(lambda _: [pb.PolicyChange(remove_rule=rule)], change)
@@ -159,7 +161,7 @@ def group_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> 
 
 @group.command(name="add")
 def group_add(name: GroupName, /, *members: str, change: Change = CHANGE) -> None:
-    """Add members to a group, or make a group.
+    """Add members to a group. The group is created if it does not exist.
 
     Parameters
     ----------

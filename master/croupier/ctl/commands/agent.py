@@ -69,8 +69,9 @@ def drain(
     The drain continues if this command ends, and after restarts of masters and agents. It is
     complete when the agent has no tasks left; frameworks need not acknowledge the terminal updates.
 
-    Exit codes: 0 done; 1 the master refused or cannot be reached; 2 wrong argument; 3 --timeout
-    passed; 4 another operator ended the drain, or the agent has left the cluster; 130 Ctrl-C.
+    Exit codes: 0 the drain has begun, with --wait it is complete; 1 the master refused or cannot be
+    reached; 2 wrong argument; 3 --timeout passed; 4 another operator ended the drain, or the agent
+    has left the cluster; 130 Ctrl-C.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def drain(
         period applies if it is shorter, or if this is not given. A second drain can only shorten
         the time.
     timeout
-        Stop waiting after this time, such as 10m; the drain stays on.
+        Stop waiting after this time, such as 10m; the drain continues.
     """
     if timeout is not None and not wait:
         raise InvalidRequest("--timeout is for --wait")

@@ -37,7 +37,7 @@ def _hosts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-DirFlag = Annotated[Path, Parameter(name="--dir", help="The directory of croupier cert init.")]
+DirFlag = Annotated[Path, Parameter(name="--dir", help="Directory of croupier cert init.")]
 DaysFlag = Annotated[int, Parameter(name="--days", help="Days that the certificate is valid.")]
 OverwriteFlag = Annotated[
     bool, Parameter(name="--force", negative="", help="Replace files that exist.")
@@ -49,7 +49,7 @@ AddressFlag = Annotated[
         name="--address",
         negative="",
         show_default=False,
-        help="HOST[,HOST]: DNS names and IP addresses at which it listens.",
+        help="HOST[,HOST]: DNS names and IP addresses of its listeners.",
     ),
 ]
 HERE = Path()
@@ -81,15 +81,15 @@ def init(
     force: OverwriteFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a private authority in a directory.
+    """Create a private certificate authority (CA) in a directory.
 
     Parameters
     ----------
     directory
-        Is made if it does not exist; for its owner only.
+        Directory of the authority. It is created, for its owner only, if it does not exist.
     cluster
-        Name of the cluster, such as prod, in all certificates: lower-case letters, digits and '-'.
-        Certificates of one cluster are refused in another.
+        Name of the cluster in all its certificates, such as prod: lower-case letters, digits and
+        '-'. Other clusters refuse these certificates.
     """
     made = AuthorityDirectory(directory).init(cluster, days, utc_now(), force=force)
     _print(
@@ -108,52 +108,52 @@ def init(
 
 @cert.command(name="master")
 def master(name: str, /, *, address: AddressFlag, issuing: Issuing = ISSUING) -> None:
-    """Make the certificate of a master.
+    """Issue the certificate of a master.
 
     Parameters
     ----------
     name
-        Any name, such as m1; different for each master.
+        Name of the master, such as m1; different for each.
     """
     _issue(Leaf("master", name, address), issuing)
 
 
 @cert.command(name="agent")
 def agent(agent_id: str, /, *, address: AddressFlag = (), issuing: Issuing = ISSUING) -> None:
-    """Make the certificate of an agent.
+    """Issue the certificate of an agent.
 
     Agents can join with a token instead: croupier token create join.
 
     Parameters
     ----------
     agent_id
-        The id that the agent registers with; different for each agent.
+        Id with which the agent registers; different for each.
     """
     _issue(Leaf("agent", agent_id, address), issuing)
 
 
 @cert.command(name="client")
 def client(name: str, /, *, issuing: Issuing = ISSUING) -> None:
-    """Make the certificate of a person or a program, the principal client/NAME.
+    """Issue the certificate of a person or a program, the principal client/NAME.
 
-    client/admin is an administrator; others get permissions by croupier access.
+    client/admin is an administrator. Grant permissions to others with croupier access.
 
     Parameters
     ----------
     name
-        Such as alice, or ci.
+        Name of the client, such as alice or ci.
     """
     _issue(Leaf("client", name), issuing)
 
 
 @cert.command(name="etcd")
 def etcd(name: str, /, *, address: AddressFlag, issuing: Issuing = ISSUING) -> None:
-    """Make the certificate of an etcd member. It is no principal of the cluster.
+    """Issue the certificate of an etcd member. It gives no access to the masters.
 
     Parameters
     ----------
     name
-        Any name, such as e1.
+        Name of the member, such as e1.
     """
     _issue(Leaf("etcd", name, address), issuing)
 
@@ -166,18 +166,18 @@ def renew(
     within: Annotated[str, Parameter(show_default=False)] = "",
     as_json: JsonListFlag = False,
 ) -> None:
-    """Renew certificates: the same names and key, a new validity.
+    """Renew certificates: same names, same key, new validity period.
 
     Only the certificate's file is replaced, so that it always matches its key.
 
     Parameters
     ----------
     paths
-        Certificates, or the directory of croupier cert init for all in it.
+        Certificate files, or a directory of croupier cert init: all certificates in it.
     directory
-        The directory of croupier cert init; the one of the certificate if not given.
+        Directory of croupier cert init. Default: the directory of the certificate.
     within
-        Only those that expire within this time, such as 10d; for timers.
+        Renew only certificates that expire within this time, such as 10d. Meant for timers.
     """
     within_s = parse_duration(within) if within else None
     renewed, now = [], utc_now()
@@ -214,16 +214,16 @@ def rotate(
     days: DaysFlag = CA_DAYS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Replace an authority without an interruption.
+    """Replace a certificate authority without an interruption.
 
-    ca.crt has the new and the old authority until --finish. Daemons of Croupier read it again by
-    themselves; members of etcd must be restarted, one by one, when ca.crt has changed, and before
-    certificates are renewed: else no master can start. The command prints the steps.
+    ca.crt holds the new and the old authority until --finish. Croupier's daemons reload it. Restart
+    the members of etcd one by one whenever ca.crt has changed, and before you renew certificates:
+    otherwise no master can start. The command prints the steps.
 
     Parameters
     ----------
     directory
-        The directory of croupier cert init.
+        Directory of croupier cert init.
     finish
         Remove the old authority, once all certificates are renewed and copied.
     """
@@ -262,12 +262,13 @@ def revoke(
 ) -> None:
     """Refuse the certificates of an agent or a client. Their open connections end at once.
 
-    Revokes the key, which is the same in all renewals. A new certificate (--force) has a new key.
+    The key is revoked, and with it every renewal of the certificate. A certificate that is issued
+    again with --force has a new key.
 
     Parameters
     ----------
     named
-        A certificate (PEM), or the id of its key: cert show and the audit log show it.
+        Certificate file (PEM), or the id of its key, as cert show and the audit log print it.
     """
     key_id = named
     if not re.fullmatch(rf"[0-9a-f]{{{KEY_DIGITS}}}", named):
@@ -286,18 +287,18 @@ def revoke(
 
 @cert.command(name="revoked")
 def revoked(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
-    """List the revoked keys of certificates."""
+    """List the revoked keys."""
     print_objects(REVOKED, get_policy(master)["revoked_keys"], as_json=as_json)
 
 
 @cert.command(name="restore")
 def restore(key: str, /, *, change: Change = CHANGE) -> None:
-    """Accept the certificates with a revoked key again.
+    """Accept certificates with a revoked key again.
 
     Parameters
     ----------
     key
-        The id of the key, as croupier cert revoked shows it.
+        Id of the key, as croupier cert revoked prints it.
     """
     change_policy(lambda _: [pb.PolicyChange(restore_key=key)], change)
 
@@ -309,7 +310,7 @@ def show(*paths: Path, as_json: JsonListFlag = False) -> None:
     Parameters
     ----------
     paths
-        Certificates (PEM), or directories with .crt files.
+        Certificate files (PEM), or directories with .crt files.
     """
     views = [view for path in paths or (HERE,) for view in certificate_views(path, utc_now())]
     if as_json:

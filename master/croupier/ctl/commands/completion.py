@@ -51,7 +51,8 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
 
     fish: croupier completion fish > ~/.config/fish/completions/croupier.fish
 
-    Make it again after an upgrade. Ids are those of the masters of --master or CROUPIER_MASTER.
+    Generate it again after an upgrade. It completes ids from the masters of --master or
+    CROUPIER_MASTER.
 
     Parameters
     ----------

@@ -46,19 +46,21 @@ def events(
 ) -> None:
     """Show what happened in the cluster: agents, frameworks, tasks, roles and masters.
 
-    The master that leads remembers the last 10,000 events of its term.
+    The leading master remembers the last 10,000 events of its term.
 
     Parameters
     ----------
     follow
-        Go on with what happens, also on the next master after a failover.
+        Keep printing new events, also from the next master after a failover.
     since
-        Only events of this last time, such as 10m, or after the event of this id, such as 3-1042.
+        Print only the events of this time until now, such as 10m, or those after the event of this
+        id, such as 3-1042.
     kind
-        Only events of this kind, such as task-failed, or whose kind begins with this word, such as
-        agent; `problem` is all that failed, or is not as it should be. May be given several times.
+        Print only events of this kind, such as task-failed, or whose kind begins with this word,
+        such as agent; `problem` selects failures and problems. May be repeated.
     limit
-        Most events of the past: the latest, or with an id the first after it. 0 shows all.
+        Maximum number of past events: the latest ones, or with an id the first after it. 0 is no
+        limit.
     as_json
         Print each event as a JSON object on a line of its own.
     """

@@ -54,9 +54,9 @@ def exec_(
 ) -> int:
     """Run a command beside a task: croupier exec [-it] TASK -- CMD...
 
-    The command has the task's sandbox as its directory, and its environment, user, limits and
-    isolation: it can do what the task can. It ends with the task, with this command, with the
-    agent, and when another master leads. Ctrl-C ends it; with -it Ctrl-C goes to the command.
+    The command runs in the task's sandbox directory, with the task's environment, user, limits and
+    isolation: it can do what the task can. It is ended when the task, this command or the agent
+    ends, and when another master leads. Ctrl-C ends it; with -it Ctrl-C is passed to the command.
 
     Exit codes: the command's own, or 128 + N if signal N ended it; 127 if the agent does not find
     the program; 126 if it cannot run it; 125 if the connection, the agent or the permission was
@@ -69,8 +69,8 @@ def exec_(
     stdin
         Pass standard input to the command; without it, its input is empty.
     tty
-        Give the command a terminal, as large as the one here. With -i, each key goes to it at
-        once; its standard error comes with its output.
+        Give the command a terminal of the size of this one. With -i, each key is passed to it at
+        once. Its standard error is part of its output.
     """
     task = resolve(master, TaskName(task_id, framework))
     started = exec_pb2.ExecCommand(argv=_argv(command), has_input=stdin)

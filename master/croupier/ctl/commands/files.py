@@ -33,7 +33,7 @@ def logs(
     agent: TaskAgentFlag = "",
     master: MasterFlag = LOCAL,
 ) -> None:
-    """Print the output of a task, as long as its agent keeps it, also after its end.
+    """Print the output of a task, also after its end, as long as its agent keeps it.
 
     A pipe or a file gets every byte as the task wrote it. On a terminal, control characters are
     escaped.
@@ -41,12 +41,11 @@ def logs(
     Parameters
     ----------
     follow
-        Go on with what the task prints until it has ended, also after its agent or the master was
-        restarted.
+        Keep printing until the task has ended, also across restarts of its agent or the master.
     stderr
         Print its standard error instead of its standard output.
     tail
-        Only this number of last lines.
+        Print only this number of last lines.
     raw
         Print control characters to a terminal as they are: the task may then control it.
     """
@@ -75,7 +74,7 @@ def cp(
     source: Annotated[str, Parameter(help="TASK:PATH, a file below the task's sandbox.")],
     local: Annotated[
         str,
-        Parameter(help="File or directory here; - is standard output.", allow_leading_hyphen=True),
+        Parameter(help="Local file or directory; - is standard output.", allow_leading_hyphen=True),
     ],
     /,
     *,
@@ -86,15 +85,15 @@ def cp(
 ) -> int:
     """Copy a file or a directory from the sandbox of a task.
 
-    Files that exist here are replaced, each once its copy is complete.
+    Existing local files are replaced, each when its copy is complete.
 
-    Exit codes: 1 if something could not be copied.
+    Exit codes: 0 everything was copied; 1 something could not be copied; 2 wrong argument.
 
     Parameters
     ----------
     recursive
-        Copy the directory PATH with all that is below it, but no links and no special files; TASK:
-        is the whole sandbox. If the directory exists here, the copy goes into it.
+        Copy the directory PATH and everything below it except links and special files; TASK: copies
+        the whole sandbox. If the local directory exists, the copy is placed in it.
     """
     task_id, colon, path = source.partition(":")
     if not colon:

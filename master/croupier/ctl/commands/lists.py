@@ -23,7 +23,7 @@ def _words(_: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
 
 
 StatesFlag = Annotated[tuple[str, ...], Parameter(name="--state", negative="", converter=_words)]
-TextFlag = Annotated[str, Parameter(help="Only those with this text in an id, name or role.")]
+TextFlag = Annotated[str, Parameter(help="List only those with this text in an id, name or role.")]
 SpanFlag = Annotated[float | None, read_by(parse_duration)]
 
 
@@ -82,8 +82,8 @@ def tasks(
 ) -> None:
     """List tasks that run or have ended recently.
 
-    The age of a task counts from when the master got it; after a failover, from when the new
-    master found it. All filters must match.
+    The age of a task counts from its arrival at the master; after a failover, from its recovery by
+    the new leader. A task must pass all filters.
 
     Parameters
     ----------

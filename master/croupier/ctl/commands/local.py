@@ -43,38 +43,38 @@ def local(
     agents
         The number of agents.
     cpus
-        CPUs of each agent; an equal part of this machine's if not given, at least 1.
+        CPUs of each agent. Default: an equal part of this machine's, at least 1.
     mem
-        Memory of each agent, such as 4GB; an equal part if not given.
+        Memory of each agent, such as 4GB. Default: an equal part of this machine's.
     disk
-        Disk of each agent, such as 10GB; an equal part of the free space if not given.
+        Disk of each agent, such as 10GB. Default: an equal part of the free space.
     master_port
         The master's port on 127.0.0.1; 0 for any free port.
     http_port
         The master's port for metrics and health; 0 for any free port.
     work_dir
-        Directory for state, logs and output. If not given, a temporary directory, which is removed
-        at the end; its logs are kept if a daemon failed.
+        Directory for state, logs and output. Default: a temporary directory, which is removed at
+        the end; its logs are kept if a daemon failed.
     role_weights
         Weights of roles, such as ads=2,web=1.
     policy
-        Allocation order: drf, yarn-drf, fifo, asset, single-resource, slots or random; drf if not
-        given.
+        Allocation policy: drf, yarn-drf, fifo, asset, single-resource, slots or random. Default:
+        drf.
     verbose
         Print the log lines of all daemons.
     auth
-        With --no-auth: without TLS and authentication. Then every user of this machine can run
-        programs as you.
+        --no-auth turns TLS and authentication off. Then every user of this machine can run programs
+        as you.
     isolation
-        Isolation of tasks, as of croupier-agent: auto, none, or some of process, cgroup,
-        namespaces and container; auto, which is what this machine can do, if not given.
+        Isolation of tasks, as for croupier-agent: auto, none, or some of process, cgroup,
+        namespaces and container. Default: auto, which uses what this machine supports.
     task_user
-        The user of tasks that name none, as of croupier-agent: own or an account. If not given,
-        own if you are root, and else you. A uid of its own gives a task access to its sandbox, and
-        to what all users may read or execute.
+        User of tasks that name none, as for croupier-agent: own or an account. Default: own if you
+        are root, else you. With own, each task has a uid of its own, which has access to its
+        sandbox and to what all users may read or execute.
     wait
-        Give up if not all agents are ready after this time, such as 5m. If not given, wait as long
-        as agents keep coming, and use those that came.
+        Give up if not all agents are ready after this time, such as 5m. Default: wait as long as
+        agents keep registering, and continue with those that have.
     """
     from croupier.ctl.local.command import LocalPlace, run_local
     from croupier.ctl.local.plan import parse_spec

@@ -34,7 +34,7 @@ def masters(
 ) -> None:
     """List the running masters: which one leads, its term, and the URL of each one's page.
 
-    Masters of releases that do not tell of themselves are listed only while they lead.
+    Masters of old releases, which do not announce themselves, are listed only while they lead.
     """
     answer = ask(master, "ListMasters", pb.ListMastersRequest())
     views: list[View] = [as_object(each) for each in answer.masters]

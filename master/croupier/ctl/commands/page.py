@@ -39,13 +39,13 @@ def page(
 ) -> None:
     """Print the address of the web page, and how to sign in to it.
 
-    The page is served by the master that leads. A browser warns if it does not know the authority
-    of the master's certificate: the command prints what to import, or what to compare.
+    The leading master serves the page. A browser warns if it does not know the authority of the
+    master's certificate: the command prints what to import, or what to compare.
 
     Parameters
     ----------
     show_token
-        Print nothing but the token that this command line uses, such as for a clipboard:
+        Print only the token that this command line uses, for example for the clipboard:
         croupier page --show-token | xclip. The page asks for it.
     browser
         Open the page in a browser. The token is not passed to it.

@@ -38,10 +38,10 @@ def replay(
     Parameters
     ----------
     log
-        The file that --event-log names, for the master's last run; for an earlier one any of
-        its older files, LOG.000001 and so on. All files of that run are read.
+        The path of --event-log for the master's last run; for an earlier run one of its older
+        files, such as LOG.000001. All files of that run are read.
     verify
-        Only verify the decisions; an error if the beginning of the log is missing.
+        Only verify the decisions. It is an error if the beginning of the log is missing.
     weights
         Other weights of roles, such as ads=2,web=0.5.
     quota

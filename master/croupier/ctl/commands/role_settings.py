@@ -86,15 +86,15 @@ def weights_set(
 ) -> None:
     """Set the weight of a role.
 
-    It takes effect at once, and lasts until it is changed.
+    The weight takes effect at once, and stays until it is changed.
 
     Parameters
     ----------
     weight
         A number above 0, at most 1,000,000; may be a fraction, such as 0.5.
     resource
-        NAME=WEIGHT: multiplies the weight for that resource; may be repeated. The given resource
-        weights replace all earlier ones. Without this flag the earlier ones stay.
+        NAME=WEIGHT: multiplies the weight for that resource; may be repeated. These resource
+        weights replace all earlier ones. Without this flag, earlier ones stay.
     """
     wanted = weight_change(role, weight, resource or ())
     _change_role(wanted, Change(dry_run, master, as_json), force=force)
@@ -134,7 +134,7 @@ def quota_set(
 ) -> None:
     """Set the guarantee, the limit or the preemption setting of a role.
 
-    The change takes effect at once, and lasts until the next. Settings that are not named keep
+    The change takes effect at once, and stays until the next one. Settings that are not given keep
     their value.
 
     Parameters

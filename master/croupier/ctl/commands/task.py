@@ -59,7 +59,7 @@ describe = family("describe")
 def describe_agent(
     name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
-    """Show all about an agent: state, resources, attributes, drain, tasks, recent events."""
+    """Show the details of an agent: state, resources, attributes, drain, tasks, recent events."""
 
     async def fetch(leader: Master) -> View:
         agent_id = (await find_agent(leader, name))["agent_id"]
@@ -76,7 +76,7 @@ def describe_agent(
 def describe_framework(
     name: FrameworkName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
-    """Show all about a framework: share, demand, tasks, why it gets no more, recent events."""
+    """Show the details of a framework: share, demand, tasks, causes of waiting, recent events."""
 
     async def fetch(leader: Master) -> View:
         framework_id = (await find_framework(leader, name))["framework_id"]
@@ -95,7 +95,7 @@ def describe_framework(
 def describe_role(
     name: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
-    """Show all about a role: share, guarantee, limit, frameworks, tasks, recent events."""
+    """Show the details of a role: share, guarantee, limit, frameworks, tasks, recent events."""
 
     async def fetch(leader: Master) -> View:
         found = [each for each in await all_of(leader, ROLES, text=name) if each["role"] == name]
@@ -134,8 +134,8 @@ def show(
 ) -> None:
     """Show one task: state, command, resources, isolation, and its use beside its limits.
 
-    Of a task that runs, the use is what its agent measures now; of a task that has ended, the use
-    until its end. The master forgets ended tasks after a while.
+    The use of a running task is what its agent measures now, and of an ended task the use until its
+    end. The master forgets ended tasks after a while.
     """
     check_id("task", task_id)
 

@@ -78,7 +78,7 @@ class Creation:
 
 CREATION = Creation()
 ExpiresFlag = Annotated[
-    str, Parameter(name="--expires", help="Time until it expires, such as 12h or 30d; or never.")
+    str, Parameter(name="--expires", help="Lifetime of the token, such as 12h or 30d; or never.")
 ]
 
 
@@ -96,7 +96,7 @@ def create_client(
     Parameters
     ----------
     name
-        Such as alice, or ci. It may have several tokens.
+        Name of the client, such as alice or ci. A client may have several tokens.
     group
         Add the principal to this group, such as operator or viewer; may be repeated.
     """
@@ -125,8 +125,8 @@ def create_join(
     attribute
         NAME:VALUE that an agent must have, such as rack:r1; may be repeated.
     max_resources
-        Most resources that an agent may register with, such as 'cpus:64;mem:256GB'; a resource that
-        is not named is bounded by --max-agent-resources of the master only.
+        Maximum resources with which an agent may register, such as 'cpus:64;mem:256GB'. Other
+        resources are bounded by --max-agent-resources of the master only.
     """
     if uses < 0:
         raise InvalidRequest("--uses is 1 or more, or 0 for any number")

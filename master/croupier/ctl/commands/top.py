@@ -51,18 +51,18 @@ def top(
 ) -> None:
     """Show the cluster live: resources, failed tasks, agents with problems, roles, frameworks.
 
-    Keys: q quits, s changes the order of frameworks, / filters. After a failover it goes on with
+    Keys: q quits, s changes the order of frameworks, / filters. After a failover it continues with
     the next master. It asks the master every second, or less often if answers are slow, and never
-    for all tasks.
+    lists all tasks.
 
     Parameters
     ----------
     once
-        Print one frame and end.
+        Print one frame and exit.
     sort
         Order of the frameworks.
     text
-        Only roles, frameworks and agents with this text.
+        Show only roles, frameworks and agents with this text.
     as_json
         Print one frame as JSON.
     """
