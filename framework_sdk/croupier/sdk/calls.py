@@ -53,7 +53,11 @@ class _Pending:
 
 
 class Calls:
-    """The calls of one framework, over all its streams."""
+    """The calls of one framework, over all its streams.
+
+    Attributes:
+        awaited: the number of callers that wait for a verdict.
+    """
 
     def __init__(self, subscription: Subscription, settings: Settings, clock: Clock) -> None:
         self._subscription, self._settings, self._clock = subscription, settings, clock
@@ -61,7 +65,7 @@ class Calls:
         self._backlog: dict[bool, deque[_Pending]] = {False: deque(), True: deque()}
         self._acks: dict[str, tuple[str, int]] = {}
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._awaited = 0
+        self.awaited = 0
         self._send: Callable[[pb.Call], None] | None = None
         self._stream = 0
         self._connected_s, self._connected_at = 0.0, 0.0
@@ -78,11 +82,6 @@ class Calls:
     def max_bytes(self) -> int:
         """The size of the largest call that the master takes, without its number."""
         return self._max_bytes - _SEQ_BYTES
-
-    @property
-    def awaited(self) -> int:
-        """The number of callers that wait for a verdict."""
-        return self._awaited
 
     def attach(self, send: Callable[[pb.Call], None], max_bytes: int) -> None:
         """Send unanswered calls, and then waiting ones, on the stream that is subscribed now."""
@@ -127,12 +126,12 @@ class Calls:
         waiter: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         due = self._connected_now() + self._settings.call_timeout_s
         self._backlog[False].append(_Pending(call, due, waiter, opened, launch))
-        self._awaited += 1
+        self.awaited += 1
         try:
             self._pump()
             return await waiter
         finally:
-            self._awaited -= 1
+            self.awaited -= 1
 
     def post(self, call: pb.Call, opened: Opened | None = None) -> None:
         """Make one of the SDK's own calls, without waiting for the verdict."""

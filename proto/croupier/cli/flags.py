@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -99,11 +99,7 @@ class Target:
 # Flags of `Target`, which may also come before the command.
 CONNECTION_FLAGS: Final = (
     "--master",
-    "--tls-ca",
-    "--tls-cert",
-    "--tls-key",
-    "--tls-name",
-    "--token-file",
+    *(f"--{each.name.replace('_', '-')}" for each in fields(Target)[1:]),
 )
 
 

@@ -33,12 +33,9 @@ def check_rule(rule: Rule) -> Rule:
     if not rule.actions:
         raise InvalidRequest(f"rule {rule.name!r} has no action")
     if rule.object != ANY:
-        kind = _check_pattern(rule.object)
+        target = Object(_check_pattern(rule.object))
         for action in rule.actions:
-            if kind not in TAKES[action]:
-                raise InvalidRequest(
-                    f"{action.value} is not done to {kind.value}; it takes {_takes(action)}"
-                )
+            check_action(action, target)
     return rule
 
 
@@ -82,13 +79,8 @@ def check_action(action: Action, target: Object) -> None:
         InvalidRequest: if it is not.
     """
     if target.kind not in TAKES[action]:
-        raise InvalidRequest(
-            f"{action.value} is not done to {target.kind.value}; it takes {_takes(action)}"
-        )
-
-
-def _takes(action: Action) -> str:
-    return " or ".join(sorted(kind.value for kind in TAKES[action]))
+        kinds = " or ".join(sorted(kind.value for kind in TAKES[action]))
+        raise InvalidRequest(f"{action.value} is not done to {target.kind.value}; it takes {kinds}")
 
 
 def _check_pattern(text: str) -> ObjectKind:

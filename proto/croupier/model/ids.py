@@ -28,11 +28,11 @@ MAX_ROLES = 32
 MAX_ROLES_BYTES = 4096
 MAX_ROLES_COMPONENTS = 128
 DEFAULT_ROLE = Role("*")
-# Printable ASCII but space, slash and backslash, of up to 255 characters: most ids.
+# Printable ASCII but space, slash and backslash, of up to 255 characters: most ids. To look at each
+# character in turn takes 5 us.
 _is_usual = re.compile(r"[!-.0-\[\]-~]{1,255}").fullmatch
-# Most ids: looking at each character in turn takes 5 us.
+# Ids that masters and agents make.
 _ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFO][1-9][0-9]*)|(A[0-9a-f]{6})[0-9a-f]{10}", re.ASCII)
-_COMMON = re.compile(r"[A-Za-z0-9._:-]{1,255}")
 
 
 def check_id(kind: str, value: str) -> str:
@@ -42,8 +42,6 @@ def check_id(kind: str, value: str) -> str:
         InvalidRequest: if it is empty, over 255 bytes, `.` or `..`, or holds a
             slash, a backslash, white space or a control character.
     """
-    if _COMMON.fullmatch(value) and value not in (".", ".."):
-        return value
     if _is_usual(value) and value not in (".", ".."):
         return value
     if not value:

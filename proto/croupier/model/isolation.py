@@ -22,6 +22,7 @@ _IMAGE: Final = re.compile(r"docker://[^/].*|oci:/.*[^:]|dir:/.*")
 MAX_AMOUNT: Final = 2**53
 MAX_PIDS: Final = 4_194_304
 MAX_FILES: Final = 1_048_576
+_MOST: Final = {"pids": MAX_PIDS, "files": MAX_FILES}
 MAX_COMPLETION_MS: Final = 366 * 24 * 3600 * 1000
 
 
@@ -106,16 +107,9 @@ class Limits:
         Raises:
             InvalidRequest: if one is out of range.
         """
-        bounds = {
-            "cpus": (self.cpus, MAX_AMOUNT),
-            "mem": (self.mem, MAX_AMOUNT),
-            "disk": (self.disk, MAX_AMOUNT),
-            "pids": (self.pids, MAX_PIDS),
-            "files": (self.files, MAX_FILES),
-        }
-        for name, (value, most) in bounds.items():
-            if not 0 <= value <= most:
-                raise InvalidRequest(f"the limit of {name} is out of range")
+        for each in fields(self):
+            if not 0 <= getattr(self, each.name) <= _MOST.get(each.name, MAX_AMOUNT):
+                raise InvalidRequest(f"the limit of {each.name} is out of range")
 
     def needs(self) -> Features:
         """Return what an agent must be able to enforce for these limits."""

@@ -7,7 +7,7 @@ amount has no effect. Zero amounts are not kept, so equal amounts are equal valu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from croupier.model import ranges as rng
@@ -92,7 +92,7 @@ class Resources:
         return cls(scalars, ranges, sets)
 
     def __str__(self) -> str:
-        parts = [f"{n}:{format_scalar(n, self.scalars[n])}" for n in self._scalar_order()]
+        parts = [f"{n}:{format_scalar(n, self.scalars[n])}" for n in in_order(self.scalars)]
         parts += [f"{n}:{rng.format_ranges(self.ranges[n])}" for n in sorted(self.ranges)]
         parts += [f"{n}:{{{','.join(sorted(self.sets[n]))}}}" for n in sorted(self.sets)]
         return ";".join(parts)
@@ -190,7 +190,7 @@ class Resources:
 
     def excess(self, free: Resources) -> str:
         """Describe the first amount of this that does not fit in `free`; empty if all fit."""
-        for name in self._scalar_order():
+        for name in in_order(self.scalars):
             if self.scalars[name] > free[name]:
                 needs = format_scalar(name, self.scalars[name])
                 return f"{name}:{needs} is more than {name}:{format_scalar(name, free[name])}"
@@ -254,9 +254,11 @@ class Resources:
         bounded = {name: ranges[: rng.MAX_RANGES] for name, ranges in self.ranges.items()}
         return _made(self.scalars, bounded, self.sets)
 
-    def _scalar_order(self) -> list[str]:
-        known = [name for name in FIRST if name in self.scalars]
-        return known + sorted(name for name in self.scalars if name not in FIRST)
+
+def in_order(names: Collection[str]) -> list[str]:
+    """Return names of scalars in the order in which people read them."""
+    known = [name for name in FIRST if name in names]
+    return known + sorted(name for name in names if name not in FIRST)
 
 
 def total_of(amounts: Iterable[Resources]) -> Resources:

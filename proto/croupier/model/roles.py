@@ -12,7 +12,7 @@ from typing import Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
-from croupier.model.resources import FIRST, check_names, check_spelling
+from croupier.model.resources import check_names, check_spelling, in_order
 from croupier.model.scalar import (
     MILLI,
     check_milli,
@@ -156,6 +156,4 @@ def parse_amounts(text: str) -> dict[str, int]:
 
 def format_amounts(amounts: Mapping[str, int]) -> str:
     """Return `amounts` as people write them; `parse_amounts` reads it back."""
-    known = [name for name in FIRST if name in amounts]
-    names = known + sorted(name for name in amounts if name not in FIRST)
-    return ";".join(f"{name}:{format_scalar(name, amounts[name])}" for name in names)
+    return ";".join(f"{name}:{format_scalar(name, amounts[name])}" for name in in_order(amounts))

@@ -25,7 +25,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.isolation import Feature, known_features
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.secrets import SealedValue
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from croupier.net.outbox import Encoded
@@ -247,22 +247,20 @@ class Core:
         return tuple(self._updates_of(task)[task.acknowledged :])
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What an agent says of itself.
-
-    Attributes:
-        isolation: features that it can enforce, such as `memory`; None is all.
-    """
-
-    agent_id: str = "a1"
-    hostname: str = "h1"
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    http_address: str = ""
-    isolation: Iterable[str] | None = None
+def description(
+    agent_id: str,
+    hostname: str,
+    attributes: Mapping[str, str] | None,
+    http_address: str,
+    isolation: Iterable[str] | None,
+) -> Register:
+    """Return what an agent says of itself; an `isolation` of None is all features."""
+    features = known_features(isolation) if isolation is not None else frozenset(Feature)
+    said = (AgentId(agent_id), hostname, NOTHING, dict(attributes or {}), http_address)
+    return Register(SessionId(0), *said, features=features)
 
 
-def with_room(core: Core, described: Description, amount: Resources) -> Agent:
+def with_room(core: Core, described: Register, amount: Resources) -> Agent:
     """Return the connected agent with `amount` free, whatever it had free before.
 
     Raises:
@@ -270,18 +268,15 @@ def with_room(core: Core, described: Description, amount: Resources) -> Agent:
         InvalidRequest: if the description is malformed.
     """
     allocator = core.state.allocator
-    isolation = described.isolation
-    features = known_features(isolation) if isolation is not None else frozenset(Feature)
-    said = (described.hostname, dict(described.attributes), described.http_address, features)
-    agent_id = AgentId(described.agent_id)
-    register = Register(SessionId(0), agent_id, described.hostname, amount, *said[1:3])
-    agent = core.agent(replace(register, features=features))
+    agent_id, hostname, attributes = described.agent_id, described.hostname, described.attributes
+    agent = core.agent(replace(described, total=amount))
     try:
-        total = agent.total - allocator.queries.free(agent.agent_id) + amount
+        total = agent.total - allocator.queries.free(agent_id) + amount
     except ValueError as error:
         raise Conflict(f"agent {agent_id} has that in use: {error}") from None
-    allocator.change_agent(agent.agent_id, total, *said[:2], features)
+    allocator.change_agent(agent_id, total, hostname, attributes, described.features)
     agent.total = total
+    said = (hostname, attributes, described.http_address, described.features)
     if said != (agent.hostname, agent.attributes, agent.http_address, agent.features):
         agent.introduce(*said)
     return agent

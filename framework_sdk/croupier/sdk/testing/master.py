@@ -39,7 +39,7 @@ from croupier.net.outbox import unless_encoded
 from croupier.net.task_scope import end
 from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
 from croupier.process.clock import SystemClock
-from croupier.sdk.testing.core import Behaviour, Description, with_room
+from croupier.sdk.testing.core import Behaviour, description, with_room
 from croupier.sdk.testing.service import Observed, Service
 from croupier.v1 import framework_pb2 as pb
 
@@ -146,7 +146,7 @@ class FakeMaster(Observed):
             raise Conflict(f"the framework is not subscribed in role {role!r}")
         core, allocator = self._service.core, self._service.core.state.allocator
         amount = Resources.parse(resources) if isinstance(resources, str) else resources
-        said = Description(agent_id, hostname, attributes or {}, http_address, isolation)
+        said = description(agent_id, hostname, attributes, http_address, isolation)
         agent = with_room(core, said, amount)
         own = framework.roles[0] if role is None else Role(role)
         grant = allocator.charges.grant(framework.framework_id, own, agent.agent_id, amount)
@@ -172,7 +172,7 @@ class FakeMaster(Observed):
             The tasks, in order.
         """
         found = await self._until(lambda: self._queued(task_ids), f"queued {task_ids or 'tasks'}")
-        said = Description(agent_id, hostname, attributes or {}, http_address, isolation)
+        said = description(agent_id, hostname, attributes, http_address, isolation)
         core = self._service.core
         for task in found:
             assert task.queued is not None
