@@ -35,7 +35,7 @@ BOOLEAN: Final[Schema] = {"type": "boolean"}
 
 
 def as_it_is(value: Any) -> Any:
-    """Return the value."""
+    """Return the value unchanged."""
     return value
 
 
@@ -68,7 +68,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of an object is not as its message says.
+    """The differences between a JSON object and its message.
 
     Attributes:
         name: the object's name; empty: the message's.

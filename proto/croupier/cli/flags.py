@@ -72,7 +72,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read `HOST:PORT[,...]`; raises as `parse_masters`."""
+        """Parse `HOST:PORT[,...]`; raises the errors of `parse_masters`."""
         return cls(parse_masters(text))
 
     def credentials(self) -> FoundCredentials:

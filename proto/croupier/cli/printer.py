@@ -71,7 +71,7 @@ class Printer:
         return Sink(self, file, LinePrefixer(prefix) if self._prefixed else None)
 
     def close(self) -> None:
-        """End the thread once it has written all that is queued."""
+        """Write everything that is queued, then end the thread."""
         self._jobs.put(None)
 
     async def write(self, file: BinaryIO, data: bytes) -> None:

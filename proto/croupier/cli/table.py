@@ -180,7 +180,7 @@ class Drawn:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is never cut."""
+        """Whether the column is never truncated."""
         return self.column.is_id or self.column.is_number
 
 
@@ -203,7 +203,7 @@ def drawn_lines(columns: Sequence[Drawn], width: int | None, *, notes: bool = Tr
 
 
 def _shown(columns: Sequence[Drawn], width: int) -> list[Drawn]:
-    """Leave out columns of the highest rank until the others fit, or none but rank 0 is left."""
+    """Return the columns that fit: drop the highest ranks first, and never rank 0."""
     shown = list(columns)
     while _total([column.least for column in shown]) > width:
         ranked = [each for each in shown if each.column.rank]

@@ -18,7 +18,7 @@ from croupier.model.principal import Principal, PrincipalName
 
 
 class Action(Enum):
-    """What a principal does.
+    """What a principal may be permitted to do.
 
     Attributes:
         REGISTER: subscribe a framework in a role.

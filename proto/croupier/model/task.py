@@ -137,7 +137,7 @@ class Reason(_Named):
 
     @property
     def is_blameless(self) -> bool:
-        """Whether the end tells nothing about the task: others ended it, or lost it."""
+        """Whether the task did not cause its end: others killed or lost it."""
         return self in _BLAMELESS
 
 
@@ -275,7 +275,7 @@ class TaskInfo:
     encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
     def with_encoded(self, encoded: bytes) -> TaskInfo:
-        """Keep `encoded` in this new task, unless fields that nobody knows make it large."""
+        """Keep `encoded` with this new task, unless unknown fields make it large."""
         if len(encoded) <= MAX_TAGS + 4 * self.size:
             object.__setattr__(self, "encoded", encoded)
         return self

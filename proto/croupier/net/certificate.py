@@ -18,7 +18,7 @@ from croupier.net.trust_domain import split_uri
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What this side reads of a certificate.
+    """The parts of a certificate that Croupier uses.
 
     Attributes:
         uris, dns: names of its holder (SAN).

@@ -375,7 +375,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         return self._heartbeat_s / ceil(self._heartbeat_s / self._times.tick_s)
 
     def _check_joining(self, channel: grpc.aio.Channel, address: Address, seconds: float) -> None:
-        """Leave a host that does not answer: another master may lead."""
+        """Disconnect from a host that does not answer: another master may lead."""
         is_ready = channel.get_state() is grpc.ChannelConnectivity.READY
         if not is_ready and seconds > self._times.connect_s:
             raise Unavailable(f"{address} cannot be reached")

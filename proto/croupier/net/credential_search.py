@@ -83,7 +83,7 @@ class MissingCredential:
     """Tells once that a program waits without a credential; a cluster may not require one."""
 
     def __init__(self, find: Callable[[], FoundCredentials], ways: str) -> None:
-        """Look by `find`; `ways` are those of the program to start with a credential."""
+        """Search with `find`; `ways` names the flags that give the program a credential."""
         self._find, self._ways, self._is_told = find, ways, False
 
     def advice(self) -> str:

@@ -25,7 +25,7 @@ class LongCollections:
     """Freezes the survivors of full collections that took longer than `LONG_S`."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """`now` returns seconds."""
+        """Measure by `now`, which returns seconds."""
         self._now, self._began = now, 0.0
 
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
@@ -48,5 +48,5 @@ def freeze_imports() -> None:
 
 
 def thaw() -> None:
-    """Let the next full collection look at all objects, when many may have become garbage."""
+    """Have the next full collection examine all objects, as many may be garbage."""
     gc.unfreeze()

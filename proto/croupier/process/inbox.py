@@ -129,7 +129,7 @@ class Inbox(Generic[EventT]):
             self._admit()
 
     def _admit(self) -> None:
-        """Let writers continue, or make them wait."""
+        """Unblock writers if there is room, and block them if not."""
         is_held = self._heavy > 0 and self._passed >= PATIENCE
         _set(self._room, self._weight < LIMIT and not is_held)
         _set(self._calm, self._weight < CALM)

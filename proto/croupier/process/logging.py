@@ -69,7 +69,7 @@ class _LineLogger:
     """Writes the lines that structlog has made, by a method for each level."""
 
     def __init__(self, lines: LineWriter, *, has_priorities: bool) -> None:
-        """Begin lines with their priorities, or not."""
+        """Prefix each line with its priority if `has_priorities`."""
         for level, priority in _PRIORITIES.items():
             prefix = f"<{priority}>" * has_priorities
             setattr(self, level, partial(_put_line, lines, prefix))

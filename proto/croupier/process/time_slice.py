@@ -36,7 +36,7 @@ class TimeSlice:
         return self._now() >= self._until
 
     async def give_way(self) -> None:
-        """Give every other task that is ready a turn, and start a new slice."""
+        """Yield once to all other ready tasks, and start a new slice."""
         await asyncio.sleep(0)
         self.begin()
 

@@ -39,7 +39,7 @@ class _Job(Generic[T]):
         self._wake: Callable[[], object] | None = None
 
     def do(self) -> None:
-        """Do the work, in the thread."""
+        """Run the work in the thread."""
         try:
             self._result = self._work()
         except BaseException as error:
@@ -55,7 +55,7 @@ class _Job(Generic[T]):
         return self._is_done.acquire(timeout=seconds)
 
     async def done(self) -> None:
-        """Wait while others use the loop."""
+        """Wait for the result, without blocking the loop."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         # First: else the thread may be done before it knows whom to wake.
@@ -86,7 +86,7 @@ class WriterThread:
         self.usual_s = SHORT_S
 
     async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
-        """Do `work` and return its result; `is_short`: it takes no longer than a small write.
+        """Run `work` and return its result. `is_short`: it takes at most as long as a small write.
 
         Raises:
             Exception: what `work` raises.

@@ -50,7 +50,7 @@ class Listening:
         return listening
 
     async def first(self) -> None:
-        """Wait until a connection waits."""
+        """Wait for the first connection."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         for each in self.sockets:
             loop.add_reader(each, arrived.set)

@@ -42,17 +42,17 @@ class Renewal(ABC):
         self._looking: asyncio.Task[NoReturn] | None = None
 
     def start(self) -> None:
-        """Look at the files from now on, if there are any."""
+        """Start to watch the files, if there are any."""
         if self._paths:
             self._looking = asyncio.create_task(self._look_on(), name="renewal")
 
     def stop(self) -> None:
-        """Stop looking at the files."""
+        """Stop watching the files."""
         if self._looking is not None:
             self._looking.cancel()
 
     async def look(self) -> bool:
-        """Take changed files; return False if they cannot be used.
+        """Load changed files; return False if they cannot be used.
 
         They are tried again at each look: a certificate may become valid without a change.
         """
@@ -77,7 +77,7 @@ class Renewal(ABC):
 
     @abstractmethod
     async def _take(self) -> None:
-        """Use the files as they are now and log that; raises CroupierError if that fails."""
+        """Load the files and log that; raises CroupierError if they cannot be used."""
 
     @abstractmethod
     def _log_refused(self, error: CroupierError) -> None: ...
@@ -119,7 +119,7 @@ class RenewedTls(Renewal):
         super().start()
 
     async def look(self) -> bool:
-        """Take changed files, and warn once that the certificate in use has expired."""
+        """Load changed files, and warn once when the certificate in use has expired."""
         is_taken = await super().look()
         certificate = self.current.certificate
         if not self._has_expired and self._clock.wall_ms() / 1000 >= certificate.expires_at:
