@@ -86,7 +86,7 @@ def age_s(since_ms: int | None, now_ms: int) -> float | None:
 
 
 async def all_of(master: Master, kind: ListKind, **fields: Any) -> list[View]:
-    """Return a whole list.
+    """Return the objects of all pages of a list.
 
     Raises:
         CroupierError: as for `pages`.
@@ -185,7 +185,7 @@ def _named(known: Sequence[T], named: str, ids: Callable[[T], tuple[str, str]]) 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a list is printed: as JSON or as a table; with `wide`, nothing of that is cut."""
+    """The form of a printed list: JSON or a table, which is not truncated if `wide`."""
 
     as_json: bool = False
     wide: bool = False

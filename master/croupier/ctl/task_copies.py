@@ -186,7 +186,7 @@ class DirectoryCopy:
 
     @property
     def text(self) -> str:
-        """What was copied."""
+        """A summary of the copy."""
         text = f"{self.files} file{'' if self.files == 1 else 's'}"
         if self.skipped:
             text += f"; {self.skipped} links and special files were skipped"

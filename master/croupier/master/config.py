@@ -239,7 +239,7 @@ class MasterConfig:
 
     @property
     def protects_metrics(self) -> bool:
-        """Whether /metrics needs a credential."""
+        """Whether /metrics requires a credential."""
         if self.metrics_auth is None:
             return self.requires_auth or self.metrics_token_file is not None
         return self.metrics_auth == "on"

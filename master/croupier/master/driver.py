@@ -168,7 +168,7 @@ class Driver:
         self._read_at = clock.now()
 
     async def ask(self, make_event: Callable[[int], Question[T]]) -> T:
-        """Put a question to the core and wait for its answer, in order with all events.
+        """Ask the core, in order with all events, and wait for its answer.
 
         Raises:
             CroupierError: if that is the answer.

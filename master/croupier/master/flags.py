@@ -31,7 +31,7 @@ MOST_SERIES = 1000
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionFlags:
-    """What a master believes of a registering agent.
+    """Bounds on what a registering agent may claim.
 
     Raises:
         InvalidRequest: if a value is out of bounds.

@@ -250,7 +250,7 @@ class Sessions:
             self._cut_off(session_id, error)
 
     async def watch_expiry(self, clock: Clock) -> NoReturn:
-        """End sessions as their credentials expire, without end."""
+        """End sessions whose credentials expire, until cancelled."""
         while True:
             await asyncio.sleep(EXPIRY_S)
             self.end_expired(clock.wall_ms())

@@ -56,7 +56,7 @@ def _place_of(order: LaunchTask) -> _Place:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What agents are like, seen from the master.
+    """The link between the master and simulated agents.
 
     Attributes:
         delay_s: how long each message takes, either way; REGISTER is always there at once.

@@ -52,7 +52,7 @@ class GpuNode:
         return fits[: need.gpus] if len(fits) >= need.gpus else None
 
     def change(self, need: GpuNeed, gpus: Sequence[int], sign: int) -> None:
-        """Take (-1) or give back (1) for one task."""
+        """Take (-1) or free (1) the GPUs of one task."""
         for i in gpus:
             self.free[i] += sign * need.milli
         self.left = Size(self.left.cpus + sign * need.use.cpus, self.left.mem + sign * need.use.mem)

@@ -50,7 +50,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What a certificate is for.
+    """The purpose of a certificate.
 
     Attributes:
         kind: `master`, `agent`, `client`, or `etcd`, which is no principal.
@@ -234,5 +234,5 @@ def _host_name(host: str) -> x509.GeneralName:
 
 
 def utc_now() -> datetime:
-    """Return the time."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)

@@ -90,7 +90,7 @@ class EventReader:
     """Prints the events of a cluster, whichever master leads."""
 
     def __init__(self, target: Target, options: EventOptions) -> None:
-        """Read what `options` ask for.
+        """Read the events that `options` select.
 
         Raises:
             InvalidRequest: if `since` is neither a duration nor an id.

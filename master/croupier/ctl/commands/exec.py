@@ -106,7 +106,7 @@ def _argv(words: Sequence[str]) -> Sequence[str]:
 
 
 class _Exec:
-    """One command."""
+    """One run of `croupier exec`."""
 
     def __init__(
         self, target: Target, task: TaskName, command: exec_pb2.ExecCommand, raw: RawTerminal | None
@@ -247,7 +247,7 @@ class RawTerminal:
     """Standard input, which passes every key on as it is while the context is open."""
 
     def __init__(self) -> None:
-        """Change nothing yet.
+        """Remember the terminal's mode; `set` changes it.
 
         Raises:
             InvalidRequest: if standard input is not a terminal.
@@ -271,7 +271,7 @@ class RawTerminal:
         termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
 
     def set(self) -> None:
-        """Pass keys on; again after the shell has set the terminal, as it does for `fg`."""
+        """Put the terminal into raw mode; again after the shell has reset it, as for `fg`."""
         terminals.setraw(self._fd, termios.TCSANOW)
 
 

@@ -204,12 +204,12 @@ class Screen:
         _write(_OPEN)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Replace what is shown."""
+        """Replace the text on the screen."""
         body = "\r\n".join(f"{line}\x1b[K" for line in lines)
         _write(f"\x1b[H{body}\x1b[J")
 
     def close(self) -> None:
-        """Return the terminal to its user."""
+        """Restore the terminal."""
         self._loop.remove_signal_handler(signal.SIGWINCH)
         if self._before is not None:
             self._loop.remove_reader(sys.stdin)

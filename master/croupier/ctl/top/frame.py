@@ -59,7 +59,7 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """What a frame shows, as the user chose.
+    """The user's choice of what a frame shows.
 
     Attributes:
         filter: only roles, frameworks and agents with this text.

@@ -118,7 +118,7 @@ class AuditLine:
 
 
 class AuditSink(Protocol):
-    """Where lines go. `put` never waits and never raises."""
+    """The destination of audit lines. `put` never waits and never raises."""
 
     def put(self, line: AuditLine) -> None:
         """Write a line, or count it as lost."""
@@ -137,7 +137,7 @@ class MasterLogSink:
 
 
 class Audit:
-    """Decides which lines are written.
+    """Decides which calls get an audit line.
 
     Attributes:
         is_on: whether calls are audited.

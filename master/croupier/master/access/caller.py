@@ -16,7 +16,7 @@ from croupier.model.principal import ANONYMOUS, Principal
 
 
 class CredentialKind(Enum):
-    """How a caller proved who it is.
+    """Kinds of credentials.
 
     JOIN is a token that gives no principal: it lets an agent get a token of its own. UNCHECKED is
     a token that came to a follower, which cannot check it.

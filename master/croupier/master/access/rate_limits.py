@@ -93,7 +93,7 @@ class Bucket:
         self._left, self._at = burst, now
 
     def take(self, amount: float, now: float) -> None:
-        """Take out `amount`, even if there is less."""
+        """Take `amount` from the bucket; it may go into debt."""
         self._refill(now)
         self._left -= amount
 
@@ -108,7 +108,7 @@ class Bucket:
 
 
 class Usage:
-    """What one principal has used lately."""
+    """The recent usage of one principal."""
 
     def __init__(self, limits: RateLimits, now: float) -> None:
         self.calls = Bucket(limits.calls_per_s, 2 * limits.calls_per_s, now)
@@ -294,7 +294,7 @@ class Pace:
     """The pace of all streams of one kind together."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin without a debt."""
+        """Start without a debt."""
         self._clock = clock
         self._free_at = 0.0
 

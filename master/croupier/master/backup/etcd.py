@@ -112,7 +112,7 @@ class EtcdRestore:
         self._election = EtcdElection(client, prefix, LEADER, LEASE_S)
 
     async def lead(self) -> None:
-        """Lead, if no master does.
+        """Acquire leadership if no master holds it.
 
         Raises:
             Conflict: if a master leads.

@@ -83,7 +83,7 @@ def _only(connection: sqlite3.Connection, path: Path, kind: str, row_id: str) ->
 
 
 def _checked(row: StoredRow, path: Path) -> Row:
-    """Return an intact row.
+    """Return the row if it is intact.
 
     Raises:
         InvalidRequest: if the row is damaged.
@@ -97,7 +97,7 @@ def _checked(row: StoredRow, path: Path) -> Row:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep masters away from the database at `path`.
+    """Lock the database at `path`, so that no master opens it.
 
     Raises:
         Conflict: if a master uses it.

@@ -133,7 +133,7 @@ class Agent:
     _description: AgentDescription | None = None
 
     def move(self, state: AgentState) -> None:
-        """Go to `state`.
+        """Move to `state`, along `TRANSITIONS`.
 
         Raises:
             Conflict: if the agent cannot go there from its present state.

@@ -126,7 +126,7 @@ class Framework:
         return isinstance(self.state, Removed)
 
     def move(self, state: FrameworkState) -> None:
-        """Go to `state`.
+        """Move to `state`, along `TRANSITIONS`.
 
         Raises:
             Conflict: if the framework cannot go there from its present state.

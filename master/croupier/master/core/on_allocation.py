@@ -93,7 +93,7 @@ def note_unused(state: State, offer: Offer, now: float) -> Iterator[Effect]:
 
 
 def _review_offers(state: State, framework_id: FrameworkId, now: float) -> None:
-    """Let the offers of a party that begins to back off end early, if others wait."""
+    """Shorten the offers of a party that begins to back off, if others wait."""
     owner = state.frameworks[framework_id].owner
     for framework in state.frameworks.values():
         if framework.framework_id == framework_id or (owner and framework.owner == owner):

@@ -71,7 +71,7 @@ def on_update(state: State, agent: Agent, status: TaskStatus, now: float) -> Ite
 
 
 def on_started(state: State, task: Task, now: float) -> Iterator[Effect]:
-    """Tell of a task that its agent took from the line; kill it if that was asked."""
+    """Report that an agent started a lined-up task; kill it if that was requested."""
     framework, agent = state.frameworks[task.framework_id], state.agents[task.agent_id]
     yield Save(task.record())
     yield Happened(TaskLined("started"))

@@ -65,7 +65,7 @@ class EtcdPresence:
         return () if is_stale else self._others
 
     def start(self, own: Callable[[], Candidate]) -> None:
-        """Go round from now on; `own` returns what others should know of this master."""
+        """Start the periodic exchange; `own` returns what this master publishes of itself."""
         self._going = asyncio.create_task(self._go_round(own), name="presence")
 
     async def round(self, own: Candidate) -> None:

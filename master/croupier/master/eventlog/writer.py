@@ -94,7 +94,7 @@ class Writer:
                 self._change.notify()
 
     def give_up(self, why: str) -> None:
-        """Stop writing for good."""
+        """Stop writing permanently."""
         with self._change:
             self._fail(why)
 
@@ -160,7 +160,7 @@ class Writer:
             os.close(file)
 
     def _fail(self, why: str) -> None:
-        """Give the log up; the caller holds the lock."""
+        """Stop the log permanently; the caller holds the lock."""
         if self.failure is None:
             self.failure = why
             self._queue.clear()

@@ -44,7 +44,7 @@ CHECK_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """What a reader asks for.
+    """The events that a reader asks for.
 
     Attributes:
         since: the id of an event, to continue after it; empty: the past.

@@ -86,7 +86,7 @@ class Term:
     links: LinkKeys | None = None
 
     async def serve(self) -> None:
-        """Decide until cancelled.
+        """Process events until cancelled.
 
         Raises:
             Overtaken: if an agent has proven that the store is an old copy.

@@ -31,7 +31,7 @@ LABELS: Final = ("framework", "name")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How much a name matters.
+    """The rank of a name among those that compete for a series.
 
     Attributes:
         is_pinned: it comes before all names that are not.

@@ -134,7 +134,7 @@ class Provider:
     """The keys of one issuer."""
 
     def __init__(self, issuer: str, clock: Clock, fetch: Fetch = fetch_json) -> None:
-        """Ask nothing before the first `key`."""
+        """Prepare; the first `key` asks the provider."""
         self._issuer, self._clock, self._fetch = issuer, clock, fetch
         self._keys: Keys = {}
         self._read_at = self._tried_at = float("-inf")

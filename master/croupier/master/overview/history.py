@@ -56,7 +56,7 @@ class History:
         return len(self._samples)
 
     async def record(self, read: Read) -> NoReturn:
-        """Take a sample every `STEP_S`, without end; leave out one that cannot be taken."""
+        """Take a sample every `STEP_S` until cancelled; skip those that fail."""
         while True:
             # The master may be busy, or its term ends.
             with suppress(CroupierError):

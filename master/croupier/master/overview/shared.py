@@ -99,7 +99,7 @@ class Budget:
         self._work = Bucket(LOAD, BURST_S, clock.now())
 
     async def spend(self, make: Callable[[], Awaitable[Made[T]]]) -> Made[T]:
-        """Return what `make` makes.
+        """Return the result of `make`, and charge its cost.
 
         Raises:
             Overspent: if the budget is used up.

@@ -52,7 +52,7 @@ class AuthenticationFailed(Unauthenticated):
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What a call presents.
+    """The credential that a call presents.
 
     Attributes:
         authorization: the values of the metadata or header `authorization`.

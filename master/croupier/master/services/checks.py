@@ -34,7 +34,7 @@ _STATUS: Final = grpc.StatusCode
 
 
 class Need(Enum):
-    """Who may make a call.
+    """Kinds of callers that may make a call.
 
     PRINCIPAL: every principal. AGENT: agents. JOIN: the bearer of a join token. ACTION: who may do
     the action to some object.

@@ -37,7 +37,7 @@ class Gate(grpc.aio.ServerInterceptor):
     """Guards the handlers of all services."""
 
     def __init__(self, checks: Checks) -> None:
-        """Guard by `checks`."""
+        """Guard handlers with `checks`."""
         self._checks, self._limiter = checks, checks.limiter
         self._guarded: dict[str, MethodHandler] = {}
 

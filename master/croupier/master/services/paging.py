@@ -82,7 +82,7 @@ class Listed(Generic[ViewT]):
 
     @property
     def title(self) -> str:
-        """What the tokens of its pages are for."""
+        """The list and caller for which page tokens are valid."""
         return f"{self.name} {self.caller}" if self.caller else self.name
 
 

@@ -111,7 +111,7 @@ class EtcdStore:
     """
 
     def __init__(self, client: EtcdClient, prefix: str, fence: Fence) -> None:
-        """Read nothing before `load`."""
+        """Prepare; `load` reads the store."""
         self._client, self._fence = client, fence
         self._keys = Keys(prefix)
         self._marks = count(1)

@@ -32,7 +32,7 @@ class StoreLock:
     """
 
     def __init__(self, database: Path) -> None:
-        """Open nothing before `take`."""
+        """Prepare; `take` opens the file."""
         self._path = lock_path(database)
         self._fd: int | None = None
 

@@ -54,7 +54,7 @@ class SqliteStore:
     """
 
     def __init__(self, path: Path, *, may_begin_anew: bool = False) -> None:
-        """Open nothing before `load`.
+        """Prepare; `load` opens the database.
 
         With `may_begin_anew`, an empty store may begin a new cluster although a marker names one.
         """

@@ -53,7 +53,7 @@ class _Checksum:
         self._carry = fibonacci[count - 1], fibonacci[count], fibonacci[count + 1]
 
     def add(self, sums: Sums, block: bytes) -> Sums:
-        """Return the sums after `block`."""
+        """Return the checksums after `block`."""
         words = array("I", block)
         if self._swaps:
             words.byteswap()

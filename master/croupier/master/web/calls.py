@@ -34,7 +34,7 @@ Handlers = Mapping[str, Callable[[Any, Context], Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    """What handlers ask of the context of a call."""
+    """The part of a gRPC context that handlers use."""
 
     host: str
 
@@ -73,7 +73,7 @@ class Calls:
 
     @property
     def permissions(self) -> Permissions | None:
-        """What the caller may do; None while this master follows."""
+        """The caller's permissions; None while this master follows."""
         return self._checks.permissions(self.caller.principal)
 
     async def ask(self, method: str, request: Any) -> Any:

@@ -45,7 +45,7 @@ class _Agent(SimulatedAgent):
     """An agent that may leave permanently."""
 
     def leave(self) -> None:
-        """Stop; its tasks are lost."""
+        """Stop; the agent's tasks are lost."""
         if self._session is None:
             return
         session, self._session = self._session, None
