@@ -151,7 +151,7 @@ class LogMark:
                 os.pwrite(self._fd, line(last.number, last.crc).ljust(_SIZE), 0)
 
     def clear(self) -> None:
-        """Name no line, durably."""
+        """Clear the mark durably, so that it names no line."""
         if self._fd is not None:
             os.pwrite(self._fd, b" " * _SIZE, 0)
             os.fdatasync(self._fd)

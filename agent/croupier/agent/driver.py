@@ -37,7 +37,7 @@ class Driver:
         """Set once the agent is stopping and no task has a process."""
 
     async def run(self) -> None:
-        """Drive until cancelled.
+        """Run the reactor until cancelled.
 
         Raises:
             Unavailable: if records cannot be made durable.

@@ -173,7 +173,7 @@ class Janitor:
         self._retired.extendleft(reversed(found))
 
     async def run(self) -> None:
-        """Clean at intervals, for ever."""
+        """Clean at intervals, until cancelled."""
         await remove_trees([self._sandboxes.trash])
         while True:
             await self.clean()

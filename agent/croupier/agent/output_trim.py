@@ -89,7 +89,7 @@ class OutputTrim:
                 self.add(task.key, task.info)
 
     async def run(self) -> None:
-        """Trim for ever."""
+        """Trim until cancelled."""
         while True:
             await self._added.wait()
             await asyncio.sleep(TICK_S)
@@ -98,7 +98,7 @@ class OutputTrim:
                 self._added.clear()
 
     async def check(self) -> None:
-        """Look at tasks that have ended, and at all others if that is due."""
+        """Check the output of tasks that have ended, and of all others when that is due."""
         ended = [key for key in self._tasks if not self._is_live(key)]
         free, now = self._free_bytes(), self._now()
         wait_s = LOOK_S + LOOK_S_PER_TASK * len(self._tasks)

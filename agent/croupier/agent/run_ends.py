@@ -70,18 +70,18 @@ class RunEnds:
         return self._count
 
     def close(self) -> None:
-        """Tell no further ends."""
+        """Report no further ends."""
         for timer in self._retries.values():
             timer.cancel()
         self._sweeper.shutdown(wait=False, cancel_futures=True)
 
     def read(self, key: Key, running: ShimProcess) -> None:
-        """Tell the end that the shim has written."""
+        """Report the end that the shim has written."""
         self._count += 1
         self._read(key, running, self._loop.time() + READ_S)
 
     def decide(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
-        """Tell the end that a record tells."""
+        """Report the end that a record states."""
         self._count += 1
         self._decide(key, running, record)
 
@@ -108,7 +108,7 @@ class RunEnds:
         self._decide(key, running, record)
 
     def _decide(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
-        """Tell the end once the companions have ended."""
+        """Report the end once the companions have ended."""
         # They may write until they have ended.
         decide = partial(self._decide_alone, key, running, replace(record, is_silent=False))
         if self.companions is None or not self.companions.end_with(key, decide):

@@ -32,7 +32,7 @@ class SecretFiles:
     """The directories of the runs of one work dir."""
 
     def __init__(self, work_dir: Path, base: Path = BASE) -> None:
-        """Make nothing before the first `write`."""
+        """Prepare; the first `write` makes the directory."""
         name = hashlib.sha256(os.fsencode(work_dir)).hexdigest()[:12]
         self.root = base / f"croupier-agent-{os.geteuid()}-{name}"
         # Most runs have none, and looking costs each task.

@@ -40,7 +40,7 @@ class SilentTasks:
         self._ended.add(key)
 
     def retire(self, key: Key) -> Key | None:
-        """Keep the directory of a forgotten task, if it is silent, for another one.
+        """Keep the directory of a forgotten silent task for the next task.
 
         Return the task whose directory is of no use then; None if there is none.
         """

@@ -311,7 +311,7 @@ class Supervisor:
                     return
 
     def _on_report(self, key: Key, told: bytes) -> None:
-        """Note a start, or what only a waiting shim reports: an end, with the usage."""
+        """Record a start, or an end with its usage, which only a waiting shim reports."""
         end = None if told.startswith(run_file.START) else run_file.parse_end(told)
         if end is None:
             self._on_start(key, run_file.parse_start(told))
@@ -324,7 +324,7 @@ class Supervisor:
             self._put_back(key, running.waiting, end)
 
     def _put_back(self, key: Key, waiting: WaitingShim, record: RunRecord | None) -> None:
-        """Use a shim again whose run has ended, or has failed to start."""
+        """Reuse a shim whose run has ended, or has failed to start."""
         running = self._release(key)
         self._waiting.put_back(waiting)
         self.ends.decide(key, running, record or RunRecord())

@@ -74,7 +74,7 @@ class TaskUsage:
         self._ended_cpu_ms += max(used, default=0)
 
     async def run(self) -> None:
-        """Sample for ever."""
+        """Sample until cancelled."""
         while True:
             await asyncio.sleep(SAMPLE_S)
             await self.sample()

@@ -263,7 +263,7 @@ class WorkerFramework(Framework):
         self.is_admitted.set()
 
     async def on_update(self, status: TaskStatus) -> None:
-        """Tell that a worker has ended; no update ends one that a master may still find."""
+        """Report that a worker has ended, unless a master may still find it."""
         if status.agent_id:
             self._agents[status.task_id] = status.agent_id
         is_unknown = status.state is TaskState.UNKNOWN and status.decided_in_s is None
@@ -276,7 +276,7 @@ class WorkerFramework(Framework):
         self._agents.pop(status.task_id, None)
 
     async def on_preempt(self, request: PreemptRequest) -> None:
-        """Let workers hand on their data before the master kills them."""
+        """Let workers transfer their data before the master kills them."""
         with suppress(TimeoutError):
             async with asyncio.timeout(request.expires_in_s):
                 await self._on_preempted(tuple(request.task_ids))

@@ -53,7 +53,7 @@ class Worker:
     is_asked: bool = False
 
     def keep(self, function: int) -> tuple[bool, int | None]:
-        """Use a function; return whether it must be sent, and one that is to be forgotten."""
+        """Record a use; return whether to send the function, and which one to drop for it."""
         if function in self.functions:
             self.functions.move_to_end(function)
             return False, None

@@ -26,7 +26,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How calls are run.
+    """The options of calls.
 
     Attributes:
         retries: how often a call is run again after its worker died.

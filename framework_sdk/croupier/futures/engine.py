@@ -91,7 +91,7 @@ class Engine:
                 self._post(lambda: self._exchange.drop(call))
 
     def close(self, *, wait: bool, cancel: bool = False, kill: bool = False) -> None:
-        """Take no more calls, and end when all are over.
+        """Accept no more calls, and end when all are over.
 
         Args:
             wait: until the end.
@@ -242,7 +242,7 @@ class Engine:
                 _LOGGER.exception("on_progress failed")
 
     def _take(self) -> None:
-        """Do what other threads asked for."""
+        """Carry out the requests of other threads."""
         with self._lock:
             self._is_woken = False
             actions, self._arrived = self._arrived, deque()

@@ -91,7 +91,7 @@ class Exchange:
         )
 
     def tidy(self, idle_s: float) -> None:
-        """Take calls back that wait behind a long one; end workers that are not needed."""
+        """Take back calls that wait behind a long one; end workers that are not needed."""
         now = time.monotonic()
         for worker in self.board.stuck(now):
             self.links[worker.task_id].send((protocol.TAKE_BACK, 0, b""))
@@ -212,12 +212,12 @@ class Exchange:
         return ""
 
     def on_frame(self, link: WorkerLink, kind: int, number: int, body: bytes) -> None:
-        """Handle what a worker says."""
+        """Handle a message of a worker."""
         with self._guarded():
             self._handle(link, kind, number, body)
 
     def on_read(self, link: WorkerLink) -> None:
-        """Keep the worker busy, and then handle what it has answered."""
+        """Send the worker its next calls, then handle its answers."""
         assert link.hello is not None
         with self._guarded():
             worker = self.board.workers.get(link.hello.task_id)
@@ -235,7 +235,7 @@ class Exchange:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """End the executor after a mistake of its own: no call may wait for ever."""
+        """End the executor after an internal error, so that no call waits forever."""
         try:
             yield
         except Exception as error:
@@ -351,7 +351,7 @@ class Exchange:
             link.send((protocol.EXIT, 0, b""))
 
     def break_off(self, error: ClusterBroken) -> None:
-        """End with an error, which all calls get."""
+        """End with an error, which all calls raise."""
         if self.broken is not None:
             return
         self.broken = error

@@ -97,7 +97,7 @@ class Fleet(Framework):
                 await self._use(offer)
 
     async def on_update(self, status: TaskStatus) -> None:
-        """Tell the end of a task."""
+        """Report the end of a task."""
         is_unknown = status.state is TaskState.UNKNOWN and status.decided_in_s is None
         if status.state.is_terminal or is_unknown:
             self._exchange.on_task_ended(status)

@@ -101,7 +101,7 @@ _ANSWER: Final = struct.Struct("!BI")
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a worker says of itself."""
+    """The first message of a worker, which describes it."""
 
     task_id: str
     host: str
@@ -111,7 +111,7 @@ class Hello:
 
 
 class Workers(Protocol):
-    """What the gate tells about workers."""
+    """Receives the gate's events about workers."""
 
     def admit(self, hello: Hello, link: WorkerLink) -> str:
         """Take a worker that has proved itself; return why it is refused, or nothing."""
@@ -155,7 +155,7 @@ class Gate:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether too many strangers are connected."""
+        """Whether too many unproven peers are connected."""
         return sum(link.hello is None for link in self.links) > MAX_STRANGERS
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class WorkerLink(asyncio.Protocol):
             self._gate.workers.on_read(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Tell that the worker is gone."""
+        """Report that the worker is gone."""
         self._gate.links.discard(self)
         if self._deadline is not None:
             self._deadline.cancel()
@@ -224,11 +224,11 @@ class WorkerLink(asyncio.Protocol):
             self._gate.workers.on_closed(self)
 
     def pause_writing(self) -> None:
-        """Keep what is sent until the peer has read."""
+        """Buffer frames until the peer has read."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Send what was kept."""
+        """Send the buffered frames."""
         self._is_paused = False
         self._flush()
 

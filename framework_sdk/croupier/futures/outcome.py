@@ -54,7 +54,7 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How the process of a worker ended.
+    """The end of a worker's process.
 
     Attributes:
         phase: `setup`, `idle` or `call`.

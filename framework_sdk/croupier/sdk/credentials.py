@@ -58,7 +58,7 @@ class CredentialSource:
         credentials: Credentials | Callable[[], Credentials] | None,
         masters: tuple[Address, ...],
     ) -> None:
-        """Look once; `credentials` None looks in the environment and the masters' file.
+        """Search once. Without `credentials`, search the environment and the masters' file.
 
         Raises:
             InvalidRequest: if what is found cannot be used.

@@ -40,7 +40,7 @@ def on_recall(state: AgentState, key: Key) -> Iterator[Effect]:
 
 
 def take_successor(state: AgentState, task: LocalTask) -> LaunchTask | None:
-    """Take the task out of the line that takes the place of one that ends; None if none may."""
+    """Remove and return the line's successor of a task that ends; None if none may start."""
     if not (state.line and task.may_be_succeeded and _may_start(state)):
         return None
     found = next((key for key, each in state.line.items() if place_of(each) == task.place), None)

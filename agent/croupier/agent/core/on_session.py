@@ -47,7 +47,7 @@ def on_connected(state: AgentState, session: int, now: Now) -> Iterator[Effect]:
 
 
 def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
-    """Do what must wait until the fate of all runs of an earlier life is known.
+    """Register, once the fate of all runs of an earlier life is known.
 
     The agent then records the machine's boot, by which it recognises the next reboot. It
     registers in the session that waits once no void task holds anything either.

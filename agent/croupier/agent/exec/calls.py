@@ -156,7 +156,7 @@ _log = get_logger("croupier.agent")
 
 
 class StartsCommands(Protocol):
-    """What starts commands; `TaskExecs`."""
+    """Starts commands; `TaskExecs` implements it."""
 
     async def start(self, key: Key, command: ExecCommand) -> TaskExec:
         """Start a command beside a task."""

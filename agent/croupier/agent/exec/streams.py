@@ -29,7 +29,7 @@ _MOST_SIDE: Final = 65535
 
 
 class Stream(Enum):
-    """What a command writes to."""
+    """An output stream of a command."""
 
     OUTPUT = "stdout"
     ERRORS = "stderr"

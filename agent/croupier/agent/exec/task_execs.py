@@ -112,7 +112,7 @@ _TASK_ENDED: Final = "its task has ended"
 
 
 class LaunchesCommands(Protocol):
-    """Makes the launches of commands; `Entries`."""
+    """Makes the launches of commands; `Entries` implements it."""
 
     def launch(self, key: Key, command: ExecCommand, pid: int) -> Launch:
         """Return the launch of a command beside a live task."""

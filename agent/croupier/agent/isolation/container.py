@@ -145,7 +145,7 @@ class Container(Isolator):
 
     @cached_property
     def _filter(self) -> Path | None:
-        """What the runtime makes of its profile, for commands that join."""
+        """The filter that the runtime makes of its profile, for commands that join."""
         return write_filter(self._directory, has_ports=False)
 
     def _image(self, launch: Launch) -> Image:

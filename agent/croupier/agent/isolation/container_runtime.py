@@ -55,7 +55,7 @@ _PRIVATE: Final = ("nosuid", "nodev")
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What runs in a container.
+    """The command, mounts and rights of a container.
 
     Attributes:
         directory: of the run, with `config.json`; its file system is at `mount/root`.

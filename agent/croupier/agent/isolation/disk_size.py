@@ -122,7 +122,7 @@ class DiskWalk:
         self.size += found.st_blocks * BLOCK
 
     def _leave(self) -> None:
-        """Go on with a directory below, or above, whose files are not added yet."""
+        """Continue with a directory, below or above, whose files are not added yet."""
         while self._levels:
             level = self._levels[-1]
             while level.pending:

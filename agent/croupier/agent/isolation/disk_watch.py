@@ -106,7 +106,7 @@ class Watched:
 
     @property
     def measured(self) -> FileTotals:
-        """What the measurement that has begun has found so far."""
+        """The result so far of the running measurement."""
         if self.walk is None:
             return NOTHING
         return FileTotals(self.walk.size, self.walk.files) + self.hidden
@@ -175,7 +175,7 @@ class DiskWatch:
             self.remove(run)
 
     async def run(self) -> None:
-        """Measure for ever."""
+        """Measure until cancelled."""
         took_s, rest = 0.0, REST
         while True:
             await asyncio.sleep(max(TICK_S, rest * took_s))
@@ -259,7 +259,7 @@ class DiskWatch:
                 return
 
     def _step(self, watched: Watched, free: int) -> bool:
-        """Go on with the measurement of one run; return whether it has ended."""
+        """Continue the measurement of one run; return whether it is complete."""
         now = self._now()
         try:
             if watched.walk is None:

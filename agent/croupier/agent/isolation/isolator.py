@@ -49,7 +49,7 @@ class Launch:
 
     @property
     def search_path(self) -> str:
-        """Where the program is looked for: the task's PATH, or the shim's default."""
+        """The directories to search for the program: the task's PATH, or the shim's default."""
         return self.environment.get("PATH", "/bin:/usr/bin")
 
     def with_options(self, options: tuple[str, ...]) -> Launch:
@@ -153,7 +153,7 @@ class Layers:
     def __init__(
         self, isolators: Sequence[Isolator] = (), closing: ExitStack | None = None
     ) -> None:
-        """Use `isolators`; none isolate nothing. `closing` releases what they hold."""
+        """Use `isolators`, possibly none. `closing` releases their resources."""
         self._closing = closing or ExitStack()
         self._isolators = tuple(isolators)
         self._backwards = self._isolators[::-1]

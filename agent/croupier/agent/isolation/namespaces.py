@@ -64,7 +64,7 @@ class Namespaces(Isolator):
     def __init__(
         self, tool: Bubblewrap, view: View, defaults: Limits, features: Features, *, are_all: bool
     ) -> None:
-        """Use `tool`; `are_all`: each task is boxed, not only those that ask for it."""
+        """Use `tool`. `are_all`: box every task, and not only those that ask for it."""
         self.features = features
         self._tool, self._view, self._defaults, self._are_all = tool, view, defaults, are_all
         self._secrets = SecretFiles(view.work_dir).root

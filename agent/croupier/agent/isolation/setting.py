@@ -47,7 +47,7 @@ def format_levels(levels: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What isolators are built for.
+    """The settings with which isolators are built.
 
     Attributes:
         work_dir: absolute; different for each agent of a machine.

@@ -96,7 +96,7 @@ class TaskUsers:
 
     @property
     def features(self) -> Features:
-        """What the agent can do about the users of tasks."""
+        """The features for users of tasks that the agent has."""
         return frozenset({Feature.USERS}) if os.geteuid() == 0 else NO_FEATURES
 
     def take(self, key: Key, run: str, name: str) -> UnixUser | None:
@@ -126,7 +126,7 @@ class TaskUsers:
         return own_user(self._own[run][1])
 
     def release(self, run: str) -> None:
-        """Take over the sandbox of a run that has ended, and release its uid. Repeatable."""
+        """Take ownership of the sandbox of an ended run, and release its uid. Idempotent."""
         if run not in self._own:
             return
         key, uid = self._own[run]

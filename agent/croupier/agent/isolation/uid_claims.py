@@ -149,7 +149,7 @@ class UidClaims:
         self._position = opened
 
     def close(self) -> None:
-        """Release no uid, but the descriptor."""
+        """Close the descriptor; the claims of uids stay."""
         if self._position >= 0:
             os.close(self._position)
             self._position = -1
@@ -185,7 +185,7 @@ class Leftovers:
         self._uids, self._claims, self._shared = uids, claims, shared
 
     async def run(self) -> None:
-        """Sweep for ever."""
+        """Sweep until cancelled."""
         took_s = 0.0
         while True:
             await asyncio.sleep(max(SWEEP_S, _REST * took_s))

@@ -50,7 +50,7 @@ class SpareRunFiles:
         self._names.clear()
 
     def put(self, run: str) -> None:
-        """Take the file of a run that is over; it may have none."""
+        """Keep the run file of a run that is over, if it has one."""
         if len(self._names) >= MOST_SPARE:
             unlink_beneath(self._runs / run)
             return
@@ -112,7 +112,7 @@ class WaitingShim:
     idle_since: float = 0.0
 
     def give(self, message: bytes, home: int, run: int) -> bool:
-        """Give it a task, with descriptors of sandbox and run file; return whether it lives."""
+        """Send it a task, with descriptors of sandbox and run file; return whether it lives."""
         passed = array("i", (home, run))
         rights = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, passed),)
         try:
@@ -166,7 +166,7 @@ class WaitingShims:
                 raise ChildProcessError("a new shim was killed")
 
     def put_back(self, waiting: WaitingShim) -> None:
-        """Keep a shim whose task is over for another one."""
+        """Keep a shim whose task has ended for the next task."""
         if len(self._idle) >= MOST_IDLE:
             self._kill(waiting)
             return

@@ -38,7 +38,7 @@ _LOST: Final = "its result is lost: the cluster has removed the run"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the command line asks for.
+    """The options of the command line.
 
     Attributes:
         resume: continue the run that is stored.

@@ -167,7 +167,7 @@ class Tails:
         self._reading: list[asyncio.Task[None]] = []
 
     def read(self, ended: FailedAttempt) -> None:
-        """Begin to read a failed task's output; not after too many."""
+        """Begin to read the output of a failed task, unless too many were read."""
         if ended.status is None or not ended.status.agent_id or len(self._reading) >= MOST_TASKS:
             return
         self._reading.append(self._runner.own(self._read(ended, ended.status.task_id)))

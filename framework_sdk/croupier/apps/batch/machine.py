@@ -52,7 +52,7 @@ TRANSITIONS: Final[dict[NodeState, frozenset[NodeState]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is stored of a task that was started at least once.
+    """The stored state of a task that was started at least once.
 
     Attributes:
         state: WAITING for a task that is to be started again.
@@ -99,7 +99,7 @@ class BatchTask:
 
     @property
     def row(self) -> Row:
-        """What is stored."""
+        """The row to store."""
         state = self.state if self.state in _KEPT else NodeState.WAITING
         counts = self.launches, self.failures, self.drops
         return Row(self.node.name, state, *counts, self.agent_id, self.reason, self.output)
@@ -246,7 +246,7 @@ class BatchTasks:
             assert task.failures <= task.launches
 
     def _settle(self, node: Node, cause: str) -> list[BatchTask]:
-        """Tell the dependents of a node that it has ended: badly if there is a cause."""
+        """Pass the end of a node on to its dependents; with a cause, it has failed."""
         skipped: list[BatchTask] = []
         ended = [(node, cause)]
         while ended:

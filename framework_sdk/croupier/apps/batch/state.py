@@ -60,14 +60,14 @@ class BatchState(Store):
             return [Row(name, NodeState(state), *rest) for name, state, *rest in found]
 
     def begin(self, digest: str) -> None:
-        """Forget the run that is stored, and begin another."""
+        """Delete the stored run, and begin another."""
         with self.writing() as connection:
             connection.execute("DELETE FROM tasks")
             connection.execute("DELETE FROM run")
             self.put(connection, digest=digest)
 
     def save(self, rows: Iterable[Row]) -> None:
-        """Store tasks, together."""
+        """Store tasks in one transaction."""
         values = [
             (
                 row.name, row.state.value, row.launches, row.failures, row.drops, row.agent_id,

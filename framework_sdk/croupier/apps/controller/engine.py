@@ -150,7 +150,7 @@ class Engine(Framework):
     # What policies use.
 
     def wake(self) -> None:
-        """Look for tasks to hand over, and for other work."""
+        """Wake the loop, which hands tasks over and does other work."""
         self._wake.set()
 
     def ask_about(self, task_ids: Iterable[str]) -> None:

@@ -76,23 +76,23 @@ class Store:
         return str(dict(self.rows(f"SELECT * FROM {self._form.facts}")).get(name, ""))  # noqa: S608
 
     def keep(self, **facts: str) -> None:
-        """Keep facts, together."""
+        """Store facts in one transaction."""
         with self.writing() as connection:
             self.put(connection, **facts)
 
     def put(self, connection: sqlite3.Connection, **facts: str) -> None:
-        """Keep facts with the rest of a transaction."""
+        """Store facts in the open transaction."""
         query = f"INSERT OR REPLACE INTO {self._form.facts} VALUES (?, ?)"  # noqa: S608
         connection.executemany(query, facts.items())
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        """Return what a query finds."""
+        """Return the rows of a query."""
         with self._errors("read"):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Make one durable transaction.
+        """Open one durable transaction.
 
         Raises:
             StateError: if the disk does not take it; nothing is changed then.

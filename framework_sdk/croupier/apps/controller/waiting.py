@@ -61,7 +61,7 @@ class WaitWatch:
     def __init__(
         self, framework: Engine, target: Target, tell: Callable[[str], None], patience_s: float
     ) -> None:
-        """Tell of waits that last for `patience_s`."""
+        """Report waits that last for `patience_s`."""
         self._framework, self._target, self._tell = framework, target, tell
         self._patience_s, self._reasons = patience_s, WaitReasons(target)
         self._told = ""
@@ -95,7 +95,7 @@ class WaitWatch:
                         advice = ""
 
     async def reason(self) -> str:
-        """Return what waits, and why."""
+        """Return the reason to report: what waits, and why."""
         what = self._framework.waiting()
         return f"{what}: {(await self._reasons.find(self._framework.framework_id)).text}"
 

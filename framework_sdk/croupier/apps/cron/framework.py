@@ -60,7 +60,7 @@ class CronFramework(Engine):
         self._launches: deque[ScheduledRun] = deque()
 
     def load(self) -> None:
-        """Take up the stored state.
+        """Load the stored state.
 
         Raises:
             StateError: if the state is damaged, or the disk does not take a commit.
@@ -125,7 +125,7 @@ class CronFramework(Engine):
             self._decide(self._board.on_running(status.task_id, self._clock()))
 
     def on_end(self, end: End) -> None:
-        """Record what became of a task."""
+        """Record the end of a task."""
         now, status = self._clock(), end.status
         if status.state is TaskState.UNKNOWN and end.outcome is not Outcome.REFUSED:
             self._decide(self._board.on_unknown(status.task_id, now))

@@ -36,7 +36,7 @@ class StateFile(Store):
     """An open state file. The caller holds its lock, unless it only reads."""
 
     def commit(self, effects: Iterable[Effect], kept: dict[str, int]) -> None:
-        """Keep runs and cursors in one durable commit, and drop the oldest ended runs.
+        """Store runs and cursors in one durable commit, and delete the oldest ended runs.
 
         Args:
             effects: those of other kinds are ignored.

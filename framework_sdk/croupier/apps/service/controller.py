@@ -156,7 +156,7 @@ class Controller(Engine):
         self._changed.set()
 
     def on_kill_refused(self, task_id: str, error: CroupierError) -> None:
-        """Say so: the core sends the kill again."""
+        """Report it to the core, which sends the kill again."""
         self._journal.write(f"cannot end {task_id}: {error}")
 
     async def on_offers(self, offers: list[Offer]) -> None:

@@ -52,7 +52,7 @@ def _is_connected(copy: pb.FrameworkView) -> bool:
 
 
 def _text_of(copy: pb.FrameworkView) -> str:
-    """Return what runs there, for people."""
+    """Return a description of the controller or instances, for people."""
     framework = copy.framework
     if _is_connected(copy):
         return f"a controller on {framework.hostname} (framework {framework.framework_id})"
@@ -232,7 +232,7 @@ class ControllerRun:
             controller.save_last()
 
     async def _ended(self, controller: Controller) -> int:
-        """Say why it ended; return the exit code."""
+        """Report why the controller ended; return the exit code."""
         saved = controller.saved
         try:
             if controller.over.done():

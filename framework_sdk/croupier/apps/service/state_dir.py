@@ -28,7 +28,7 @@ SCHEMA: Final = 1
 
 @dataclass(slots=True)
 class Saved:
-    """What lasts.
+    """The durable state of a controller.
 
     Attributes:
         framework_id: under which the instances run; empty before the first subscription.

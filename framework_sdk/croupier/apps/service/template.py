@@ -26,13 +26,13 @@ _TASK_KEYS: Final = tuple(key for key in TASK_KEYS if key not in ("timeout", "re
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What each instance of a version runs, and the number of its ports."""
+    """The task of each instance of a version, and the number of its ports."""
 
     spec: TaskSpec
     ports: int
 
     def needs(self) -> Needs:
-        """Return what one instance takes."""
+        """Return the needs of one instance."""
         return Needs(self.spec.resources, self.ports, self.spec.task("check").needs)
 
     def demand(self, count: int, spread: str, avoided: Iterable[str]) -> Demand:

@@ -53,7 +53,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the kernel says of a group.
+    """The usage of a group, as the kernel reports it.
 
     Attributes:
         memory_limit: bytes; 0 if there is none.
@@ -127,7 +127,7 @@ class Groups(Protocol):
 
     @property
     def features(self) -> Features:
-        """What they enforce and measure."""
+        """The features that the bounds enforce and measure."""
 
     def make(self, run: str, bounds: Bounds, *, is_fixed: bool = False) -> tuple[str, ...]:
         """Make a group with bounds; return the options for the shim. O(1).

@@ -82,7 +82,7 @@ class CgroupIsolator(Isolator):
         has_quota: bool = False,
         earlier: Sequence[Groups] = (),
     ) -> None:
-        """Use groups that `open_groups` opens, now and whenever another has removed them.
+        """Use groups of `open_groups`, which is called again when they were removed.
 
         Args:
             open_groups: raises Unavailable or OSError if there can be none.
@@ -298,7 +298,7 @@ def open_groups(place: Place, total: Bounds | None) -> Groups:
 
 
 def remove_groups(work_dir: Path) -> None:
-    """End what is left in the groups of an agent that has ended, and remove all of its groups."""
+    """Kill the processes left in the groups of an agent that has ended, and remove the groups."""
     for place in read_places(work_dir, name_for(work_dir)):
         for path in dict.fromkeys(place.directories.values()):
             try:

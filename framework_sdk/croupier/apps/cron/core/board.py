@@ -32,7 +32,7 @@ MAX_DROPS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the state file knows about a job: cursor, schedule as text, and runs that are open."""
+    """The stored state of a job: cursor, schedule as text, and open runs."""
 
     cursor: int
     schedule: str

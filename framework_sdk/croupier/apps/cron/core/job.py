@@ -18,7 +18,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class Overlap(StrEnum):
-    """What a time does while an earlier run of its job has not ended."""
+    """What happens at a scheduled time while an earlier run has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -26,7 +26,7 @@ class Overlap(StrEnum):
 
 
 class Missed(StrEnum):
-    """What is done about times that passed while cron did not run."""
+    """What happens to times that passed while cron did not run."""
 
     SKIP = "skip"
     ONCE = "once"

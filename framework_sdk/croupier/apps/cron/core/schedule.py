@@ -107,7 +107,7 @@ class Schedule:
         return None
 
     def _next_shown(self, instant: int) -> int | None:
-        """Look in one stretch of time after the other, each of one offset."""
+        """Search one period after the other, each with one UTC offset."""
         while True:
             offset = offset_at(instant, self.zone)
             wall = next(CronSim(self._fields, wall_clock(instant, offset)), None)

@@ -14,7 +14,7 @@ from croupier.apps.service.core.rules import Check, Health, Restart
 
 
 class Stop(StrEnum):
-    """Why the controller ends an instance."""
+    """Reasons for which the controller ends an instance."""
 
     NONE = ""
     OUTDATED = "outdated"
@@ -84,7 +84,7 @@ class Instance:
             self.check_due = now
 
     def observe_time(self, health: Health, now: float) -> None:
-        """Become healthy by time, where no check of the controller decides it.
+        """Become healthy after some time, if no check of the controller decides it.
 
         A check by command ends its own task, so one that still runs after the window has passed
         a check.

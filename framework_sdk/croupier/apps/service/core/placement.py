@@ -24,7 +24,7 @@ PORTS: Final = "ports"
 
 @dataclass(slots=True)
 class Room:
-    """What is left of one offer.
+    """The rest of one offer.
 
     Attributes:
         place: the agent's value of the spread attribute; its id if there is none to spread over.
@@ -40,7 +40,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one instance of a version takes.
+    """The needs of one instance of a version.
 
     Attributes:
         unit: resources without ports.

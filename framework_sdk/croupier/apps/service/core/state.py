@@ -11,7 +11,7 @@ from croupier.apps.service.core.rules import Health, Rules, Version
 
 
 class RolloutState(StrEnum):
-    """What an update does."""
+    """The states of an update."""
 
     ROLLING = "rolling"
     ROLLING_BACK = "rolling back"
@@ -21,7 +21,7 @@ class RolloutState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has an end, good or bad."""
+        """Whether the update has ended, successfully or not."""
         return self in (RolloutState.DONE, RolloutState.ROLLED_BACK, RolloutState.FAILED)
 
 
