@@ -8,8 +8,15 @@ from random import Random
 
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.board import Board, Stored
-from croupier.apps.cron.core.job import CronJob
-from croupier.apps.cron.core.run import Effect, KeepCursor, KeepRun, Kill, LaunchRun, ScheduledRun
+from croupier.apps.cron.core.job import (
+    CronJob,
+    Effect,
+    KeepCursor,
+    KeepRun,
+    Kill,
+    LaunchRun,
+    ScheduledRun,
+)
 
 
 class CronWorld:

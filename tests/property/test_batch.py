@@ -9,7 +9,7 @@ from croupier.apps.batch.job import BatchJob, Step
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
 from croupier.apps.batch.plan import JobPlan
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.job_file import Backoff, TaskSpec
+from croupier.apps.job_file.task_spec import Backoff, TaskSpec
 
 
 @st.composite

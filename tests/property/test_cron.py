@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.cron.core.job import CronJob, Missed, Overlap
-from croupier.apps.cron.core.run import RunState
+from croupier.apps.cron.core.job import CronJob, Missed, Overlap, RunState
 from croupier.apps.cron.core.schedule import Schedule
 from tests.harness.cron_world import CronWorld
 from tests.harness.effort import portion

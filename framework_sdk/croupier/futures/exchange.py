@@ -51,10 +51,7 @@ class Exchange:
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        wake: Callable[[], None],
-        settings: ExecutorSettings,
+        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], settings: ExecutorSettings
     ) -> None:
         self._loop, self._wake, self._settings = loop, wake, settings
         self.board = Board(settings.max_workers)

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.job_file import (
+from croupier.apps.job_file.section import Section, read_job_file, section_of_text
+from croupier.apps.job_file.task_spec import (
     DEFAULT_TASK,
     Backoff,
-    Section,
     TaskSpec,
-    read_job_file,
+    parse_constraint,
     read_task,
-    section_of_text,
 )
-from croupier.apps.job_file.task_spec import parse_constraint
 from croupier.model.errors import InvalidRequest
 from croupier.sdk import Resources, enforces, equals, exists, matches, not_exists
 

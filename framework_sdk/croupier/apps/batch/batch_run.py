@@ -22,12 +22,7 @@ from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import print_lines
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    NotFound,
-    Removed,
-)
+from croupier.model.errors import Conflict, CroupierError, NotFound, Removed
 
 SHOW_S: Final = 0.2
 PATIENCE_S: Final = 3.0

@@ -10,14 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.apps.job_file import (
-    DEFAULT_TASK,
-    TASK_KEYS,
-    Section,
-    TaskSpec,
-    read_job_file,
-    read_task,
-)
+from croupier.apps.job_file.section import Section, read_job_file
+from croupier.apps.job_file.task_spec import DEFAULT_TASK, TASK_KEYS, TaskSpec, read_task
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 

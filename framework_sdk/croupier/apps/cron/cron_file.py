@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.apps.cron.core.job import MAX_QUEUE, CronJob, Missed, Overlap, check_name
-from croupier.apps.cron.core.run import ScheduledRun, stamp
+from croupier.apps.cron.core.job import (
+    MAX_QUEUE,
+    CronJob,
+    Missed,
+    Overlap,
+    ScheduledRun,
+    check_name,
+    stamp,
+)
 from croupier.apps.cron.core.schedule import Schedule, read_zone
-from croupier.apps.job_file import TASK_KEYS, Section, TaskSpec, read_job_file, read_task
+from croupier.apps.job_file.section import Section, read_job_file
+from croupier.apps.job_file.task_spec import TASK_KEYS, TaskSpec, read_task
 from croupier.model.ids import check_role
 from croupier.sdk import Task
 
 FILE_KEYS: Final = ("name", "role", "timezone", "defaults", "jobs")
-POLICY_KEYS: Final = (
-    "schedule",
-    "timezone",
-    "overlap",
-    "queue",
-    "missed",
-    "catch_up",
-    "history",
-)
+POLICY_KEYS: Final = ("schedule", "timezone", "overlap", "queue", "missed", "catch_up", "history")
 MAX_JOBS: Final = 10_000
 MAX_HISTORY: Final = 10_000
 

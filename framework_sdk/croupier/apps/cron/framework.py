@@ -20,7 +20,7 @@ from croupier.apps.controller.process import first, run_application
 from croupier.apps.controller.store import locked
 from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.cron.core.board import Board
-from croupier.apps.cron.core.run import Effect, KeepRun, Kill, LaunchRun, RunState, ScheduledRun
+from croupier.apps.cron.core.job import Effect, KeepRun, Kill, LaunchRun, RunState, ScheduledRun
 from croupier.apps.cron.cron_file import CronFile
 from croupier.apps.cron.listing import first_line, line_of
 from croupier.apps.cron.state_file import StateFile, opened, state_path

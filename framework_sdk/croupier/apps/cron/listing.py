@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.cron.core.job import CronJob, check_name
-from croupier.apps.cron.core.run import RunState, ScheduledRun
+from croupier.apps.cron.core.job import CronJob, RunState, ScheduledRun, check_name
 from croupier.apps.cron.cron_file import CronFile, read_cron_file
 from croupier.apps.cron.state_file import opened, state_path
 from croupier.apps.job_file.section import SUFFIXES
@@ -76,11 +75,7 @@ JOBS: Final = Table(
     "no jobs",
 )
 NEXT: Final = Table(
-    (
-        text("TIME", "shown", is_id=True),
-        text("JOB", "job", is_id=True),
-        text("IN", "in"),
-    ),
+    (text("TIME", "shown", is_id=True), text("JOB", "job", is_id=True), text("IN", "in")),
     "no job runs within 50 years",
 )
 HISTORY: Final = Table(

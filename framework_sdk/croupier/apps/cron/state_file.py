@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from croupier.apps.controller.store import Format, Store, state_directory
 from croupier.apps.cron.core.board import Stored
-from croupier.apps.cron.core.run import Effect, KeepCursor, KeepRun, RunState, ScheduledRun
+from croupier.apps.cron.core.job import Effect, KeepCursor, KeepRun, RunState, ScheduledRun
 from croupier.model.errors import NotFound
 
 _TABLES: Final = """

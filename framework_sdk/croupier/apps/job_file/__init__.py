@@ -12,17 +12,3 @@ Rule: a mistake is one line that names the file and the place, such as
 A command with keys of its own beside those of a task says `section.check_keys((*TASK_KEYS,
 "after"))` and then `read_task(section, keys_checked=True)`.
 """
-
-from croupier.apps.job_file.section import Section, read_job_file, section_of_text
-from croupier.apps.job_file.task_spec import DEFAULT_TASK, TASK_KEYS, Backoff, TaskSpec, read_task
-
-__all__ = [
-    "DEFAULT_TASK",
-    "TASK_KEYS",
-    "Backoff",
-    "Section",
-    "TaskSpec",
-    "read_job_file",
-    "read_task",
-    "section_of_text",
-]

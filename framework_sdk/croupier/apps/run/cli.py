@@ -7,13 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from croupier.cli.flags import (
-    LOCAL,
-    CompletionFlag,
-    MasterFlag,
-    ResourcesWaitFlag,
-    TimeoutFlag,
-)
+from croupier.cli.flags import LOCAL, CompletionFlag, MasterFlag, ResourcesWaitFlag, TimeoutFlag
 
 
 def run(

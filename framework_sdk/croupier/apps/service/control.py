@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.job_file import Section
+from croupier.apps.job_file.section import Section
 from croupier.apps.service.controller import Controller
 from croupier.apps.service.core import events
 from croupier.apps.service.file import ServiceFile, read_service

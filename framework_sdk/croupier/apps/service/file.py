@@ -10,15 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.job_file import Section, read_job_file
-from croupier.apps.service.core.rules import (
-    MAX_INSTANCES,
-    Check,
-    Health,
-    Restart,
-    Rules,
-    Update,
-)
+from croupier.apps.job_file.section import Section, read_job_file
+from croupier.apps.service.core.rules import MAX_INSTANCES, Check, Health, Restart, Rules, Update
 from croupier.apps.service.template import MAX_PORTS, Template, read_template
 from croupier.model.ids import check_role
 
@@ -37,16 +30,7 @@ _KEYS: Final = (
     "restart",
     "update",
 )
-_HEALTH_KEYS: Final = (
-    "http",
-    "tcp",
-    "command",
-    "port",
-    "grace",
-    "interval",
-    "timeout",
-    "failures",
-)
+_HEALTH_KEYS: Final = ("http", "tcp", "command", "port", "grace", "interval", "timeout", "failures")
 _UPDATE_KEYS: Final = (
     "max_unavailable",
     "surge",

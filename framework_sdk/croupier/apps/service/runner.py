@@ -20,13 +20,7 @@ from croupier.apps.service.status import Journal
 from croupier.cli.connection import connected, messages, missing_credential
 from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
-from croupier.model.errors import (
-    Conflict,
-    FailedOver,
-    PermissionDenied,
-    Removed,
-    Unavailable,
-)
+from croupier.model.errors import Conflict, FailedOver, PermissionDenied, Removed, Unavailable
 from croupier.net.task_scope import end
 from croupier.v1 import operator_pb2 as pb
 
@@ -198,13 +192,7 @@ class ControllerRun:
                 await asyncio.sleep(ASK_AGAIN_S)
 
     async def _serve(self, saved: Saved, signalled: asyncio.Task[Any], *, adopts: bool) -> int:
-        controller = Controller(
-            saved,
-            self._directory,
-            self._journal,
-            self._target,
-            adopts=adopts,
-        )
+        controller = Controller(saved, self._directory, self._journal, self._target, adopts=adopts)
         requests = Requests(controller, self._journal)
         file, service = self._start.file, saved.service
         if file is not None and events.is_rejected(service, file.digest):

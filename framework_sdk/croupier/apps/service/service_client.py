@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.job_file import read_job_file
-from croupier.apps.job_file.section import SUFFIXES
+from croupier.apps.job_file.section import SUFFIXES, read_job_file
 from croupier.apps.service import control
 from croupier.apps.service.file import ServiceFile, check_name, read_service_file
 from croupier.apps.service.runner import Start, run_controller

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from croupier.apps.job_file import TASK_KEYS, Section, TaskSpec, read_task
+from croupier.apps.job_file.section import Section
+from croupier.apps.job_file.task_spec import TASK_KEYS, TaskSpec, read_task
 from croupier.apps.service.core.instance import Instance, Slot
 from croupier.apps.service.core.placement import PORTS, Needs, Room, avoided_places, place_counts
 from croupier.apps.service.core.rules import Check, Health
@@ -64,13 +65,7 @@ class Template:
         argv = spec.command or ("/bin/sh", "-c", spec.shell)
         if health.check is Check.COMMAND:
             argv = guarded(argv, health, spec.grace_s)
-        given = replace(
-            spec,
-            command=argv,
-            shell="",
-            resources=resources,
-            env={**env, **spec.env},
-        )
+        given = replace(spec, command=argv, shell="", resources=resources, env={**env, **spec.env})
         labels = {"service": service, "version": str(instance.version)}
         return given.task(instance.task_id, f"{service} {instance.slot}", labels)
 

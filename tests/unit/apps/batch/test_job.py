@@ -8,7 +8,7 @@ import pytest
 
 from croupier.apps.batch.job import BatchJob, batch_of
 from croupier.apps.batch.plan import JobPlan
-from croupier.apps.job_file import section_of_text
+from croupier.apps.job_file.section import section_of_text
 from croupier.model.errors import InvalidRequest
 
 

@@ -17,7 +17,7 @@ from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import MAX_QUEUED, FailedAttempt, Runner
 from croupier.apps.batch.state import opened
 from croupier.apps.controller.store import StateError
-from croupier.apps.job_file import section_of_text
+from croupier.apps.job_file.section import section_of_text
 from croupier.cli.flags import LOCAL
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState, TaskStatus

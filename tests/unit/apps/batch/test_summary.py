@@ -16,7 +16,7 @@ from croupier.apps.batch.machine import BatchTasks
 from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import reason_text
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.job_file import section_of_text
+from croupier.apps.job_file.section import section_of_text
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState, TaskStatus
 

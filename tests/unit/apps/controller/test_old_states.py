@@ -11,7 +11,7 @@ import pytest
 from croupier.apps.batch.machine import NodeState, Row
 from croupier.apps.batch.state import opened as open_batch
 from croupier.apps.cron.core.board import Stored
-from croupier.apps.cron.core.run import KeepCursor, KeepRun, RunState, ScheduledRun
+from croupier.apps.cron.core.job import KeepCursor, KeepRun, RunState, ScheduledRun
 from croupier.apps.cron.state_file import opened as open_cron
 from croupier.apps.service.state_dir import StateDir
 from tests.upgrade.build import Build, extract_old_build

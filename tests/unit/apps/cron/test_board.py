@@ -8,18 +8,22 @@ import pytest
 
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.board import MAX_DROPS, Board, Stored
-from croupier.apps.cron.core.job import CronJob, Missed, Overlap, due_times, latest
-from croupier.apps.cron.core.run import (
+from croupier.apps.cron.core.job import (
+    CronJob,
     Effect,
     KeepCursor,
     KeepRun,
     Kill,
     LaunchRun,
+    Missed,
+    Overlap,
     RunState,
     ScheduledRun,
+    due_times,
+    latest,
 )
 from croupier.apps.cron.core.schedule import Schedule
-from croupier.apps.job_file import Backoff
+from croupier.apps.job_file.task_spec import Backoff
 
 MINUTELY = CronJob("a", Schedule("* * * * *"))
 START = 1_800_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.apps.cron.cron_file import POLICY_KEYS, read_cron_file
 from croupier.apps.cron.listing import print_jobs, print_next
-from croupier.apps.job_file import TASK_KEYS
+from croupier.apps.job_file.task_spec import TASK_KEYS
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/cron.md").read_text()
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.cron.core.job import Missed, Overlap
-from croupier.apps.cron.core.run import ScheduledRun
+from croupier.apps.cron.core.job import Missed, Overlap, ScheduledRun
 from croupier.apps.cron.cron_file import CronFile, read_cron_file
 from croupier.model.errors import InvalidRequest
 

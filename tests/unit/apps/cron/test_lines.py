@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.apps.cron.core.job import CronJob
-from croupier.apps.cron.core.run import RunState, ScheduledRun
+from croupier.apps.cron.core.job import CronJob, RunState, ScheduledRun
 from croupier.apps.cron.core.schedule import Schedule
 from croupier.apps.cron.framework import detail_of
 from croupier.apps.cron.listing import first_line, line_of, result_of

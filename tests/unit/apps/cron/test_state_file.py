@@ -10,7 +10,7 @@ import pytest
 
 from croupier.apps.controller.store import StateError
 from croupier.apps.cron.core.board import Stored
-from croupier.apps.cron.core.run import KeepCursor, KeepRun, LaunchRun, RunState, ScheduledRun
+from croupier.apps.cron.core.job import KeepCursor, KeepRun, LaunchRun, RunState, ScheduledRun
 from croupier.apps.cron.state_file import opened
 from croupier.model.errors import NotFound
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.job_file import section_of_text
+from croupier.apps.job_file.section import section_of_text
 from croupier.apps.service import state_dir as state_module
 from croupier.apps.service.control import Requests
 from croupier.apps.service.controller import Controller

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from croupier.apps.job_file import section_of_text
+from croupier.apps.job_file.section import section_of_text
 from croupier.apps.service.core.rules import Check
 from croupier.apps.service.file import ServiceFile, read_service
 from croupier.apps.service.template import template_of

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.cron.core.job import CronJob, Overlap, due_times
-from croupier.apps.cron.core.run import (
+from croupier.apps.cron.core.job import (
+    CronJob,
     Effect,
     KeepCursor,
     KeepRun,
     Kill,
     LaunchRun,
+    Overlap,
     RunState,
     ScheduledRun,
+    due_times,
     stamp,
 )
 

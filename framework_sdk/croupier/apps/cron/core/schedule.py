@@ -13,6 +13,7 @@ Instants are seconds since the epoch. Wall-clock times are naive datetimes.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -207,35 +208,24 @@ def first_instant(wall: datetime, zone: tzinfo) -> int:
 
 
 def change_between(early: int, late: int, zone: tzinfo, passed: datetime) -> int:
-    """Return the first instant whose wall clock is past `passed`, found by halving."""
-    while late - early > 1:
-        middle = (early + late) // 2
-        if wall_clock(middle, offset_at(middle, zone)) > passed:
-            late = middle
-        else:
-            early = middle
-    return late
+    """Return the first instant whose wall clock is past `passed`."""
+
+    def wall_at(instant: int) -> datetime:
+        return wall_clock(instant, offset_at(instant, zone))
+
+    return early + bisect_right(range(early, late), passed, key=wall_at)
 
 
 def next_change(start: int, end: int, zone: tzinfo) -> int | None:
     """Return the first instant after `start`, up to `end`, at which the offset changes."""
     old = offset_at(start, zone)
-    for late in _strides(start, end):
-        if offset_at(late, zone) == old:
-            continue
-        early = late - _STRIDE_S
-        while late - early > 1:
-            middle = (early + late) // 2
-            if offset_at(middle, zone) == old:
-                early = middle
-            else:
-                late = middle
-        return late if late <= end else None
+
+    def has_changed(instant: int) -> bool:
+        return offset_at(instant, zone) != old
+
+    for late in range(start + _STRIDE_S, end + _STRIDE_S, _STRIDE_S):
+        if has_changed(late):
+            early = late - _STRIDE_S
+            found = early + bisect_left(range(early, late), True, key=has_changed)
+            return found if found <= end else None
     return None
-
-
-def _strides(start: int, end: int) -> Iterator[int]:
-    at = start
-    while at < end:
-        at += _STRIDE_S
-        yield at
