@@ -11,7 +11,6 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from croupier.apps.controller.engine import CALL_TASKS, End, Engine, Handover
@@ -24,14 +23,6 @@ from croupier.cli.signals import SIGNAL_BASE
 from croupier.sdk import Reason, TaskState, TaskStatus
 
 MAX_DROPS: Final = 3
-
-
-class CopyState(Enum):
-    """The state of a copy."""
-
-    PENDING = "pending"
-    LAUNCHED = "launched"
-    ENDED = "ended"
 
 
 @dataclass(slots=True)
@@ -47,7 +38,6 @@ class Copy:
 
     index: int
     name: str
-    state: CopyState = CopyState.PENDING
     tries: int = 0
     drops: int = 0
     code: int = 0
@@ -76,7 +66,7 @@ class Progress:
     @property
     def live(self) -> list[Copy]:
         """The launched copies."""
-        return [copy for copy in self.copies if copy.state is CopyState.LAUNCHED]
+        return list(self._by_task.values())
 
     @property
     def is_over(self) -> bool:
@@ -102,7 +92,6 @@ class Progress:
         taken = [heapq.heappop(self._pending) for _ in range(min(count, len(self._pending)))]
         copies = [self.copies[index] for index in taken]
         for copy in copies:
-            copy.state = CopyState.LAUNCHED
             copy.tries += 1
             self._by_task[copy.task_id] = copy
             self._queued.add(copy.task_id)
@@ -110,20 +99,14 @@ class Progress:
 
     def put_back(self, copy: Copy) -> None:
         """Make a launched copy that never ran pending again."""
-        assert copy.state is CopyState.LAUNCHED
         self._queued.discard(copy.task_id)
         del self._by_task[copy.task_id]
-        if self._is_given_up:
-            copy.state = CopyState.ENDED
-        else:
-            copy.state = CopyState.PENDING
+        if not self._is_given_up:
             heapq.heappush(self._pending, copy.index)
 
     def give_up(self) -> None:
         """Launch no more; end the pending copies without an exit code."""
         self._is_given_up = True
-        for index in self._pending:
-            self.copies[index].state = CopyState.ENDED
         self._pending.clear()
 
     def on_status(self, status: TaskStatus) -> str | None:
@@ -156,7 +139,7 @@ class Progress:
     def _end(self, copy: Copy, code: int) -> None:
         self._queued.discard(copy.task_id)
         del self._by_task[copy.task_id]
-        copy.state, copy.code = CopyState.ENDED, code
+        copy.code = code
 
 
 def exit_code_of(status: TaskStatus) -> int:

@@ -19,22 +19,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-from croupier.futures.remote.protocol import (
-    CALL,
-    CALL_HEAD,
-    DIED,
-    ERROR,
-    EXIT,
-    FORGET,
-    FUNCTION,
-    GIVEN_BACK,
-    READY,
-    RESULT,
-    SETUP,
-    STOP_CALL,
-    TAKE_BACK,
-    Pipe,
-)
+from croupier.futures.remote import protocol
 
 OUTPUT_TAIL: Final = 4096
 EXIT_GRACE_S: Final = 3.0
@@ -50,7 +35,7 @@ class Child:
         known: functions that it has.
     """
 
-    def __init__(self, pid: int, pipe: Pipe) -> None:
+    def __init__(self, pid: int, pipe: protocol.Pipe) -> None:
         self.pid, self.pipe = pid, pipe
         self.running = 0
         self.is_ready = False
@@ -66,7 +51,7 @@ class Keeper:
     """Passes calls to the child one by one, and its results to the executor."""
 
     def __init__(self, link: socket.socket) -> None:
-        self._link = Pipe(link)
+        self._link = protocol.Pipe(link)
         self._setup: tuple[int, bytes] | None = None
         self._functions: dict[int, bytes] = {}
         # Frames CALL and FORGET that wait for the child.
@@ -107,18 +92,18 @@ class Keeper:
             self._wakeup.recv(1024)
 
     def _on_executor(self, kind: int, number: int, body: bytes) -> socket.socket | None:
-        if kind == SETUP:
+        if kind == protocol.SETUP:
             self._setup = number, body
             return self._start_child()
-        if kind == FUNCTION:
+        if kind == protocol.FUNCTION:
             self._functions[number] = body
-        elif kind in (CALL, FORGET):
+        elif kind in (protocol.CALL, protocol.FORGET):
             self._waiting.append((kind, number, body))
-        elif kind == TAKE_BACK:
+        elif kind == protocol.TAKE_BACK:
             self._give_back()
-        elif kind == STOP_CALL:
+        elif kind == protocol.STOP_CALL:
             self._stop_call(number)
-        elif kind == EXIT:
+        elif kind == protocol.EXIT:
             self._exit()
         return None
 
@@ -138,9 +123,9 @@ class Keeper:
             os.close(self._link.sock.detach())
             return theirs
         theirs.close()
-        self._child = Child(pid, Pipe(ours))
+        self._child = Child(pid, protocol.Pipe(ours))
         assert self._setup is not None
-        self._child.pipe.send(SETUP, *self._setup)
+        self._child.pipe.send(protocol.SETUP, *self._setup)
         return None
 
     def _on_child_events(self) -> socket.socket | None:
@@ -151,11 +136,11 @@ class Keeper:
         status = _status_of(child.pid)
         is_open = child.pipe.fill()
         for kind, number, body in child.pipe.frames():
-            if kind == READY:
+            if kind == protocol.READY:
                 if child.is_ready:
                     continue
                 child.is_ready = True
-            elif kind in (RESULT, ERROR):
+            elif kind in (protocol.RESULT, protocol.ERROR):
                 child.running = 0
                 self._idle_deaths = 0
             self._link.send(kind, number, body)
@@ -168,7 +153,7 @@ class Keeper:
         self._give_back()
         phase = "call" if child.running else "idle" if child.is_ready else "setup"
         report = {"status": status, "phase": phase, "output": child.output()}
-        self._link.send(DIED, child.running, json.dumps(report).encode())
+        self._link.send(protocol.DIED, child.running, json.dumps(report).encode())
         child.pipe.sock.close()
         self._idle_deaths += 0 if child.running else 1
         if phase == "setup" or self._idle_deaths >= MAX_IDLE_DEATHS:
@@ -181,29 +166,29 @@ class Keeper:
         child = self._child
         while child and child.is_ready and not child.running and self._waiting:
             kind, number, body = self._waiting.popleft()
-            if kind == FORGET:
+            if kind == protocol.FORGET:
                 self._functions.pop(number, None)
                 child.known.discard(number)
-                child.pipe.send(FORGET, number)
+                child.pipe.send(protocol.FORGET, number)
                 continue
-            function = CALL_HEAD.unpack_from(body)[0]
+            function = protocol.CALL_HEAD.unpack_from(body)[0]
             if function and function not in child.known:
                 child.known.add(function)
-                child.pipe.send(FUNCTION, function, self._functions[function])
+                child.pipe.send(protocol.FUNCTION, function, self._functions[function])
             child.running = number
-            child.pipe.send(CALL, number, body)
+            child.pipe.send(protocol.CALL, number, body)
 
     def _give_back(self) -> None:
-        calls = [number for kind, number, _ in self._waiting if kind == CALL]
-        self._waiting = deque(frame for frame in self._waiting if frame[0] != CALL)
-        self._link.send(GIVEN_BACK, 0, struct.pack(f"!{len(calls)}Q", *calls))
+        calls = [number for kind, number, _ in self._waiting if kind == protocol.CALL]
+        self._waiting = deque(frame for frame in self._waiting if frame[0] != protocol.CALL)
+        self._link.send(protocol.GIVEN_BACK, 0, struct.pack(f"!{len(calls)}Q", *calls))
 
     def _stop_call(self, number: int) -> None:
         child = self._child
         if child is not None and child.running == number:
             os.kill(child.pid, signal.SIGKILL)
         self._waiting = deque(
-            frame for frame in self._waiting if frame[0] != CALL or frame[1] != number
+            frame for frame in self._waiting if frame[0] != protocol.CALL or frame[1] != number
         )
 
     def _exit(self) -> None:

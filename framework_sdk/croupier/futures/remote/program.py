@@ -19,6 +19,7 @@ _HERE: Final = Path(__file__).parent
 # Modules of this package that workers import, under names that are not below `croupier`, because
 # an agent may have another release of that.
 _PACKAGE: Final = "croupier.futures.remote."
+_PROTOCOL: Final = "from croupier.futures.remote import protocol"
 _SENT: Final = ("keeper", "protocol")
 # Names in tracebacks of workers.
 WORKER_FILE: Final = "<croupier worker>"
@@ -82,5 +83,6 @@ def _package(name: str) -> dict[str, tuple[bool, CodeType]]:
 
 def _compiled(path: Path, name: str) -> CodeType:
     text = path.read_text(encoding="utf-8").replace(_PACKAGE, "_croupier_")
+    text = text.replace(_PROTOCOL, "import _croupier_protocol as protocol")
     code: CodeType = compile(text, name, "exec", dont_inherit=True)
     return code

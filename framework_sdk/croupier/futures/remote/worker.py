@@ -14,24 +14,8 @@ import traceback
 from contextlib import suppress
 from typing import Any, Final
 
+from croupier.futures.remote import protocol
 from croupier.futures.remote.keeper import Keeper
-from croupier.futures.remote.protocol import (
-    CALL,
-    CALL_HEAD,
-    CHUNK,
-    ERROR,
-    ERROR_HEAD,
-    FORGET,
-    FUNCTION,
-    HEADER,
-    RAISED,
-    READY,
-    RESULT,
-    SETUP,
-    SETUP_FAILED,
-    TOO_LARGE,
-    UNPICKLABLE,
-)
 
 
 class Runner:
@@ -39,26 +23,26 @@ class Runner:
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
-        self._reader, self._sock = sock.makefile("rb", CHUNK), sock
+        self._reader, self._sock = sock.makefile("rb", protocol.CHUNK), sock
         self._limit = 0
         # Pickled until the first call.
         self._functions: dict[int, Any] = {}
 
     def serve(self) -> None:
         """Run calls until the keeper closes the connection."""
-        while head := self._reader.read(HEADER.size):
-            if len(head) < HEADER.size:
+        while head := self._reader.read(protocol.HEADER.size):
+            if len(head) < protocol.HEADER.size:
                 return
-            kind, number, size = HEADER.unpack(head)
+            kind, number, size = protocol.HEADER.unpack(head)
             body = self._reader.read(size)
-            if kind == CALL:
+            if kind == protocol.CALL:
                 self._send(*self._outcome(body), number)
                 del body
-            elif kind == FUNCTION:
+            elif kind == protocol.FUNCTION:
                 self._functions[number] = body
-            elif kind == FORGET:
+            elif kind == protocol.FORGET:
                 self._functions.pop(number, None)
-            elif kind == SETUP and not self._set_up(number, body):
+            elif kind == protocol.SETUP and not self._set_up(number, body):
                 return
 
     def _set_up(self, limit: int, body: bytes) -> bool:
@@ -68,9 +52,9 @@ class Runner:
                 initializer, arguments = pickle.loads(body)
                 initializer(*arguments)
         except BaseException:
-            self._send(SETUP_FAILED, traceback.format_exc().encode())
+            self._send(protocol.SETUP_FAILED, traceback.format_exc().encode())
             return False
-        self._send(READY, b"")
+        self._send(protocol.READY, b"")
         return True
 
     def _outcome(self, body: bytes) -> tuple[int, bytes]:
@@ -79,14 +63,15 @@ class Runner:
             value = self._run(body)
             result = _pickled(value)
         except BaseException as error:
-            return ERROR, _error_body(error, self._limit)
+            return protocol.ERROR, _error_body(error, self._limit)
         if len(result) > self._limit:
-            return ERROR, ERROR_HEAD.pack(TOO_LARGE, 0) + struct.pack("!Q", len(result))
-        return RESULT, result
+            head = protocol.ERROR_HEAD.pack(protocol.TOO_LARGE, 0)
+            return protocol.ERROR, head + struct.pack("!Q", len(result))
+        return protocol.RESULT, result
 
     def _run(self, body: bytes) -> object:
-        key, is_chunk = CALL_HEAD.unpack_from(body)
-        payload = memoryview(body)[CALL_HEAD.size :]
+        key, is_chunk = protocol.CALL_HEAD.unpack_from(body)
+        payload = memoryview(body)[protocol.CALL_HEAD.size :]
         if not key:
             function, arguments, named = pickle.loads(payload)
         else:
@@ -99,8 +84,8 @@ class Runner:
         return function(*arguments, **named)
 
     def _send(self, kind: int, body: bytes, number: int = 0) -> None:
-        head = HEADER.pack(kind, number, len(body))
-        if len(body) < CHUNK:
+        head = protocol.HEADER.pack(kind, number, len(body))
+        if len(body) < protocol.CHUNK:
             self._sock.sendall(head + body)
         else:
             self._sock.sendall(head)
@@ -134,8 +119,8 @@ def _error_body(error: BaseException, limit: int) -> bytes:
     except BaseException:
         pickled = b""
     if not pickled or len(pickled) > limit // 2:
-        return ERROR_HEAD.pack(UNPICKLABLE, len(text)) + text
-    return ERROR_HEAD.pack(RAISED, len(text)) + text + pickled
+        return protocol.ERROR_HEAD.pack(protocol.UNPICKLABLE, len(text)) + text
+    return protocol.ERROR_HEAD.pack(protocol.RAISED, len(text)) + text + pickled
 
 
 def main(link: socket.socket) -> None:
