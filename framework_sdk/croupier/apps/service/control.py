@@ -150,7 +150,7 @@ class Requests:
         more: Answer = {}
         match request.get("do"):
             case "status":
-                view = service_view(controller.saved, now, controller_pid=os.getpid())
+                view = service_view(service, now, controller_pid=os.getpid())
                 since = int(request.get("since", before))
                 return {"status": view, "lines": self._journal.since(since), "last": before}
             case "apply":
@@ -183,13 +183,13 @@ class Requests:
         Raises:
             Conflict: if it is of another service, or names another role.
         """
-        service, role = self._controller.service, self._controller.saved.role
+        service = self._controller.service
         if file.name != service.name:
             raise Conflict(f"the file is of service {file.name}, not of {service.name}")
-        if file.role != role:
+        if file.role != service.role:
             raise Conflict(
-                f"service {service.name} runs in role {role}: stop it, and apply the file again, to"
-                f" change that to {file.role}"
+                f"service {service.name} runs in role {service.role}: stop it, and apply the file"
+                f" again, to change that to {file.role}"
             )
         now = self._controller.now()
         return events.apply(service, file.rules, file.digest, file.health, file.content, now)

@@ -20,7 +20,7 @@ from croupier.apps.service.core.instance import Instance
 from croupier.apps.service.core.placement import Placed, place
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.health_checks import probe
-from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.state_dir import StateDir
 from croupier.apps.service.status import Journal
 from croupier.apps.service.template import Demands
 from croupier.cli.flags import Target
@@ -62,24 +62,24 @@ class Controller(Engine):
 
     def __init__(
         self,
-        saved: Saved,
+        service: Service,
         directory: StateDir,
         journal: Journal,
         target: Target,
         *,
         adopts: bool = False,
     ) -> None:
-        """Continue the service in `saved`; with `adopts`, wait for instances it does not know."""
-        self._saved, self._directory, self._journal = saved, directory, journal
-        self._service, self._adopts = saved.service, adopts
-        self._demands = Demands(saved.service)
+        """Continue the service; with `adopts`, wait for instances it does not know."""
+        self._service, self._directory, self._journal = service, directory, journal
+        self._adopts = adopts
+        self._demands = Demands(service)
         super().__init__(
             target,
-            framework_name(saved.service.name),
-            saved.role,
-            framework_id=saved.framework_id,
+            framework_name(service.name),
+            service.role,
+            framework_id=service.framework_id,
             keep_s=FAILOVER_S,
-            demands=[self._demands.of(saved.service.target, 0, ())],
+            demands=[self._demands.of(service.target, 0, ())],
         )
         self._epoch = time.time() - time.monotonic()
         self._saving = asyncio.Lock()
@@ -109,11 +109,6 @@ class Controller(Engine):
         """Whether it knows the state of its instances, and launches more."""
         return self._is_synced and self._now() >= self._service.hold_until
 
-    @property
-    def saved(self) -> Saved:
-        """The state."""
-        return self._saved
-
     def now(self) -> float:
         """Return the time of the service's state, in seconds since the epoch."""
         return self._now()
@@ -123,7 +118,7 @@ class Controller(Engine):
     def on_known(self, framework_id: str) -> None:
         """Keep the id, and ask for the state of all instances."""
         self._contact()
-        self._saved.framework_id = framework_id
+        self._service.framework_id = framework_id
         self._demanded, self._is_synced = None, False
         # What has ended makes room for others.
         self.ask_about(self._service.instances)
@@ -203,7 +198,7 @@ class Controller(Engine):
     def save_last(self) -> None:
         """Save the state at the end of this controller."""
         with suppress(Unavailable):
-            self._directory.save(self._saved)
+            self._directory.save(self._service)
         self._tell_news()
 
     async def turn(self) -> None:
@@ -253,7 +248,7 @@ class Controller(Engine):
             has_failed = False
             while True:
                 try:
-                    self._directory.save(self._saved)
+                    self._directory.save(self._service)
                 except Unavailable as error:
                     if not has_failed:
                         self._journal.write(f"{error}; nothing is launched until that works")

@@ -15,7 +15,7 @@ from croupier.apps.service.core import events
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile
-from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.state_dir import StateDir
 from croupier.apps.service.status import Journal
 from croupier.cli.connection import connected, messages, missing_credential
 from croupier.cli.flags import Target
@@ -73,7 +73,7 @@ class Start:
     stops: bool = False
 
 
-def run_controller(directory: StateDir, target: Target, start: Start, journal: Journal) -> int:
+def run_controller(directory: StateDir, target: Target, start: Start) -> int:
     """Run the controller, whose lock is held, until a signal or a command ends it.
 
     Returns:
@@ -82,15 +82,15 @@ def run_controller(directory: StateDir, target: Target, start: Start, journal: J
     Raises:
         CroupierError: if it cannot start, or the master ends its session.
     """
-    return run_application(target, ControllerRun(directory, target, start, journal).to_the_end)
+    return run_application(target, ControllerRun(directory, target, start).to_the_end)
 
 
 class ControllerRun:
     """One run of a controller."""
 
-    def __init__(self, directory: StateDir, target: Target, start: Start, journal: Journal) -> None:
+    def __init__(self, directory: StateDir, target: Target, start: Start) -> None:
         self._directory, self._target = directory, target
-        self._start, self._journal = start, journal
+        self._start, self._journal = start, Journal(directory.path.name)
 
     async def to_the_end(self) -> int:
         """Run until the service is stopped, a signal arrives, or the session ends."""
@@ -101,51 +101,51 @@ class ControllerRun:
                 await first(preparing, signalled)
                 if not preparing.done():
                     return 0
-                saved, adopts = preparing.result()
-                return await self._serve(saved, signalled, adopts=adopts)
+                service, adopts = preparing.result()
+                return await self._serve(service, signalled, adopts=adopts)
             finally:
                 await end(preparing, signalled)
 
-    async def _prepare(self) -> tuple[Saved, bool]:
+    async def _prepare(self) -> tuple[Service, bool]:
         """Return the state to continue, and whether there are instances that it does not know."""
-        saved = self._directory.load()
+        service = self._directory.load()
         start = self._start
-        if saved is not None and saved.is_superseded and not start.takes_over:
+        if service is not None and service.is_superseded and not start.takes_over:
             raise Conflict(
-                f"another controller has taken over service {saved.service.name}: use --takeover"
+                f"another controller has taken over service {service.name}: use --takeover"
                 " to run it here"
             )
-        found = await self._find(saved)
-        if saved is None or not saved.framework_id:
-            saved = self._new(saved)
+        found = await self._find(service)
+        if service is None or not service.framework_id:
+            service = self._new(service)
             if found is not None:
-                saved.framework_id = found.framework.framework_id
-        saved.is_superseded = False
-        self._directory.save(saved)
-        return saved, found is not None
+                service.framework_id = found.framework.framework_id
+        service.is_superseded = False
+        self._directory.save(service)
+        return service, found is not None
 
-    def _new(self, old: Saved | None) -> Saved:
+    def _new(self, old: Service | None) -> Service:
         file = self._start.file
         if old is not None:
             # It was stopped; the versions that it ran are kept.
             old.role = old.role if file is None else file.role
-            old.service.instances.clear()
-            old.service.token = secrets.token_hex(3)
+            old.instances.clear()
+            old.token = secrets.token_hex(3)
             return old
         if file is None:
             raise Conflict("the service was never applied on this machine")
         version = Version(1, file.digest, file.health, file.content)
         token = secrets.token_hex(3)
-        return Saved(Service.create(file.name, token, file.rules, version, 0.0), file.role)
+        return Service.create(file.name, token, file.rules, version, 0.0, role=file.role)
 
-    async def _find(self, saved: Saved | None) -> pb.FrameworkView | None:
+    async def _find(self, service: Service | None) -> pb.FrameworkView | None:
         """Return the framework of another state to take over.
 
         Raises:
             Conflict: if another controller runs the service, and is not to be replaced.
         """
         name = self._directory.path.name
-        own = "" if saved is None else saved.framework_id
+        own = "" if service is None else service.framework_id
         deadline = asyncio.get_running_loop().time() + GONE_S
         while True:
             copies = await self._copies(name, waits=not own)
@@ -191,10 +191,12 @@ class ControllerRun:
                 has_told = True
                 await asyncio.sleep(ASK_AGAIN_S)
 
-    async def _serve(self, saved: Saved, signalled: asyncio.Task[Any], *, adopts: bool) -> int:
-        controller = Controller(saved, self._directory, self._journal, self._target, adopts=adopts)
+    async def _serve(self, service: Service, signalled: asyncio.Task[Any], *, adopts: bool) -> int:
+        controller = Controller(
+            service, self._directory, self._journal, self._target, adopts=adopts
+        )
         requests = Requests(controller, self._journal)
-        file, service = self._start.file, saved.service
+        file = self._start.file
         if file is not None and events.is_rejected(service, file.digest):
             self._journal.write(
                 f"the file is version {service.rollout.version}, which was rolled back;"
@@ -221,25 +223,23 @@ class ControllerRun:
 
     async def _ended(self, controller: Controller) -> int:
         """Report why the controller ended; return the exit code."""
-        saved = controller.saved
+        service = controller.service
         try:
             if controller.over.done():
                 controller.over.result()
         except FailedOver:
-            saved.is_superseded = True
-            raise Conflict(
-                f"another controller has taken over service {saved.service.name}"
-            ) from None
+            service.is_superseded = True
+            raise Conflict(f"another controller has taken over service {service.name}") from None
         except Removed as error:
-            saved.framework_id = ""
+            service.framework_id = ""
             raise Unavailable(f"{error}; apply the file again to start anew") from None
         if controller.is_stopped:
             await controller.stop(teardown=True)
-            saved.framework_id = ""
-            saved.service.instances.clear()
+            service.framework_id = ""
+            service.instances.clear()
             self._journal.write("stopped")
             return 0
-        count = len(saved.service.instances)
+        count = len(service.instances)
         self._journal.write(
             f"the controller ends; {count} instances keep running. `croupier service apply`"
             " continues, `croupier service stop` ends them"

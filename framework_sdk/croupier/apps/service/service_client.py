@@ -19,7 +19,7 @@ from croupier.apps.service import control
 from croupier.apps.service.file import ServiceFile, check_name, read_service_file
 from croupier.apps.service.runner import Start, run_controller
 from croupier.apps.service.state_dir import StateDir, check_base, default_base
-from croupier.apps.service.status import INSTANCES, SERVICES, Journal, service_view, summary_lines
+from croupier.apps.service.status import INSTANCES, SERVICES, service_view, summary_lines
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.table import print_table
 from croupier.cli.terminal import print_lines
@@ -77,8 +77,7 @@ def apply_file(path: Path, target: Target, options: ApplyOptions) -> int:
             continue
         return _applied(directory, file, answer, options)
     try:
-        start = Start(file, takes_over=options.takes_over)
-        return run_controller(directory, target, start, Journal(file.name))
+        return run_controller(directory, target, Start(file, takes_over=options.takes_over))
     finally:
         directory.unlock()
 
@@ -151,8 +150,7 @@ def stop(named: str, target: Target, options: ApplyOptions) -> int:
             if saved is None or not saved.framework_id:
                 print_lines(f"{directory.path.name}: is not running")
                 return 0
-            start = Start(None, stops=True)
-            return run_controller(directory, target, start, Journal(directory.path.name))
+            return run_controller(directory, target, Start(None, stops=True))
         finally:
             directory.unlock()
     answer = _ask(directory, {"do": "stop"})

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
@@ -24,21 +24,6 @@ from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.process.durable_files import replace_file
 
 SCHEMA: Final = 1
-
-
-@dataclass(slots=True)
-class Saved:
-    """The durable state of a controller.
-
-    Attributes:
-        framework_id: under which the instances run; empty before the first subscription.
-        is_superseded: another controller has taken the service over.
-    """
-
-    service: Service
-    role: str
-    framework_id: str = ""
-    is_superseded: bool = False
 
 
 def default_base() -> Path:
@@ -107,7 +92,7 @@ class StateDir:
         """Give the lock back."""
         self._held.close()
 
-    def load(self) -> Saved | None:
+    def load(self) -> Service | None:
         """Return the state; None if there is none.
 
         Raises:
@@ -125,16 +110,14 @@ class StateDir:
         if isinstance(schema, int) and schema > SCHEMA:
             raise Unavailable(f"{self.state_file} is of a newer release: upgrade croupier")
         try:
-            return Saved(
-                from_json(values["service"]),
-                str(values["role"]),
-                str(values["framework_id"]),
-                bool(values["is_superseded"]),
-            )
+            service = from_json(values["service"])
+            service.role, service.framework_id = str(values["role"]), str(values["framework_id"])
+            service.is_superseded = bool(values["is_superseded"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._damaged(f"{type(error).__name__}: {error}") from None
+        return service
 
-    def save(self, saved: Saved) -> None:
+    def save(self, service: Service) -> None:
         """Make the state durable, if it has changed since the last save.
 
         Raises:
@@ -143,10 +126,10 @@ class StateDir:
         text = json.dumps(
             {
                 "schema": SCHEMA,
-                "role": saved.role,
-                "framework_id": saved.framework_id,
-                "is_superseded": saved.is_superseded,
-                "service": to_json(saved.service),
+                "role": service.role,
+                "framework_id": service.framework_id,
+                "is_superseded": service.is_superseded,
+                "service": to_json(service),
             }
         )
         if text == self._written:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from croupier.apps.service.core.instance import Instance
 from croupier.apps.service.core.state import RolloutState, Service
-from croupier.apps.service.state_dir import Saved
 from croupier.cli.table import Column, Table, number, text
 from croupier.cli.terminal import View, print_lines
 from croupier.model.durations import duration_text
@@ -17,16 +16,15 @@ from croupier.process.logging import lines_to
 from croupier.process.queue_writer import LineWriter
 
 
-def service_view(saved: Saved, now: float, *, controller_pid: int) -> dict[str, Any]:
+def service_view(service: Service, now: float, *, controller_pid: int) -> dict[str, Any]:
     """Return the service as JSON values; `controller_pid` is 0 if no controller runs."""
-    service = saved.service
     rollout = service.rollout
     wanted = service.wanted_slots()
     return {
         "name": service.name,
-        "role": saved.role,
-        "framework_id": saved.framework_id,
-        "state": "taken over" if saved.is_superseded else state_of(service, now),
+        "role": service.role,
+        "framework_id": service.framework_id,
+        "state": "taken over" if service.is_superseded else state_of(service, now),
         "controller_pid": controller_pid,
         "wanted": len(wanted) if service.is_stopping else service.rules.instances,
         "available": sum(service.is_up(slot.index, now) for slot in wanted),

@@ -80,7 +80,7 @@ def test_what_the_earlier_release_wrote_is_read(build: Build, tmp_path: Path) ->
         assert cron.load() == {"a": Stored(60, "@daily UTC", (RUN,))}
     saved = StateDir(tmp_path, "web").load()
     assert saved is not None
-    assert (saved.framework_id, saved.service.rules.instances) == ("F3", 2)
+    assert (saved.framework_id, saved.role, saved.rules.instances) == ("F3", "ads", 2)
 
 
 def test_the_earlier_release_reads_what_this_one_writes(build: Build, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from croupier.apps.service.controller import Controller
 from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile, read_service
-from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.state_dir import StateDir
 from croupier.apps.service.status import Journal
 from croupier.cli.flags import Target
 from croupier.process.durable_files import replace_file
@@ -43,16 +43,16 @@ def file_of(text: str = TEXT) -> ServiceFile:
     return read_service(section_of_text(text))
 
 
-def new(directory: StateDir) -> Saved:
+def new(directory: StateDir) -> Service:
     file = file_of()
     directory.make()
     version = Version(1, file.digest, file.health, file.content)
-    return Saved(Service.create("web", "abc", file.rules, version, 0.0), file.role)
+    return Service.create("web", "abc", file.rules, version, 0.0, role=file.role)
 
 
 @asynccontextmanager
 async def running(
-    saved: Saved, directory: StateDir, master: FakeMaster
+    saved: Service, directory: StateDir, master: FakeMaster
 ) -> AsyncIterator[Controller]:
     controller = Controller(saved, directory, Journal("web"), Target.parse(master.address))
     async with controller.serving(controller.tick()):
@@ -72,15 +72,15 @@ async def test_instances_get_ports_and_survive_the_controller(tmp_path: Path) ->
             assert task.command.environment["CROUPIER_INSTANCE"] == "0"
             assert "ports:[31000-31001]" in str(task.resources)
             await master.update(task.task_id, TaskState.RUNNING)
-            service = controller.saved.service
+            service = controller.service
             await eventually(lambda: service.is_up(0, controller.now()))
         saved = StateDir(tmp_path, "web").load()
         assert saved is not None
         assert saved.framework_id == controller.framework_id
-        assert list(saved.service.instances) == [task.task_id]
+        assert list(saved.instances) == [task.task_id]
         async with running(saved, directory, master) as again:
             assert again.framework_id == controller.framework_id
-            assert saved.service.is_up(0, again.now())
+            assert saved.is_up(0, again.now())
             master.offer(OFFER, agent_id="a2")
             second = await master.next_call("accept")
             while not second.tasks:
@@ -117,7 +117,7 @@ async def test_nothing_is_launched_that_is_not_on_disk(
         assert call.tasks[0].task_id in directory.state_file.read_text()
         said += capsys.readouterr().out
         assert said.count("No space left") == 1
-        assert controller.saved.service.instances
+        assert controller.service.instances
 
 
 async def test_a_file_of_another_service_or_role_is_refused(tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ async def test_a_file_of_another_service_or_role_is_refused(tmp_path: Path) -> N
             requests.apply(file_of('role = "ads"\n' + TEXT))
         assert not requests.apply(file_of())
         assert requests.apply(file_of(TEXT.replace('"run"', '"walk"')))
-        assert controller.saved.service.target == 2
+        assert controller.service.target == 2

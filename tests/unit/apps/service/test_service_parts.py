@@ -20,7 +20,7 @@ from croupier.apps.service.control import ControlServer, ask
 from croupier.apps.service.core.rules import Check, Health, Rules, Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.health_checks import guarded, probe
-from croupier.apps.service.state_dir import Saved, StateDir
+from croupier.apps.service.state_dir import StateDir
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 
 
@@ -168,9 +168,11 @@ async def test_the_control_socket_answers_in_a_deep_directory(tmp_path: Path) ->
         await ask(deep, {"do": "x"})
 
 
-def saved_web() -> Saved:
+def saved_web() -> Service:
     version = Version(1, "d", Health(Check.TCP), {"task": {"shell": "x"}, "ports": 1})
-    return Saved(Service.create("web", "abc", Rules(instances=3), version, 5.0), "ads", "F1")
+    service = Service.create("web", "abc", Rules(instances=3), version, 5.0, role="ads")
+    service.framework_id = "F1"
+    return service
 
 
 class TestStateDir:
@@ -183,7 +185,7 @@ class TestStateDir:
         assert directory.state_file.stat().st_mode & 0o777 == 0o600
         again = directory.load()
         assert again is not None
-        assert (again.role, again.framework_id, again.service.rules.instances) == ("ads", "F1", 3)
+        assert (again.role, again.framework_id, again.rules.instances) == ("ads", "F1", 3)
 
     def test_one_process_has_the_lock(self, tmp_path: Path) -> None:
         first, second = StateDir(tmp_path, "web"), StateDir(tmp_path, "web")

@@ -50,6 +50,8 @@ class Service:
 
     Attributes:
         token: makes the ids of tasks differ from those of other states of the same service.
+        framework_id: under which the instances run; empty before the first subscription.
+        is_superseded: another controller has taken the service over.
         slots: the wanted instances by index, and those that are being removed.
         instances: the tasks that are not known to have ended, by id.
         target: the number of the version that all slots shall run.
@@ -68,6 +70,9 @@ class Service:
     versions: dict[int, Version]
     target: int
     rollout: Rollout
+    role: str = "*"
+    framework_id: str = ""
+    is_superseded: bool = False
     stable: int | None = None
     previous: int | None = None
     slots: dict[int, Slot] = field(default_factory=dict)
@@ -99,10 +104,12 @@ class Service:
         return instance
 
     @classmethod
-    def create(cls, name: str, token: str, rules: Rules, version: Version, now: float) -> Service:
+    def create(
+        cls, name: str, token: str, rules: Rules, version: Version, now: float, role: str = "*"
+    ) -> Service:
         """Return a service that was never run."""
         rollout = Rollout(version.number, RolloutState.ROLLING, now)
-        made = cls(name, token, rules, {version.number: version}, version.number, rollout)
+        made = cls(name, token, rules, {version.number: version}, version.number, rollout, role)
         made.next_version = version.number + 1
         made.decided_at = now
         return made
