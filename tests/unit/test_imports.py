@@ -64,7 +64,7 @@ def test_the_summary_of_all_commands_loads_no_library_of_the_laboratory() -> Non
         ([], set()),
         (["weights"], {"role_settings"}),
         (["quota", "set"], {"role_settings"}),
-        (["why"], {"why"}),
+        (["why"], {"framework"}),
     ],
 )
 def test_help_loads_no_other_command(words: list[str], modules: set[str]) -> None:

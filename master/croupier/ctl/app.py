@@ -91,8 +91,10 @@ _MODULES: Final = {
     **dict.fromkeys(("agents", "frameworks", "offers", "roles", "tasks"), "lists"),
     **dict.fromkeys(("cp", "logs"), "files"),
     **dict.fromkeys(("quota", "weights"), "role_settings"),
-    "describe": "task",
+    **dict.fromkeys(("describe", "kill"), "task"),
+    "complete": "completion",
     "drain": "agent",
+    "why": "framework",
 }
 
 

@@ -5,10 +5,12 @@ Rule: an experiment neither prints nor writes files; the command does both for a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,12 @@ class Table:
     name: str
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
+
+    @classmethod
+    def of(cls, name: str, items: Iterable[T], cells: Mapping[str, Callable[[T], object]]) -> Table:
+        """Return a table with a row for each item; `cells` have the cell under each title."""
+        rows = tuple(tuple(cell(item) for cell in cells.values()) for item in items)
+        return cls(name, tuple(cells), rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from croupier.cli.flags import LOCAL, Target, parse_grace_ms
 from croupier.ctl.__main__ import connection_after_command
 from croupier.ctl.app import load_commands
-from croupier.ctl.commands.kill import kill_request
+from croupier.ctl.commands.task import kill_request
 from croupier.model.errors import InvalidRequest
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from croupier.cli.flags import Target
 from croupier.ctl.app import app, load_commands
-from croupier.ctl.commands.complete import TIMEOUT_S, _asked, id_lines
-from croupier.ctl.commands.completion import table
+from croupier.ctl.commands.completion import TIMEOUT_S, _asked, id_lines, table
 from croupier.ctl.completion_scripts import SHELLS, script
 from croupier.net.address import Address
 from croupier.v1 import framework_pb2, task_pb2

@@ -2,21 +2,28 @@
 
 A line is KIND, WORD, VALUES and HELP, joined by tabs. KIND is `c` for a command, `f` for a flag and
 `p` for a positional argument, in their order. VALUES are empty for a switch, `-` for any text,
-`@files`, `@agents` and the like, or words joined by spaces.
+`@files`, `@agents` and the like, or words joined by spaces. A script calls `croupier complete` for
+ids: that is fast, and silent. Without a quick answer there are none. No id has a character that a
+shell gives a meaning to.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
 from cyclopts import App
 
-from croupier.cli.flags import CONNECTION_FLAGS
+from croupier.cli.connection import connected
+from croupier.cli.flags import CONNECTION_FLAGS, LOCAL, MasterFlag, Target
+from croupier.cli.terminal import View
 from croupier.ctl.app import app, load_commands
-from croupier.ctl.commands.complete import KINDS
 from croupier.ctl.completion_scripts import script
+from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, ListKind, first_page
+from croupier.ctl.views.task import is_live
+from croupier.model.errors import CroupierError
 from croupier.model.task import TaskState
 
 ANY: Final = "-"
@@ -38,6 +45,19 @@ _STATES: Final = {
         *("connected", "suspect", "disconnected", "unreachable"),
         *("draining", "drained", "deactivated", "unhealthy"),
     ),
+}
+
+
+TIMEOUT_S: Final = 1.5
+MOST: Final = 100
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+:-]+")
+
+# The list, the key of its id, and what is shown beside it.
+KINDS: Final[dict[str, tuple[ListKind, str, Callable[[View], str]]]] = {
+    "agents": (AGENTS, "agent_id", lambda view: str(view["hostname"])),
+    "frameworks": (FRAMEWORKS, "framework_id", lambda view: str(view["name"])),
+    "tasks": (TASKS, "task_id", lambda view: f"{view['state']} {view['name']}"),
+    "roles": (ROLES, "role", lambda _: ""),
 }
 
 
@@ -123,3 +143,43 @@ def _short(text: str) -> str:
     first = re.split(r"(?<=[.:;])\s", " ".join(text.split()), maxsplit=1)[0].rstrip(".:;")
     plain = re.sub(r"[^\w ,./()=+-]", "", first, flags=re.ASCII)
     return plain if len(plain) <= MAX_HELP else plain[: MAX_HELP - 3].rstrip() + "..."
+
+
+@app.command(show=False)
+def complete(
+    kind: Literal["agents", "frameworks", "tasks", "roles"],
+    prefix: str = "",
+    /,
+    *,
+    master: MasterFlag = LOCAL,
+) -> None:
+    """Print ids that begin with PREFIX, for the scripts of `croupier completion`.
+
+    Parameters
+    ----------
+    kind
+        What to look for.
+    prefix
+        What was typed.
+    """
+    for line in id_lines(master, kind, prefix):
+        print(line)
+
+
+def id_lines(target: Target, kind: str, prefix: str) -> list[str]:
+    """Return the ids of a kind that begin with `prefix`, each with a tab and a description."""
+    try:
+        return asyncio.run(_asked(target, kind, prefix))
+    except (CroupierError, TimeoutError, OSError):
+        return []
+
+
+async def _asked(target: Target, kind: str, prefix: str) -> list[str]:
+    listed, key, describe = KINDS[kind]
+    async with asyncio.timeout(TIMEOUT_S), connected(target) as master:
+        found = await first_page(master, listed, MOST, text=prefix)
+    return [
+        f"{each[key]}\t{re.sub(r'[^A-Za-z0-9._ -]', '', describe(each))}".rstrip()
+        for each in sorted(found, key=lambda each: "state" in each and not is_live(each))
+        if each[key].startswith(prefix) and _PLAIN.fullmatch(each[key])
+    ]

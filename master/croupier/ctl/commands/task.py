@@ -1,4 +1,4 @@
-"""`croupier task` and `croupier describe`: all that is known about one object.
+"""`croupier kill`, `croupier task`, and `croupier describe`: all that is known about one object.
 
 Rule: bounded. Of an object's tasks and frameworks only the first are fetched, and of its events
 the latest among those that the master returns.
@@ -16,14 +16,15 @@ from croupier.cli.flags import (
     LOCAL,
     AgentName,
     FrameworkName,
+    GraceFlag,
     JsonFlag,
     MasterFlag,
     RoleName,
     TaskFrameworkFlag,
 )
 from croupier.cli.table import terminal_width
-from croupier.cli.terminal import View
-from croupier.ctl.app import family
+from croupier.cli.terminal import View, named, print_lines
+from croupier.ctl.app import app, family
 from croupier.ctl.lists import (
     AGENTS,
     FRAMEWORKS,
@@ -37,13 +38,14 @@ from croupier.ctl.lists import (
     id_of,
 )
 from croupier.ctl.operation import print_result
-from croupier.ctl.task_reader import TaskArgument
+from croupier.ctl.task_reader import TaskArgument, TaskName, advising
 from croupier.ctl.views.described import agent_page, event_section, framework_page, role_page
 from croupier.ctl.views.task import is_live, task_lines
 from croupier.model.errors import Conflict, CroupierError, NotFound
 from croupier.model.ids import check_id
 from croupier.model.task import TERMINAL, TaskState
 from croupier.v1 import operator_pb2 as pb
+from croupier.v1.task_pb2 import KillPolicy
 
 MOST_ITEMS: Final = 10
 MOST_EVENTS: Final = 8
@@ -227,3 +229,45 @@ async def _find_task(master: Master, task_id: str, framework_id: str) -> View:
             f"several frameworks have a task {task_id!r}: {ids}; name one by --framework"
         )
     return found[0]
+
+
+@app.command
+def kill(
+    task_id: str,
+    /,
+    *,
+    framework: TaskFrameworkFlag = "",
+    grace: GraceFlag = None,
+    master: MasterFlag = LOCAL,
+) -> None:
+    """Kill a task.
+
+    Parameters
+    ----------
+    task_id
+        Task id, as `croupier tasks` shows it.
+    grace
+        The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
+    """
+    request = kill_request(task_id, grace)
+
+    async def killed(leader: Master) -> pb.TaskView:
+        name = await TaskName(task_id, framework).resolved(leader)
+        async with advising(name, leader):
+            request.framework_id = name.framework_id
+            return (await leader.ask(leader.service.KillTask, request)).task
+
+    task = run(master, killed)
+    framework_name = named(task.framework_name, task.framework_id)
+    print_lines(f"task {task.task.task_id} of framework {framework_name} was asked to end")
+
+
+def kill_request(task_id: str, grace_ms: int | None) -> pb.KillTaskRequest:
+    """Return the request to kill a task; `grace_ms` None is the task's own.
+
+    Raises:
+        InvalidRequest: if the id is malformed.
+    """
+    check_id("task", task_id)
+    policy = None if grace_ms is None else KillPolicy(grace_ms=grace_ms)
+    return pb.KillTaskRequest(task_id=task_id, kill_policy=policy)

@@ -177,20 +177,16 @@ def compare(drf: FacebookRun, slots: FacebookRun) -> Result:
         for name, before, after, saved in bins
     )
     columns = ("tasks", "jobs", "slots, s", "DRF, s", "saved of the mean", "median saved of a job")
-    use = tuple(
-        (
-            run.name,
-            f"{run.while_waiting('CPU'):.0%}",
-            f"{run.while_waiting('memory'):.0%}",
-            f"{run.contended:.0%}",
-            round(run.finished_at),
-        )
-        for run in (slots, drf)
-    )
-    titles = ("scheduler", "CPU", "memory", "time with tasks waiting", "all done after, s")
+    use: dict[str, Callable[[FacebookRun], object]] = {
+        "scheduler": lambda run: run.name,
+        "CPU": lambda run: f"{run.while_waiting('CPU'):.0%}",
+        "memory": lambda run: f"{run.while_waiting('memory'):.0%}",
+        "time with tasks waiting": lambda run: f"{run.contended:.0%}",
+        "all done after, s": lambda run: round(run.finished_at),
+    }
     return Result(
         _checks(drf, slots, bins),
-        (Table("facebook_completion", columns, rows), Table("facebook_use", titles, use)),
+        (Table("facebook_completion", columns, rows), Table.of("facebook_use", (slots, drf), use)),
         _plots(drf, slots, bins),
         (
             "CPU and memory are mean parts in use while tasks waited",

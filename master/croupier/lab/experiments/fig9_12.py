@@ -21,6 +21,7 @@ to 30 s, and the cost of memory has a cliff. `DIFFERENCES` explains the differen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -113,6 +114,9 @@ class Fig9Outcome:
     simulated: Simulated
 
 
+Cells = dict[str, Callable[[Fig9Outcome], object]]
+
+
 def schemes() -> list[Scheme]:
     """Return DRF, slots, and CPU fairness."""
     one = Resources({"slots": 1000})
@@ -195,53 +199,34 @@ def _cpus(size: Size) -> Resources:
 def report(outcomes: dict[str, list[Fig9Outcome]]) -> Result:
     """Return tables, plots and checks of the outcomes by cost of memory; `MODEL` is judged."""
     main = outcomes[MODEL]
-    rows = tuple(
-        (
-            o.scheme,
-            round(o.large_jobs, 1),
-            round(o.small_jobs, 1),
-            round(o.large_s, 1),
-            round(o.small_s, 1),
-            f"{o.cpus:.0%}",
-            f"{o.mem:.0%}",
-        )
-        for o in main
-    )
-    columns = (
-        "scheme",
-        "large jobs",
-        "small jobs",
-        "large job, s",
-        "small job, s",
-        "CPU",
-        "memory",
-    )
+    cells: Cells = {
+        "scheme": lambda o: o.scheme,
+        "large jobs": lambda o: round(o.large_jobs, 1),
+        "small jobs": lambda o: round(o.small_jobs, 1),
+        "large job, s": lambda o: round(o.large_s, 1),
+        "small job, s": lambda o: round(o.small_s, 1),
+        "CPU": lambda o: f"{o.cpus:.0%}",
+        "memory": lambda o: f"{o.mem:.0%}",
+    }
+    beside: Cells = {
+        "scheme": lambda o: o.scheme,
+        "large jobs, paper": lambda o: PAPER_LARGE_JOBS[o.scheme],
+        "here": lambda o: round(o.large_jobs, 1),
+        "of DRF's, paper": lambda o: f"{PAPER_LARGE_JOBS[o.scheme] / PAPER_LARGE_JOBS['DRF']:.0%}",
+        "of DRF's, here": lambda o: f"{o.large_jobs / main[0].large_jobs:.0%}",
+    }
     sensitivity = tuple(
         (name, o.scheme, round(o.large_jobs, 1), round(o.small_jobs, 1))
         for name, each in outcomes.items()
         for o in each
     )
-    beside = tuple(
-        (
-            o.scheme,
-            PAPER_LARGE_JOBS[o.scheme],
-            round(o.large_jobs, 1),
-            f"{PAPER_LARGE_JOBS[o.scheme] / PAPER_LARGE_JOBS['DRF']:.0%}",
-            f"{o.large_jobs / main[0].large_jobs:.0%}",
-        )
-        for o in main
-    )
-    titles = ("scheme", "large jobs, paper", "here", "of DRF's, paper", "of DRF's, here")
+    columns = ("cost of memory", "scheme", "large jobs", "small jobs")
     return Result(
         _checks(main),
         (
-            Table("fig9_12", columns, rows),
-            Table("fig9_paper", titles, beside),
-            Table(
-                "fig9_12_paging",
-                ("cost of memory", "scheme", "large jobs", "small jobs"),
-                sensitivity,
-            ),
+            Table.of("fig9_12", main, cells),
+            Table.of("fig9_paper", main, beside),
+            Table("fig9_12_paging", columns, sensitivity),
         ),
         _plots(main),
         (f"means of {REPEATS} runs of {RUN_S:.0f} virtual seconds; {THRASHING}", *DIFFERENCES),

@@ -85,6 +85,17 @@ class _Row:
     tally: Tally
 
 
+CELLS: Final[dict[str, Callable[[_Row], object]]] = {
+    "policy": lambda row: row.policy,
+    "trees": lambda row: row.trees,
+    "nodes": lambda row: row.tally.nodes,
+    "below W": lambda row: row.tally.below_w,
+    "below E": lambda row: row.tally.below_e,
+    "worst u/W": lambda row: round(row.tally.worst_w, 2),
+    "worst u/E": lambda row: round(row.tally.worst_e, 2),
+}
+
+
 def run(options: Options, progress: Progress) -> Result:
     """Run the experiment; see the module."""
     chance = random.Random(options.seed)
@@ -101,10 +112,9 @@ def run(options: Options, progress: Progress) -> Result:
             tally = churned(plans, make_rule, options.seed, steps=STEPS, on_tree=on_tree)
             rows.append(_Row(policy, kind, tally))
     lines = _drained()
-    columns = ("policy", "trees", "nodes", "below W", "below E", "worst u/W", "worst u/E")
     return Result(
         checks=(*_checks(rows), *_ends(lines)),
-        tables=(Table("hierarchy", columns, tuple(_cells(row) for row in rows)),),
+        tables=(Table.of("hierarchy", rows, CELLS),),
         plots=(_plot(lines),),
         notes=tuple(_names_below(rows)),
     )
@@ -119,19 +129,6 @@ def _counter(progress: Progress, number: int, trees: int, policy: str) -> Callab
         progress((number + done / trees) / len(RULES), policy)
 
     return on_tree
-
-
-def _cells(row: _Row) -> tuple[object, ...]:
-    tally = row.tally
-    return (
-        row.policy,
-        row.trees,
-        tally.nodes,
-        tally.below_w,
-        tally.below_e,
-        round(tally.worst_w, 2),
-        round(tally.worst_e, 2),
-    )
 
 
 def _checks(rows: list[_Row]) -> list[Check]:

@@ -235,6 +235,7 @@ def run(options: Options, progress: Progress) -> Result:
 
 
 T = TypeVar("T")
+Cells = dict[str, Callable[[OpenbRun], object]]
 
 
 def _part(items: list[T], scale: float) -> list[T]:
@@ -247,47 +248,26 @@ def _part(items: list[T], scale: float) -> list[T]:
 def report(filled: list[OpenbRun], churned: list[OpenbRun], gpus: int) -> Result:
     """Return tables, plots and checks of runs in the order of `ORDERS`."""
     asked = sum(each.pod.gpu_total for each in filled[0].arrivals) / WHOLE
-    fill_rows = tuple(
-        (
-            run.order,
-            f"{run.taken:.1%}",
-            f"{run.useless:.1%}",
-            run.unplaced,
-            "{} of {}".format(*run.whole_nodes()),
-        )
-        for run in filled
-    )
-    churn_rows = tuple(
-        (
-            run.order,
-            f"{run.series.mean('taken', CHURN_S / 3):.1%}",
-            f"{run.useless:.1%}",
-            round(run.wait(0, 0), 1),
-            round(run.wait(1, LARGE - 1), 1),
-            round(run.wait(LARGE, 1000), 1),
-        )
-        for run in churned
-    )
+    fill_cells: Cells = {
+        "order": lambda run: run.order,
+        "GPUs given out": lambda run: f"{run.taken:.1%}",
+        "fragmented (mean)": lambda run: f"{run.useless:.1%}",
+        "pods without room": lambda run: run.unplaced,
+        "8-GPU pods": lambda run: "{} of {}".format(*run.whole_nodes()),
+    }
+    churn_cells: Cells = {
+        "order": lambda run: run.order,
+        "GPUs in use": lambda run: f"{run.series.mean('taken', CHURN_S / 3):.1%}",
+        "fragmented (mean)": lambda run: f"{run.useless:.1%}",
+        "wait without GPU, s": lambda run: round(run.wait(0, 0), 1),
+        "wait for 1-2 GPUs, s": lambda run: round(run.wait(1, LARGE - 1), 1),
+        "wait for 4-8 GPUs, s": lambda run: round(run.wait(LARGE, 1000), 1),
+    }
     return Result(
         _checks(filled, churned),
         (
-            Table(
-                "openb_fill",
-                ("order", "GPUs given out", "fragmented (mean)", "pods without room", "8-GPU pods"),
-                fill_rows,
-            ),
-            Table(
-                "openb_churn",
-                (
-                    "order",
-                    "GPUs in use",
-                    "fragmented (mean)",
-                    "wait without GPU, s",
-                    "wait for 1-2 GPUs, s",
-                    "wait for 4-8 GPUs, s",
-                ),
-                churn_rows,
-            ),
+            Table.of("openb_fill", filled, fill_cells),
+            Table.of("openb_churn", churned, churn_cells),
         ),
         _plots(filled, gpus),
         (
