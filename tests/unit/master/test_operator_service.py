@@ -10,11 +10,11 @@ import pytest
 
 from croupier.master.access.caller import Call, Caller, begin_call
 from croupier.master.core.effects import Answer, Effect
+from croupier.master.core.events import OperatorCommand
 from croupier.master.core.framework_commands import TornDown
-from croupier.master.core.operator_command import OperatorCommand, on_operator_command
 from croupier.master.core.role_commands import RolesMoved
 from croupier.master.core.state import State
-from croupier.master.core.step import Command, Event
+from croupier.master.core.step import Command, Event, on_operator_command
 from croupier.master.services.operator import OperatorService
 from croupier.model.errors import MAX_TEXT, InvalidRequest
 from croupier.model.ids import FrameworkId

@@ -25,7 +25,7 @@ from croupier.master.allocator.node import (
     PrincipalNode,
     RoleNode,
 )
-from croupier.master.allocator.share import Totals
+from croupier.master.allocator.share import Totals, largest
 
 Q = 1 << 16
 # More than any share over weight.
@@ -161,7 +161,7 @@ def lift_of(role: Branch) -> Ratio:
         return 1, 1
     if not weights:
         return max(role.direction_sum.values()), Q
-    best, over = _largest(role.direction_sum, weights)
+    best, over = largest(role.direction_sum, weights)
     return best, Q * over
 
 
@@ -189,23 +189,13 @@ def _of_leaf(leaf: Leaf, totals: Totals) -> Amounts:
 
 
 def _scaled(amounts: Mapping[str, int], totals: Totals, weights: Mapping[str, int]) -> Amounts:
-    shares = {n: m * totals.factors[n] for n, m in amounts.items() if n in totals.factors}
+    shares = totals.shares(amounts)
     dominant, over = max(shares.values(), default=0), 1
     if weights:
-        dominant, over = _largest(shares, weights)
+        dominant, over = largest(shares, weights)
     if not dominant:
         return _everywhere(totals)
     return {name: -(-share * Q * over // dominant) for name, share in shares.items()}
-
-
-def _largest(shares: Mapping[str, int], weights: Mapping[str, int]) -> Ratio:
-    """Return the largest share over the weight of its resource; weights are in thousandths."""
-    best, over = 0, 1
-    for name, share in shares.items():
-        weight = weights.get(name, 1000)
-        if share * 1000 * over > best * weight:
-            best, over = share * 1000, weight
-    return best, over
 
 
 def _everywhere(totals: Totals) -> Amounts:

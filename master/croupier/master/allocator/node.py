@@ -17,7 +17,7 @@ from croupier.master.allocator.back_off import Party, party_of
 from croupier.master.allocator.kinds import ANY, Group, Groups, Kind, Signature
 from croupier.master.allocator.pending_demand import PendingDemand, Shape
 from croupier.master.allocator.reasons import Reasons
-from croupier.master.allocator.soft_reservations import SharedReservations, SoftReservations
+from croupier.master.allocator.soft_reservations import Reserved, SoftReservations
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
@@ -196,7 +196,7 @@ class PrincipalNode(Branch):
     """
 
     role_node: RoleNode = field(init=False)
-    reserved: SharedReservations = field(default_factory=SharedReservations)
+    reserved: Reserved = field(default_factory=Reserved)
     ticket: int = 0
     time: int = 0
 

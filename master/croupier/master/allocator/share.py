@@ -73,16 +73,17 @@ class Totals:
         self.factors = {name: scale // total for name, total in self._amounts.items()}
         self._touched = False
 
+    def shares(self, held: Mapping[str, int]) -> dict[str, int]:
+        """Return the share of each resource that the cluster has, in the present scale."""
+        factors = self.factors
+        return {name: milli * factors[name] for name, milli in held.items() if name in factors}
+
     def dominant(self, held: Mapping[str, int]) -> int:
         """Return the dominant share of `held`, in the present scale. O(resources held)."""
         factors = self.factors
-        share = 0
-        for name, milli in held.items():
-            if name in factors:
-                scaled = milli * factors[name]
-                if scaled > share:
-                    share = scaled
-        return share
+        return max(
+            [milli * factors[name] for name, milli in held.items() if name in factors] or [0]
+        )
 
     def share(self, held: Mapping[str, int], weights: Mapping[str, int] | None = None) -> Fraction:
         """Return the dominant share of `held`, over weights in thousandths; 1 is the cluster."""
@@ -92,3 +93,16 @@ class Totals:
                 weight = weights.get(name, 1000) if weights else 1000
                 best = max(best, Fraction(milli * 1000, self._amounts[name] * weight))
         return best
+
+
+def largest(shares: Mapping[str, int], weights: Mapping[str, int]) -> tuple[int, int]:
+    """Return the largest share over the weight of its resource, which is in thousandths.
+
+    It is a fraction: numerator and denominator, not reduced.
+    """
+    best, over = 0, 1
+    for name, share in shares.items():
+        weight = weights.get(name, 1000)
+        if share * 1000 * over > best * weight:
+            best, over = share * 1000, weight
+    return best, over

@@ -11,122 +11,100 @@ from collections.abc import Iterator
 from croupier.model.ids import AgentId
 
 
-class SharedReservations:
-    """The agents that are reserved for the frameworks of one principal in a role."""
+class Reserved:
+    """Agents that are reserved for one framework, or for those of a principal in a role together.
 
-    __slots__ = ("_resting", "_until")
+    Attributes:
+        until: when each reservation ends, by framework and agent.
+        resting: until when each agent may not be reserved again.
+    """
+
+    __slots__ = ("resting", "until")
 
     def __init__(self) -> None:
-        # Both are ordered by time, but for frameworks that changed their owner.
-        self._until: dict[tuple[SoftReservations, AgentId], float] = {}
-        self._resting: dict[AgentId, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._until)
-
-    def is_resting(self, agent_id: AgentId) -> bool:
-        """Return whether the agent was reserved before, and may not be reserved again yet."""
-        return agent_id in self._resting
+        # Both are ordered by time, as all reservations last equally long. Only frameworks that
+        # change their owner break the order.
+        self.until: dict[tuple[SoftReservations, AgentId], float] = {}
+        self.resting: dict[AgentId, float] = {}
 
     def drop_ended(self, now: float, hold_s: float) -> None:
         """Drop the reservations that ended; their agents rest for `hold_s`. O(those)."""
-        while self._until:
-            key = next(iter(self._until))
-            if self._until[key] > now:
+        while self.until:
+            key = next(iter(self.until))
+            if self.until[key] > now:
                 break
-            self._resting[key[1]] = self._until.pop(key) + hold_s
-        while self._resting:
-            agent_id = next(iter(self._resting))
-            if self._resting[agent_id] > now:
+            self.resting[key[1]] = self.until.pop(key) + hold_s
+        while self.resting:
+            agent_id = next(iter(self.resting))
+            if self.resting[agent_id] > now:
                 break
-            del self._resting[agent_id]
-
-    def add(self, owner: SoftReservations, agent_id: AgentId, until: float) -> None:
-        """Count a reservation."""
-        self._until.setdefault((owner, agent_id), until)
-
-    def discard(self, owner: SoftReservations, agent_id: AgentId) -> None:
-        """Do not count a reservation any more."""
-        self._until.pop((owner, agent_id), None)
+            del self.resting[agent_id]
 
 
 class SoftReservations:
     """The agents that are reserved for one framework."""
 
-    __slots__ = ("_resting", "_shared", "_until")
+    __slots__ = ("_own", "_shared")
 
     def __init__(self) -> None:
-        # Both are ordered by time, as all reservations last equally long.
-        self._until: dict[AgentId, float] = {}
-        self._resting: dict[AgentId, float] = {}
-        self._shared: SharedReservations | None = None
+        self._own = Reserved()
+        self._shared: Reserved | None = None
 
     def __iter__(self) -> Iterator[AgentId]:
-        return iter(self._until)
+        return (agent_id for _, agent_id in self._own.until)
 
     def __len__(self) -> int:
-        return len(self._until)
+        return len(self._own.until)
 
-    def share(self, shared: SharedReservations | None) -> None:
+    def share(self, shared: Reserved | None) -> None:
         """Count these with the others of the principal; with None, for themselves."""
-        for agent_id, until in self._until.items():
+        for key, until in self._own.until.items():
             if self._shared is not None:
-                self._shared.discard(self, agent_id)
+                self._shared.until.pop(key, None)
             if shared is not None:
-                shared.add(self, agent_id, until)
+                shared.until.setdefault(key, until)
         self._shared = shared
 
     def may_add(self, agent_id: AgentId, agents: int, now: float, hold_s: float) -> bool:
         """Return whether the agent is or may be reserved; `agents` is the number of all agents."""
-        for reserved, until in list(self._until.items()):
-            if until > now:
-                break
-            del self._until[reserved]
-            self._resting[reserved] = until + hold_s
-        for resting, until in list(self._resting.items()):
-            if until > now:
-                break
-            del self._resting[resting]
-        shared = self._shared
-        if shared is not None:
-            shared.drop_ended(now, hold_s)
-        if agent_id in self._until:
+        held = (self._own,) if self._shared is None else (self._own, self._shared)
+        for each in held:
+            each.drop_ended(now, hold_s)
+        if (self, agent_id) in self._own.until:
             return True
-        if shared is not None and shared.is_resting(agent_id):
-            return False
-        room = self._count() < 1 + agents // 8
-        return hold_s > 0 and room and agent_id not in self._resting
+        has_room = hold_s > 0 and self._count() < 1 + agents // 8
+        return has_room and not any(agent_id in each.resting for each in held)
 
     def add(self, agent_id: AgentId, now: float, hold_s: float) -> float:
         """Reserve the agent, unless it is reserved; return when the reservation ends."""
-        until = self._until.setdefault(agent_id, now + hold_s)
+        until = self._own.until.setdefault((self, agent_id), now + hold_s)
         if self._shared is not None:
-            self._shared.add(self, agent_id, until)
+            self._shared.until.setdefault((self, agent_id), until)
         return until
 
     def has(self, agent_id: AgentId, now: float) -> bool:
         """Return whether the agent is reserved now."""
-        return self._until.get(agent_id, now) > now
+        return self._own.until.get((self, agent_id), now) > now
 
     def count_without(self, agent_id: AgentId) -> int:
         """Return how many other agents are reserved, for the principal if there is one."""
-        return self._count() - (agent_id in self._until)
+        return self._count() - ((self, agent_id) in self._own.until)
 
     def discard(self, agent_id: AgentId) -> None:
         """End the reservation of the agent."""
-        self._until.pop(agent_id, None)
+        self._own.until.pop((self, agent_id), None)
         if self._shared is not None:
-            self._shared.discard(self, agent_id)
+            self._shared.until.pop((self, agent_id), None)
 
     def forget(self, agent_id: AgentId) -> None:
         """Drop everything about an agent that was removed."""
         self.discard(agent_id)
-        self._resting.pop(agent_id, None)
+        self._own.resting.pop(agent_id, None)
 
     def clear(self) -> None:
         """End all reservations."""
-        for agent_id in list(self._until):
+        for agent_id in list(self):
             self.discard(agent_id)
 
     def _count(self) -> int:
-        return len(self._until) if self._shared is None else len(self._shared)
+        return len((self._shared or self._own).until)

@@ -53,11 +53,9 @@ class ShareProjection:
         if not weights:
             return self._totals.dominant(held), self._totals.whole
         over = lcm(1000, *weights.values())
-        factors = self._totals.factors
         shares = (
-            milli * factors[name] * 1000 * (over // weights.get(name, 1000))
-            for name, milli in held.items()
-            if name in factors
+            share * 1000 * (over // weights.get(name, 1000))
+            for name, share in self._totals.shares(held).items()
         )
         return max(shares, default=0), self._totals.whole * over
 

@@ -19,10 +19,10 @@ from croupier.master.core.agent_status import (
 from croupier.master.core.agents import Agent, Gone
 from croupier.master.core.authorisation import finds_agent, require
 from croupier.master.core.effects import Close, Effect, Happened, Save
+from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
 from croupier.master.core.on_agent import announce, concerned, disconnect, remove, withhold
 from croupier.master.core.on_task import kill
-from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
 from croupier.master.core.state import State
 from croupier.master.core.token_commands import forget_tokens

@@ -1,13 +1,19 @@
-"""Events of peers and of time; those of operators are in `operator_command`."""
+"""Events of peers, of operators and of time.
+
+An operator's command is a frozen dataclass that executes itself. A new one is one class in the
+module of its noun, such as `agent_commands`, listed in the union at the end of that module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from croupier.master.core.calls import Call
-from croupier.master.core.effects import SessionId
+from croupier.master.core.effects import Effect, SessionId
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
@@ -216,6 +222,25 @@ class SessionEnded:
 
     session: SessionId
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCommand(Question[T_co], ABC):
+    """A command with an immutable answer.
+
+    Attributes:
+        request: the number under which the shell waits for the answer.
+    """
+
+    request: int
+
+    @abstractmethod
+    def execute(self, state: State, now: float) -> Generator[Effect, None, T_co]:
+        """Yield the effects and return the answer.
+
+        Raises:
+            CroupierError: to refuse the command, before anything is changed.
+        """
 
 
 @value

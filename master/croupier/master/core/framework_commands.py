@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from croupier.master.core.authorisation import finds_framework, require
 from croupier.master.core.effects import Close, Effect, Happened
+from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import FrameworkTornDown
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_framework import remove
-from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.state import State
 from croupier.model.access import Action, role_object
 from croupier.model.errors import NotFound, Removed

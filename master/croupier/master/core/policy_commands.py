@@ -23,7 +23,7 @@ from croupier.master.core.access_records import (
 )
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.effects import AccessChanged, Effect, Save
-from croupier.master.core.operator_command import OperatorCommand
+from croupier.master.core.events import OperatorCommand
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.model.access import (

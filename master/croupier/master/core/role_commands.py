@@ -9,9 +9,9 @@ from heapq import nsmallest
 from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect, Happened, Save
+from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
-from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.records import ForgetRole, RoleRecord
 from croupier.master.core.role_status import RoleStatus, cluster_of, count_tasks, role_status
 from croupier.master.core.roles import (

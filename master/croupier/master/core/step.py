@@ -22,6 +22,7 @@ from croupier.master.core.events import (
     AllocationDue,
     FrameworkCalled,
     LaunchUnsent,
+    OperatorCommand,
     PeerEvent,
     Read,
     Received,
@@ -34,13 +35,12 @@ from croupier.master.core.events import (
 from croupier.master.core.framework_commands import FrameworkCommand
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_task import forget_all
-from croupier.master.core.operator_command import OperatorCommand, on_operator_command
 from croupier.master.core.policy_commands import PolicyCommand
 from croupier.master.core.role_commands import RoleCommand
 from croupier.master.core.state import State
 from croupier.master.core.task_commands import TaskCommand
 from croupier.master.core.token_commands import TokenCommand
-from croupier.model.errors import CroupierError
+from croupier.model.errors import CroupierError, shortened
 
 Command = TaskCommand | AgentCommand | FrameworkCommand | RoleCommand | PolicyCommand | TokenCommand
 Event = PeerEvent | Command | Read | TimePassed | AllocationDue
@@ -103,6 +103,18 @@ def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator
         yield from on_framework.disconnect(state, peer, event.message, now)
     elif peer is not None:
         yield from on_agent.disconnect(state, peer, event.message, now)
+
+
+def on_operator_command(
+    state: State, command: OperatorCommand[object], now: float
+) -> Iterator[Effect]:
+    """Execute a command and answer it with its result or its refusal."""
+    result: object
+    try:
+        result = yield from command.execute(state, now)
+    except CroupierError as refusal:
+        result = shortened(refusal)
+    yield Answer(command.request, result)
 
 
 def _query_result(state: State, query: Callable[[State], object]) -> object:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect
+from croupier.master.core.events import OperatorCommand
 from croupier.master.core.on_task import kill
-from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.model.access import Action, Permissions, role_object

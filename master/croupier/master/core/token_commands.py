@@ -14,8 +14,8 @@ from croupier.master.core.access_records import ForgetToken, TokenId, TokenKind,
 from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.effects import AccessChanged, Close, Effect, Save
+from croupier.master.core.events import OperatorCommand
 from croupier.master.core.on_agent import disconnect
-from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.policy_commands import check_administered, checked_description
 from croupier.master.core.state import State
 from croupier.model.access import (

@@ -153,9 +153,9 @@ def test_the_frameworks_of_a_principal_reserve_agents_together(frameworks: int) 
         place = (FrameworkId("small"), Role("*"), AgentId(f"a{number}"))
         fixture.allocator.charges.charge(*place, Resources({"cpus": 2000}))
     assert len(fixture.deal()) == 8 - 2
-    assert len(fixture.tree.roles[Role("*")].principals["p"].reserved) == 2
+    assert len(fixture.tree.roles[Role("*")].principals["p"].reserved.until) == 2
     fixture.allocator.set_owner(FrameworkId("large0"), "")
     fixture.allocator.set_owner(FrameworkId("large0"), "p")
-    assert len(fixture.tree.roles[Role("*")].principals["p"].reserved) == 2
+    assert len(fixture.tree.roles[Role("*")].principals["p"].reserved.until) == 2
     fixture.wait(30.0)
     assert len(fixture.deal()) == 2

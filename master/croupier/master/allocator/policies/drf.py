@@ -23,12 +23,10 @@ keys keep their order when 2 ** shift >= D ** 2, and equal fractions have equal 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from croupier.master.allocator.entitlements import Q, lift_of
 from croupier.master.allocator.node import Branch, Leaf, Level, Node, PrincipalNode
 from croupier.master.allocator.policies.policy import NEED_BITS, Key, Policy, least, needy
-from croupier.master.allocator.share import Totals
+from croupier.master.allocator.share import Totals, largest
 
 _Q_BITS = Q.bit_length()
 
@@ -61,7 +59,7 @@ class Drf(Policy):
             if below is not None:
                 return below
         if settings.resource_weights:
-            return weighted_share(node.held, self._totals.factors, settings.resource_weights)
+            return (1, *largest(self._totals.shares(node.held), settings.resource_weights))
         return (1, self._totals.dominant(node.held), 1)
 
     def join(self, role: Branch, child: Node, level: Level) -> Level:
@@ -92,16 +90,3 @@ class Drf(Policy):
         if self._rotate:
             return tier, exact, node.dealt_at, node.arrival
         return tier, exact, node.arrival
-
-
-def weighted_share(
-    held: Mapping[str, int], factors: Mapping[str, int], weights: Mapping[str, int]
-) -> Level:
-    """Return the largest of the shares over the weights of their resources, as a level."""
-    best, over = 0, 1
-    for name, milli in held.items():
-        if name in factors:
-            share, weight = milli * factors[name] * 1000, weights.get(name, 1000)
-            if share * over > best * weight:
-                best, over = share, weight
-    return (1, best, over)

@@ -52,8 +52,7 @@ class Asset(Naive):
 
     def measure(self, node: Node) -> int:
         """Return the sum of its shares."""
-        factors = self._totals.factors
-        return sum(milli * factors[name] for name, milli in node.held.items() if name in factors)
+        return sum(self._totals.shares(node.held).values())
 
 
 class SingleResource(Naive):
@@ -100,9 +99,5 @@ class YarnDrf(Naive):
         tier, number, over = level
         if not tier:
             return 0, ((number << NEED_BITS) // over,), node.arrival
-        factors = self._totals.factors
-        shares = sorted(
-            (milli * factors[name] for name, milli in node.held.items() if name in factors),
-            reverse=True,
-        )
+        shares = sorted(self._totals.shares(node.held).values(), reverse=True)
         return 1, tuple((share << self._shift) // node.weight for share in shares), node.arrival
