@@ -51,6 +51,7 @@ class Entitlements:
     ) -> None:
         """Read the tree below `root`, which must not change while this is used."""
         self._ratios: dict[Node, Ratio] = {root: (1, 1)}
+        self._lifts: dict[Branch, Ratio] = {}
         self._imagined = imagined or {}
         self._totals = totals
         # By role with limited roles right below it: the share over weight that children reach.
@@ -67,7 +68,10 @@ class Entitlements:
                 known = (0, 1)
             else:
                 entitled, whole = self.ratio(parent)
-                up, down = lift_of(self._imagined.get(parent, parent))
+                lift = self._lifts.get(parent)
+                if lift is None:
+                    lift = self._lifts[parent] = lift_of(self._imagined.get(parent, parent))
+                up, down = lift
                 weight = self._imagined.get(node, node).weight
                 known = (entitled * weight * down, whole * up)
                 if self._totals is not None:

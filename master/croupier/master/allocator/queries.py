@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
-from croupier.master.allocator.entitlements import lift_of
+from croupier.master.allocator.entitlements import Entitlements
 from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode, add_amounts
 from croupier.master.allocator.pending_demand import MANY
 from croupier.master.allocator.reasons import PassedOver
@@ -66,11 +66,6 @@ class Queries:
     def top_roles(self) -> list[Role]:
         """Return the roles at the top of the tree that are in use, in the order of arrival."""
         return [node.role for node in self._tree.root.children.values()]
-
-    def rough_role_share(self, role: Role) -> float:
-        """Return the rounded share of a role that may no longer be in use."""
-        node = self._tree.roles.get(role)
-        return 0.0 if node is None else rough_share(node.held, self._tree.totals.amounts)
 
     def free(self, agent_id: AgentId) -> Resources:
         """Return the agent's free resources."""
@@ -260,37 +255,17 @@ class Rest:
 def rest_of(nodes: Iterable[Node], root: RoleNode, totals: Mapping[str, int]) -> Rest:
     """Sum up `nodes`. O(nodes x depth); a node that is not alive costs little."""
     held: Amounts = {}
-    parts = _Parts(root)
+    entitlements = Entitlements(root)
     entitlement, pending = 0.0, 0
     for node in nodes:
         if node.weighted_direction is not None:
-            entitlement += parts.of(node)
+            part, whole = entitlements.ratio(node)
+            entitlement += part / whole
         for name, milli in node.held.items():
             held[name] = held.get(name, 0) + milli
         if isinstance(node, Leaf):
             pending += pending_units(node)
     return Rest(rough_share(held, totals), entitlement, pending)
-
-
-class _Parts:
-    """Entitlements of nodes, rounded; `Entitlements` has the exact ones, at four times the cost."""
-
-    def __init__(self, root: RoleNode) -> None:
-        # Of each branch: what a child is entitled to for each thousandth of its weight.
-        self._per_weight: dict[Node, float] = {}
-        self._root = root
-
-    def of(self, node: Node) -> float:
-        if node is self._root:
-            return 1.0
-        parent = node.parent
-        if node.weighted_direction is None or parent is None:
-            return 0.0
-        per_weight = self._per_weight.get(parent)
-        if per_weight is None:
-            up, down = lift_of(parent)
-            per_weight = self._per_weight[parent] = self.of(parent) * down / up
-        return per_weight * node.weight
 
 
 def rough_share(held: Mapping[str, int], totals: Mapping[str, int]) -> float:

@@ -73,7 +73,7 @@ class History:
 
         def add(state: State, roles: Sequence[Role]) -> None:
             for role in roles:
-                shares[role] = state.allocator.queries.rough_role_share(role)
+                shares[role] = float(state.allocator.queries.role_share(role))
 
         await Walk(read).over(lambda state: state.allocator.queries.top_roles(), add)
         largest = nlargest(MOST_ROLES, shares.items(), key=lambda item: item[1])
