@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.master.core.role_status import (
+from croupier.master.core.roles import (
     RoleStatus,
     count_tasks,
     in_tree_order,

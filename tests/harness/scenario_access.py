@@ -5,7 +5,7 @@ from __future__ import annotations
 from croupier.master.core.access_records import TokenId, TokenKind
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.effects import SessionId
-from croupier.master.core.framework_commands import TeardownFramework
+from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.policy_commands import (
     AddMember,
     PolicyChange,
@@ -17,7 +17,6 @@ from croupier.master.core.policy_commands import (
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import RoleChange, RolePart
 from croupier.master.core.step import Command
-from croupier.master.core.task_commands import OperatorKill
 from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
 from croupier.model.attributes import parse_attributes
 from croupier.model.errors import CroupierError

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Claim, Register
+from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.settings import Settings
-from croupier.master.core.task_commands import OperatorKill
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo

@@ -18,7 +18,7 @@ from croupier.master.core.agent_commands import (
 from croupier.master.core.agent_status import AgentStatus, agent_status
 from croupier.master.core.effects import Answer
 from croupier.master.core.events import TimePassed
-from croupier.master.core.task_commands import OperatorKill
+from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.tasks import Task
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.roles import RoleSettings

@@ -9,8 +9,8 @@ from random import Random
 
 from croupier.master.core.agent_commands import AgentAction, MarkGone, OperateAgent, Reactivate
 from croupier.master.core.agent_status import AgentStatus
+from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.step import Event
-from croupier.master.core.task_commands import OperatorKill
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
 from tests.chaos.virtual.agent import AgentProcess

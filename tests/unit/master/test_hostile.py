@@ -8,9 +8,9 @@ import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, SessionEnded
+from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.messages import Updated
 from croupier.master.core.settings import Settings
-from croupier.master.core.task_commands import OperatorKill
 from croupier.model.agent_orders import KillTask
 from croupier.model.attributes import matches
 from croupier.model.demand import Demand

@@ -14,19 +14,17 @@ from math import inf
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, Party, party_of
 from croupier.master.allocator.charges import Charges
-from croupier.master.allocator.demand_changes import DemandChanges
 from croupier.master.allocator.grant import Grant, Units
 from croupier.master.allocator.invariants import check_holdings, check_tree
+from croupier.master.allocator.memberships import DemandChanges
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.passes import Passes
+from croupier.master.allocator.passes import Passes, Promises
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
-from croupier.master.allocator.promises import Promises
 from croupier.master.allocator.queries import Queries
-from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.starvation import PreemptionRules
-from croupier.master.allocator.state import AllocatorState
+from croupier.master.allocator.state import AllocatorState, Rules
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role

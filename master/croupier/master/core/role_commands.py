@@ -13,13 +13,16 @@ from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
-from croupier.master.core.role_status import RoleStatus, cluster_of, count_tasks, role_status
 from croupier.master.core.roles import (
     RoleChange,
+    RoleStatus,
     changed_settings,
     check_against,
     check_settings,
+    cluster_of,
+    count_tasks,
     is_set,
+    role_status,
 )
 from croupier.master.core.state import State
 from croupier.model.access import Action, Permissions, role_object

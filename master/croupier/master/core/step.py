@@ -32,13 +32,12 @@ from croupier.master.core.events import (
     TasksReturned,
     TimePassed,
 )
-from croupier.master.core.framework_commands import FrameworkCommand
+from croupier.master.core.framework_commands import FrameworkCommand, TaskCommand
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_task import forget_all
 from croupier.master.core.policy_commands import PolicyCommand
 from croupier.master.core.role_commands import RoleCommand
 from croupier.master.core.state import State
-from croupier.master.core.task_commands import TaskCommand
 from croupier.master.core.token_commands import TokenCommand
 from croupier.model.errors import CroupierError, shortened
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.role_status import count_tasks, in_tree_order, role_status
+from croupier.master.core.roles import count_tasks, in_tree_order, role_status
 from croupier.master.core.state import State
 from croupier.master.services.views import (
     view_framework,

@@ -18,7 +18,7 @@ from croupier.master.core.agent_status import agent_status
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
-from croupier.master.core.role_status import known_roles, role_status, with_those_below
+from croupier.master.core.roles import known_roles, role_status, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import views

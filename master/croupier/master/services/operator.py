@@ -16,10 +16,9 @@ from croupier.master.core.agent_commands import (
     Reactivate,
 )
 from croupier.master.core.authorisation import may_on_role
-from croupier.master.core.framework_commands import TeardownFramework
+from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
-from croupier.master.core.task_commands import OperatorKill
 from croupier.master.journal.lines import line_of, matching_kinds
 from croupier.master.journal.watch import EventQuery, Watch
 from croupier.master.leadership.leadership import Leadership

@@ -14,7 +14,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
 from croupier.master.core.role_commands import RolesMoved
-from croupier.master.core.role_status import RoleStatus
+from croupier.master.core.roles import RoleStatus
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.leadership.recovery import agents_missing, recovery_timeout_s

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from croupier.master.core.agent_commands import Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import RoleChange
-from croupier.master.core.task_commands import OperatorKill
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from tests.chaos.virtual.faults import Fault
