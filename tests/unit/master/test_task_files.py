@@ -29,7 +29,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import Principal, PrincipalName
 from croupier.net.credentials import ClientSecurity
 from croupier.process.clock import SystemClock
-from croupier.process.http.agent_files import AgentFiles, Interrupted, LinkRefused, Part
+from croupier.process.http.fetch import AgentFiles, Interrupted, LinkRefused, Part
 
 NAMED = NamedTask(TaskId("t1"), FrameworkId("F1"), AgentId("a1"))
 ADS = Role("ads")

@@ -30,7 +30,7 @@ from croupier.model.principal import Principal
 from croupier.net.backoff import Backoff
 from croupier.net.credentials import ClientSecurity
 from croupier.net.output_links import files_path, output_path, usage_path
-from croupier.process.http.agent_files import AgentFiles, LinkRefused
+from croupier.process.http.fetch import AgentFiles, LinkRefused
 from croupier.v1 import operator_pb2 as pb
 
 # Reads at the same time, and of one caller.
