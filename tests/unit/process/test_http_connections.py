@@ -24,7 +24,7 @@ from croupier.net.address import Address
 from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.clock import SystemClock
 from croupier.process.http.connections import TLS_BUFFER_BYTES, Connection, HttpLimits
-from croupier.process.http.listening import Acceptor, Listening
+from croupier.process.http.listening import Listening
 from croupier.process.http.routes import Requirement, Route
 from croupier.process.http.server import HttpServer
 from tests.harness.certificates import authority
@@ -326,9 +326,8 @@ async def test_a_malformed_request_is_one_line_that_quotes_nothing() -> None:
 
 async def test_a_lack_of_descriptors_is_one_line_and_accepting_resumes() -> None:
     taken: list[socket.socket] = []
-    acceptor = Acceptor(lambda connection, _: taken.append(connection), rest_s=0.05)
     listening = await Listening.open(Address("127.0.0.1", 0))
-    acceptor.accept(listening)
+    listening.accept(lambda connection, _: taken.append(connection), rest_s=0.05)
     port = listening.port
     clients = [socket.socket() for _ in range(4)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -347,7 +346,7 @@ async def test_a_lack_of_descriptors_is_one_line_and_accepting_resumes() -> None
             await eventually(lambda: len(taken) == len(clients), SOON)
         assert [line["event"] for line in said] == ["accept_failed"]
     finally:
-        acceptor.close()
+        listening.close()
         for each in (*clients, *taken):
             each.close()
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from croupier.model.log_throttle import LogThrottle
 from croupier.net.transport import http_share
-from croupier.process.http.listening import Acceptor, Listening, refuse
+from croupier.process.http.listening import Listening, refuse
 from croupier.process.logging import get_logger
 
 # Refused connections that stay open for a round, so that their answer arrives.
@@ -93,7 +93,7 @@ class HttpConnections:
         self._make, self._limits, self._tls = make, limits, tls
         self._most = http_share() if limits.most is None else limits.most
         self._per_host = max(1, int(self._most * limits.per_host))
-        self._acceptor = Acceptor(self._take)
+        self._listening: Listening | None = None
         self._open: set[Connection] = set()
         self._hosts: Counter[str] = Counter()
         self._refused: deque[socket.socket] = deque()
@@ -106,12 +106,14 @@ class HttpConnections:
 
     def accept(self, listening: Listening) -> None:
         """Accept connections of `listening` from now on; `close` closes it."""
-        self._acceptor.accept(listening)
+        self._listening = listening
+        listening.accept(self._take)
         self._sweeping = asyncio.create_task(self._sweep(), name="http-sweep")
 
     def close(self) -> None:
         """Stop accepting; open connections stay."""
-        self._acceptor.close()
+        if self._listening is not None:
+            self._listening.close()
 
     def end(self) -> None:
         """Abort all open connections."""

@@ -17,10 +17,22 @@ from croupier.process.logging import get_logger
 BACKLOG: Final = 128
 # `localhost` has an IPv6 address on machines without IPv6, too.
 _MISSING: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+# Connections accepted before other tasks of the loop get a turn.
+AT_ONCE: Final = 32
+REST_S: Final = 1.0
+# Errors of the process or the machine; errors of one connection are ignored.
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_log = get_logger("croupier.http")
+
+Take = Callable[[socket.socket, str], None]
 
 
 class Listening:
     """Sockets that listen. Connections wait in the backlog until they are accepted.
+
+    asyncio's own servers log an error for each of 100 attempts, many times a second, while the
+    process has no free descriptor. This one logs one line, and stops accepting for a moment.
 
     Attributes:
         sockets: one for each address of the host.
@@ -30,6 +42,8 @@ class Listening:
     def __init__(self, port: int) -> None:
         self.port = port
         self.sockets: list[socket.socket] = []
+        self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._throttle = LogThrottle(60.0)
 
     @classmethod
     async def open(cls, address: Address) -> Listening:
@@ -60,11 +74,47 @@ class Listening:
             for each in self.sockets:
                 loop.remove_reader(each)
 
+    def accept(self, take: Take, rest_s: float = REST_S) -> None:
+        """Call `take` with each connection from now on, and its peer's host; it does not block."""
+        self._take, self._rest_s = take, rest_s
+        for each in self.sockets:
+            asyncio.get_running_loop().add_reader(each, self._accept, each)
+
     def close(self) -> None:
         """Stop listening; connections that wait are refused."""
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
         for each in self.sockets:
+            asyncio.get_running_loop().remove_reader(each)
             each.close()
         self.sockets.clear()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                connection, peer = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in _SHORT:
+                    # The peer of this connection is gone.
+                    continue
+                self._rest(listening, error)
+                return
+            connection.setblocking(False)
+            self._take(connection, str(peer[0]))
+
+    def _rest(self, listening: socket.socket, error: OSError) -> None:
+        loop = asyncio.get_running_loop()
+        if self._throttle.is_due(error.errno, loop.time()):
+            _log.error("accept_failed", reason=error.strerror, retry_s=self._rest_s)
+        loop.remove_reader(listening)
+        self._resting[listening] = loop.call_later(self._rest_s, self._resume, listening)
+
+    def _resume(self, listening: socket.socket) -> None:
+        del self._resting[listening]
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _bind_all(self, places: list[tuple[int, tuple[object, ...]]]) -> None:
         missing = OSError("the host has no address")
@@ -92,74 +142,6 @@ class Listening:
             raise
         self.sockets.append(made)
         self.port = int(made.getsockname()[1])
-
-
-# Connections accepted before other tasks of the loop get a turn.
-AT_ONCE: Final = 32
-REST_S: Final = 1.0
-# Errors of the process or the machine; errors of one connection are ignored.
-_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-_log = get_logger("croupier.http")
-
-Take = Callable[[socket.socket, str], None]
-
-
-class Acceptor:
-    """Accepts connections, even while the process has no free descriptor.
-
-    asyncio's own servers then log an error for each of 100 attempts, many times a second. This one
-    logs one line, and stops accepting for a moment.
-    """
-
-    def __init__(self, take: Take, rest_s: float = REST_S) -> None:
-        """Call `take` with each connection, which does not block, and its peer's host."""
-        self._take, self._rest_s = take, rest_s
-        self._loop = asyncio.get_running_loop()
-        self._listening: Listening | None = None
-        self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._throttle = LogThrottle(60.0)
-
-    def accept(self, listening: Listening) -> None:
-        """Accept connections of `listening` from now on; `close` closes it."""
-        self._listening = listening
-        for each in listening.sockets:
-            self._loop.add_reader(each, self._accept, each)
-
-    def close(self) -> None:
-        """Stop accepting."""
-        for timer in self._resting.values():
-            timer.cancel()
-        self._resting.clear()
-        if self._listening is not None:
-            for each in self._listening.sockets:
-                self._loop.remove_reader(each)
-            self._listening.close()
-
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(AT_ONCE):
-            try:
-                connection, peer = listening.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno not in _SHORT:
-                    # The peer of this connection is gone.
-                    continue
-                self._rest(listening, error)
-                return
-            connection.setblocking(False)
-            self._take(connection, str(peer[0]))
-
-    def _rest(self, listening: socket.socket, error: OSError) -> None:
-        if self._throttle.is_due(error.errno, self._loop.time()):
-            _log.error("accept_failed", reason=error.strerror, retry_s=self._rest_s)
-        self._loop.remove_reader(listening)
-        self._resting[listening] = self._loop.call_later(self._rest_s, self._resume, listening)
-
-    def _resume(self, listening: socket.socket) -> None:
-        del self._resting[listening]
-        self._loop.add_reader(listening, self._accept, listening)
 
 
 def refuse(connection: socket.socket, answer: bytes) -> None:
