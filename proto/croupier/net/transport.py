@@ -16,8 +16,7 @@ import resource
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
@@ -74,7 +73,11 @@ _CHANNEL = [
 ]
 
 
-class TokenChannel(grpc.aio.Channel):
+# Methods of a channel that return a call.
+_MAKERS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+
+
+class TokenChannel:
     """Passes everything to another channel, and adds metadata to each call: the client's token.
 
     gRPC's own call credentials refuse plain text, even on loopback, and its interceptors replace
@@ -85,21 +88,11 @@ class TokenChannel(grpc.aio.Channel):
         """Own `channel`: closing this one closes it."""
         self._channel, self._metadata = channel, metadata
 
-    def unary_unary(self, method: str, *args: Any, **more: Any) -> Any:
-        """Return a unary call."""
-        return self._with_metadata(self._channel.unary_unary(method, *args, **more))
-
-    def unary_stream(self, method: str, *args: Any, **more: Any) -> Any:
-        """Return a call that is answered by a stream."""
-        return self._with_metadata(self._channel.unary_stream(method, *args, **more))
-
-    def stream_unary(self, method: str, *args: Any, **more: Any) -> Any:
-        """Return a call by a stream."""
-        return self._with_metadata(self._channel.stream_unary(method, *args, **more))
-
-    def stream_stream(self, method: str, *args: Any, **more: Any) -> Any:
-        """Return a call by a stream that is answered by a stream."""
-        return self._with_metadata(self._channel.stream_stream(method, *args, **more))
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._channel, name)
+        if name not in _MAKERS:
+            return found
+        return lambda *args, **more: self._with_metadata(found(*args, **more))
 
     def _with_metadata(self, call: Callable[..., Any]) -> Callable[..., Any]:
         own = self._metadata
@@ -109,33 +102,11 @@ class TokenChannel(grpc.aio.Channel):
 
         return called
 
-    async def close(self, grace: float | None = None) -> None:
-        """Close the channel."""
-        await self._channel.close(grace)
+    async def __aenter__(self) -> grpc.aio.Channel:
+        return cast("grpc.aio.Channel", self)
 
-    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """Return the state of the connection."""
-        return self._channel.get_state(try_to_connect)
-
-    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Wait for another state."""
-        await self._channel.wait_for_state_change(last_observed_state)
-
-    async def channel_ready(self) -> None:
-        """Wait for the connection."""
-        await self._channel.channel_ready()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.close()
-        return None
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
 
 
 # Shares of all descriptors; the rest is for the daemon's own files. A connection takes
@@ -181,7 +152,7 @@ def make_channel(
         # Files may be half renewed. Clients check them when they start.
         raise Unavailable(str(error)) from error
     channel = _secure_channel(address, credentials, name, options)
-    return TokenChannel(channel, metadata) if metadata else channel
+    return cast("grpc.aio.Channel", TokenChannel(channel, metadata)) if metadata else channel
 
 
 def _secure_channel(
