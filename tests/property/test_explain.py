@@ -1,11 +1,13 @@
-"""An explanation names a framework only if it exists, and comes first now."""
+"""Explanations: they count agents as they are, and name only frameworks that come first now."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 
 from croupier.master.allocator import Cause
-from croupier.model.ids import FrameworkId
+from croupier.model.ids import FrameworkId, Role
 from tests.harness.effort import portion
 from tests.harness.random_driver import RandomDriver
 
@@ -27,6 +29,7 @@ def test_whoever_is_named_exists_and_is_ahead(seed: int) -> None:
 
 def check(driver: RandomDriver, framework_id: FrameworkId) -> None:
     allocator = driver.allocator
+    check_counts(driver, framework_id)
     for passed in allocator.queries.explain(framework_id, None, driver.now):
         if not passed.rival:
             continue
@@ -36,3 +39,21 @@ def check(driver: RandomDriver, framework_id: FrameworkId) -> None:
             mine = allocator._tree.leaves[framework_id, passed.role]
             ahead = {leaf.framework_id for leaf in order[: order.index(mine)]}
             assert passed.rival in ahead, passed
+
+
+def check_counts(driver: RandomDriver, framework_id: FrameworkId) -> None:
+    """Check that no agent is counted twice, and each for the cause that is told of it alone."""
+    queries, agents = driver.allocator.queries, driver.allocator._agents.agents
+    alone = Counter(
+        (each.role, each.cause)
+        for agent_id in agents
+        for each in queries.explain(framework_id, agent_id, driver.now)
+    )
+    total = Counter[Role]()
+    for each in queries.explain(framework_id, None, driver.now):
+        # One demand may fit nowhere, or have room made for it, while others wait for the agents.
+        if "fits nowhere" not in each.detail and each.cause is not Cause.MAKING_ROOM:
+            total[each.role] += each.agents
+        if each.cause in (Cause.FILTERED, Cause.CONSTRAINT, Cause.KEPT, Cause.EARMARKED):
+            assert each.agents == alone[each.role, each.cause], (each, alone)
+    assert max(total.values(), default=0) <= len(agents)

@@ -28,7 +28,7 @@ from croupier.master.core.effects import (
     Save,
     Send,
 )
-from croupier.master.core.events import Question, Read, Received, Register
+from croupier.master.core.events import Query, Question, Read, Received, Register
 from croupier.master.core.facts import Fact
 from croupier.master.core.records import ForgetTask, Record, TaskRecord
 from croupier.master.core.state import State
@@ -191,7 +191,7 @@ class Driver:
             raise result
         return cast("T", result)
 
-    async def read(self, query: Callable[[State], T]) -> T:
+    async def read(self, query: Query[T]) -> T:
         """Return the result of `query`, which must keep no reference into the state."""
         return cast("T", await self.ask(lambda request: Read(request, query)))
 

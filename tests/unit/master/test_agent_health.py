@@ -13,7 +13,6 @@ from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
 from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import TaskRecord
 from croupier.master.metrics.counters import Metrics
-from croupier.master.services.explanations import view_reasons
 from croupier.master.services.views import view_agent
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
@@ -22,6 +21,7 @@ from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
 from croupier.v1 import agent_pb2 as pb
+from tests.harness.explained import explained
 from tests.harness.off_the_wire import report_from_wire
 from tests.harness.restarting import ALL, T1, Scene
 
@@ -173,7 +173,7 @@ def test_problems_are_shown_to_operators() -> None:
     shown = [(problem.part, problem.message) for problem in view.problems]
     assert shown == [("disk", "it is full"), ("work-dir", "it was removed")]
     for agent_id in (scene.host_id, AgentId("")):
-        reasons = view_reasons(scene.state, scene.owner, agent_id, scene.now).reasons
+        reasons = explained(scene.state, scene.owner, agent_id, scene.now).reasons
         (why,) = [each for each in reasons if each.cause == Cause.UNHEALTHY.value]
         assert why.about_agent_id == scene.host_id
         assert why.detail.endswith(": disk: it is full; work-dir: it was removed")

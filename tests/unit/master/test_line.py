@@ -8,10 +8,10 @@ from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, TasksReturned
 from croupier.master.core.facts import TaskLined
-from croupier.master.services.explanations import view_reasons
 from croupier.model.errors import ProtocolViolation
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Source, TaskState, TaskStatus
+from tests.harness.explained import explained
 from tests.harness.world import World, make_task
 
 STARTING, RUNNING, FINISHED = TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED
@@ -89,7 +89,7 @@ def test_each_step_of_a_line_is_counted() -> None:
 
 def test_an_explanation_names_lined_up_tasks_and_their_hosts() -> None:
     world = Lined()
-    answer = view_reasons(world.state, world.owner, AgentId(""), world.now)
+    answer = explained(world.state, world.owner, AgentId(""), world.now)
     assert answer.framework.lined_up == 1
     assert answer.framework.queued == 8
     assert list(answer.lined_up_hosts) == ["host"]

@@ -15,12 +15,12 @@ from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import AgentRecord, MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
-from croupier.master.services.explanations import view_reasons
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
+from tests.harness.explained import explained
 from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import World, make_task
 
@@ -158,7 +158,7 @@ def test_a_victim_learns_the_beneficiary_only_if_it_may_view_it(views_all: bool)
 def preemption_reasons(world: World, name: str) -> list[str]:
     """Return the lines of `why` about preemption for the framework of this name."""
     (framework_id,) = [f for f, known in world.state.frameworks.items() if known.name == name]
-    answer = view_reasons(world.state, framework_id, AgentId(""), world.now)
+    answer = explained(world.state, framework_id, AgentId(""), world.now)
     assert answer.policy == "drf"
     return [each.detail for each in answer.reasons if each.cause == "preemption"]
 

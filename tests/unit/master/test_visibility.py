@@ -9,7 +9,6 @@ import pytest
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.services import explanations, lists, views
-from croupier.master.services.explanations import view_reasons
 from croupier.master.services.filters import TaskFilter
 from croupier.master.services.paging import Listed
 from croupier.master.services.views import WallTime
@@ -18,6 +17,7 @@ from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.process.clock import SystemClock
+from tests.harness.explained import explained
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.world import World, make_task
 
@@ -142,14 +142,12 @@ def test_only_visible_frameworks_and_agents_are_explained(scene: Scene) -> None:
         ("vera", "missing", ""),
     ):
         with pytest.raises(NotFound, match=r"^no (framework|agent) "):
-            view_reasons(
-                scene.state, FrameworkId(framework_id), AgentId(agent_id), 0.0, caller(name)
-            )
+            explained(scene.state, FrameworkId(framework_id), AgentId(agent_id), 0.0, caller(name))
 
 
 def test_an_explanation_for_an_owner_names_no_other(scene: Scene) -> None:
     for framework_id, name in ((scene.annas, "anna"), (scene.bobs, "bob")):
-        answer = view_reasons(scene.state, framework_id, NO_AGENT, scene.now, caller(name))
+        answer = explained(scene.state, framework_id, NO_AGENT, scene.now, caller(name))
         others = {scene.annas, scene.both, scene.bobs, "a1"} - {framework_id}
         assert answer.reasons
         assert not [other for other in others if other in str(answer.reasons)]

@@ -52,7 +52,6 @@ class Pass:
 
     state: AllocatorState
     last: Mapping[Party, float]
-    number: int
     now: float
 
 
@@ -77,7 +76,8 @@ class AgentAllocation:
         self._out: set[Leaf] = set()
         # The fit of each framework that was found eligible: of several the tree chooses one.
         self._fits: dict[Leaf, Fit] = {}
-        self._profile = this_pass.state.profiles.visit(agent, this_pass.number)
+        self._profile = this_pass.state.profiles.of(agent)
+        self._profile.begin()
         self._misfits = self._profile.misfits
         self._passed_over = 0
         self._is_closed = False
@@ -231,7 +231,7 @@ class AgentAllocation:
         return False
 
     def _check(self, leaf: Leaf, *, only_queued: bool = False) -> Fit | Cause:
-        """Return the leaf's fit, or note its rejection and return the cause."""
+        """Return the leaf's fit, or the cause of its rejection."""
         if leaf.kind in self._misfits:
             return Cause.DOES_NOT_FIT
         self.checks += 1
@@ -245,7 +245,6 @@ class AgentAllocation:
                 return found.cause
         elif found.cause is Cause.IN_USE and self._state.profiles.may_learn(leaf):
             self._state.profiles.learn_usable(self._profile, leaf)
-        leaf.reasons.note(found.cause, self._pass.number, self._agent.agent_id, found.detail)
         return found.cause
 
     def _deal(self, leaf: Leaf) -> None:
@@ -279,7 +278,7 @@ class AgentAllocation:
     def _note_taker(self, leaf: Leaf) -> None:
         before = self._eligibility.last_taker
         needs = self._tree.has_guarantees and leaf.is_needy
-        taker = self._eligibility.last_taker = (leaf, needs, dict(leaf.held))
+        taker = self._eligibility.last_taker = (leaf, needs)
         if before is None or before[0] is not leaf:
             self._tree.takers.append(taker)
 
@@ -291,7 +290,6 @@ class AgentAllocation:
         if mark is not None and mark.leaf is leaf:
             agents.earmark(agent, mark.without(dealt.resources))
             self._eligibility.is_contended = True
-        leaf.reasons.clear(self._state.profiles.visits)
         self._tree.relist(leaf)
         if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):
             # The rest of its demand is below the minimum of an offer, so agents with less free

@@ -207,7 +207,6 @@ class Allocator:
         for leaf in self._members.subscribed(framework_id, roles):
             leaf.is_suppressed = False
             self._agents.forget_filters(leaf)
-            leaf.reasons.clear(self._profiles.visits)
             self._demand.renew(leaf)
             if leaf.is_listed:
                 self._agents.mark_all_dirty(leaf)

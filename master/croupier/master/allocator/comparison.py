@@ -9,7 +9,6 @@ with less share over weight.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.master.allocator.node import (
@@ -20,7 +19,6 @@ from croupier.master.allocator.node import (
     PrincipalNode,
     RoleNode,
     Taker,
-    add_amounts,
     diverging,
 )
 from croupier.master.allocator.policies.policy import least, needy
@@ -41,112 +39,45 @@ _MEASURE: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of two nodes, as it was when the policy chose between them."""
-
-    name: str
-    held: Amounts
-    slots: int
-    settings: RoleSettings
-
-    def measure(self, policy: str, totals: Totals) -> Fraction:
-        """Return the measure that the policy compares, over the weights of the node."""
-        weight = Fraction(self.settings.weight, MILLI)
-        match policy:
-            case "asset":
-                shares = (totals.share({name: milli}) for name, milli in self.held.items())
-                return sum(shares, Fraction(0)) / weight
-            case "single-resource":
-                return Fraction(self.held.get("cpus", 0), MILLI) / weight
-            case "slots":
-                return Fraction(self.slots) / weight
-            case _:
-                return totals.share(self.held, self.settings.resource_weights) / weight
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether it has a weight other than 1."""
-        return self.settings.weight != MILLI or bool(self.settings.resource_weights)
-
-
-@dataclass(frozen=True, slots=True)
-class TakenBy:
-    """The agent was dealt to a framework that came first.
-
-    Attributes:
-        needs: whether the taker was below a guarantee.
-    """
-
-    taker: Leaf
-    needs: bool
-    theirs: Side
-    mine: Side
-    policy: str
-    totals: Totals
-
-    @property
-    def role(self) -> str:
-        """The role of the taker, or the role whose guarantee it was below."""
-        guaranteed = guaranteed_node(self.taker) if self.needs else None
-        return self.taker.role if guaranteed is None else guaranteed.role
-
-    @property
-    def rival(self) -> str:
-        """The framework that came first."""
-        return self.taker.framework_id
-
-    def __str__(self) -> str:
-        went = f"went to {taker_text(self.taker, needs=self.needs)}"
-        if self.needs:
-            return went
-        if self.policy in _WITHOUT_AMOUNTS:
-            return f"{went}, {_WITHOUT_AMOUNTS[self.policy]}"
-        return f"{went}; {self._compared}"
-
-    @property
-    def _compared(self) -> str:
-        measure = _MEASURE.get(self.policy, "share")
-        if not (self.theirs.is_weighted or self.mine.is_weighted):
-            return f"{measure} of {self._side(self.theirs)}, of {self._side(self.mine)}"
+def taker_text(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> str:
+    """Return who was dealt to last, and why it comes before `leaf`."""
+    other, needs = taker
+    text = f"{other.framework_id} in role {other.role} was dealt to last"
+    guaranteed = guaranteed_node(other) if needs else None
+    if guaranteed is not None:
+        promised = format_amounts(guaranteed.settings.guarantee)
+        return f"{text}, below the guarantee of {guaranteed.role} ({promised})"
+    if policy in _WITHOUT_AMOUNTS:
+        return f"{text}, {_WITHOUT_AMOUNTS[policy]}"
+    sides, measure = diverging(other, leaf), _MEASURE.get(policy, "share")
+    is_weighted = any(_is_weighted(side) for side in sides)
+    if is_weighted:
         measure += " over weight"
-        return (
-            f"{measure} of {self._side(self.theirs)} (weight {_weight(self.theirs)}),"
-            f" of {self._side(self.mine)} (weight {_weight(self.mine)})"
-        )
-
-    def _side(self, side: Side) -> str:
-        return f"{side.name} {float(side.measure(self.policy, self.totals)):.3f}"
-
-
-def taken_by(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> TakenBy:
-    """Compare `leaf` with `taker`, which was dealt to just before. O(depth + resources held)."""
-    other, needs, before = taker
-    theirs, mine = diverging(other, leaf)
-    held = dict(theirs.held)
-    if isinstance(theirs, Leaf):
-        held = before
-    else:
-        add_amounts(held, other.held, -1)
-        add_amounts(held, before, 1)
-    return TakenBy(
-        other,
-        needs,
-        Side(_name(theirs), held, max(theirs.slots - 1, 0), theirs.settings),
-        Side(_name(mine), dict(mine.held), mine.slots, mine.settings),
-        policy,
-        totals,
+    one, two = (
+        f"of {_name(side)} {float(_measured(side, policy, totals)):.3f}"
+        + (f" (weight {_weight(side.settings)})" if is_weighted else "")
+        for side in sides
     )
+    return f"{text}; {measure} {one}, {two}"
 
 
-def taker_text(taker: Leaf, *, needs: bool, verb: str = "") -> str:
-    """Return a framework with its role; with the guarantee that it was below if it `needs`."""
-    text = f"{taker.framework_id} in role {taker.role}{verb}"
-    guaranteed = guaranteed_node(taker) if needs else None
-    if guaranteed is None:
-        return text
-    promised = format_amounts(guaranteed.settings.guarantee)
-    return f"{text}, below the guarantee of {guaranteed.role} ({promised})"
+def _measured(node: Node, policy: str, totals: Totals) -> Fraction:
+    """Return the measure that the policy compares, over the weights of the node."""
+    weight = Fraction(node.settings.weight, MILLI)
+    match policy:
+        case "asset":
+            shares = (totals.share({name: milli}) for name, milli in node.held.items())
+            return sum(shares, Fraction(0)) / weight
+        case "single-resource":
+            return Fraction(node.held.get("cpus", 0), MILLI) / weight
+        case "slots":
+            return Fraction(node.slots) / weight
+        case _:
+            return totals.share(node.held, node.settings.resource_weights) / weight
+
+
+def _is_weighted(node: Node) -> bool:
+    return node.settings.weight != MILLI or bool(node.settings.resource_weights)
 
 
 def guaranteed_node(leaf: Leaf) -> RoleNode | None:
@@ -163,12 +94,11 @@ def _name(node: Node) -> str:
     return f"role {node.role}" if isinstance(node, RoleNode) else node.name
 
 
-def _weight(side: Side) -> str:
-    weight = format_milli(side.settings.weight)
+def _weight(settings: RoleSettings) -> str:
     by_resource = [
-        f"{name} x {format_milli(milli)}" for name, milli in side.settings.resource_weights.items()
+        f"{name} x {format_milli(milli)}" for name, milli in settings.resource_weights.items()
     ]
-    return ", ".join([weight, *by_resource])
+    return ", ".join([format_milli(settings.weight), *by_resource])
 
 
 def is_ahead(tree: Tree, one: Leaf, other: Leaf, unit: Mapping[str, int], units: int = 1) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from croupier.master.allocator import limits, rejections
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
-from croupier.master.allocator.comparison import is_ahead, taken_by
+from croupier.master.allocator.comparison import is_ahead
 from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
@@ -54,7 +54,7 @@ class Rejection(NamedTuple):
     """The reason why a framework could be dealt nothing; `str(detail)` puts it into words."""
 
     cause: Cause
-    detail: object
+    detail: object = ""
 
 
 @dataclass(slots=True)
@@ -299,8 +299,7 @@ class Eligibility:
             text = Text(_FREED, mark.amount, rival, role=mark.leaf.role, rival=rival)
             return Rejection(Cause.EARMARKED, text)
         if taker is not None and taker[0] is not leaf and suffices(self._agent.free):
-            taken = taken_by(taker, leaf, self._tree.policy.name, self._tree.totals)
-            return Rejection(Cause.GUARANTEE if taken.needs else Cause.OUTRANKED, taken)
+            return Rejection(Cause.GUARANTEE if taker[1] else Cause.OUTRANKED)
         return rejection
 
     def _room_for(self, leaf: Leaf) -> Resources:

@@ -6,50 +6,90 @@ agent kept for it now.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import takewhile
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
-from croupier.master.allocator.back_off import PATIENCE_S
+from croupier.master.allocator.back_off import PATIENCE_S, Party
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
-from croupier.master.allocator.eligibility import Eligibility, Rejection
+from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.reasons import Cause, PassedOver, passed_over
 from croupier.master.allocator.rejections import AtLimit, Shortage
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
+from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 
-# A pass counts only the agents that it visits. Up to so many agents, they are all counted anew.
-MOST_COUNTED = 300
+# Causes that no end of a task changes, and those that one may.
+_FOR_GOOD = (Cause.DOES_NOT_FIT, Cause.CONSTRAINT)
+_FULL = (Cause.IN_USE, Cause.NOT_USEFUL)
+# Agents that are checked between two moments for other work, in about 5 us each.
+_SLICE = 500
 
 
-def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
-    """Return the reasons why the leaf was not dealt agents, the latest first."""
+def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver | None]:
+    """Yield why the leaf is not dealt more, and None at moments for other work. O(agents)."""
     tree, pool, last = state.tree, state.agents, state.back_off.active(now)
     cause = _with_any_agent(leaf)
     if cause is not None:
-        return [cause]
+        yield cause
+        return
     if not pool.agents:
-        return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
-    active = sum(agent.is_active for agent in pool.agents.values())
-    found = [*_making_room(leaf, pool), *_fits_nowhere(leaf, pool)]
-    reported = leaf.reasons.report(leaf.role, state.profiles.cases(leaf))
-    still = [each for each in reported if _is_true_now(each, leaf, tree, pool, now)]
-    if active <= MOST_COUNTED:
-        counts = _counts(leaf, state, now)
-        still = [replace(each, agents=counts.get(each.cause, each.agents)) for each in still]
-    causes = {each.cause for each in found}
-    found += [each for each in still if each.cause not in causes]
-    if len(still) < len(reported) and not any(each.cause is Cause.IN_USE for each in still):
-        found.append(_outranked(leaf, tree, active))
+        yield PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)
+        return
+    found: list[PassedOver] = []
     if leaf.party in last and not leaf.queued:
-        found.insert(0, _backing_off(leaf, last[leaf.party] - now))
-    return found or [_outranked(leaf, tree, active)]
+        found.append(_backing_off(leaf, last[leaf.party] - now))
+    found += _making_room(leaf, pool)
+    found += _fits_nowhere(leaf, pool)
+    yield from found
+    causes = {each.cause for each in found}
+    is_told = bool(found)
+    for reason in _now(leaf, state, now):
+        if reason is None or reason.cause not in causes:
+            is_told |= reason is not None
+            yield reason
+    if not is_told:
+        yield _outranked(leaf, tree, sum(agent.is_active for agent in pool.agents.values()))
+
+
+def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver | None]:
+    """Yield why active agents are not dealt to the leaf now, by cause; see `of_leaf`.
+
+    Agents that it could be dealt are left out: the next pass decides about them.
+    """
+    last = state.back_off.active(now)
+    holders: dict[AgentId, list[Leaf]] = {}
+    for other in state.tree.leaves.values():
+        for agent_id in other.reservations:
+            holders.setdefault(agent_id, []).append(other)
+    cases: dict[Cause, tuple[int, AgentId, object]] = {}
+    for checked, (agent_id, agent) in enumerate(state.agents.agents.items()):
+        if checked % _SLICE == _SLICE - 1:
+            yield None
+        if not agent.is_active:
+            continue
+        found = _check(agent, leaf, holders.get(agent_id, ()), state, now, last)
+        if isinstance(found, Rejection):
+            number = cases[found.cause][0] if found.cause in cases else 0
+            cases[found.cause] = number + 1, agent_id, found.detail
+    reasons = [
+        passed_over(cause, number, f"agent {agent_id}: {detail}", leaf.role, agent_id, detail)
+        for cause, (number, agent_id, detail) in cases.items()
+    ]
+    reasons.sort(key=lambda each: (each.cause in _FOR_GOOD, -each.agents, each.cause.value))
+    for each in reasons:
+        yield _ranked(each, leaf, state.tree) if each.cause in _FULL else each
+
+
+def _ranked(reason: PassedOver, leaf: Leaf, tree: Tree) -> PassedOver:
+    """Return the framework that comes first as the reason of a lack of room, if there is one."""
+    ranked = _outranked(leaf, tree, reason.agents)
+    return ranked if ranked.cause is not Cause.IN_USE or _only_holder(leaf, tree) else reason
 
 
 def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) -> PassedOver:
@@ -60,12 +100,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
     if not agent.is_active:
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
     tree, last = state.tree, state.back_off.active(now)
-    eligibility = Eligibility(agent, state, now, last)
-    for other in tree.leaves.values():
-        # A reservation may come before the leaf: let the check find its starved framework first.
-        if other is not leaf and other.reservations.has(agent.agent_id, now):
-            eligibility.check(other)
-    found = eligibility.check(leaf)
+    found = _check(agent, leaf, tree.leaves.values(), state, now, last)
     if isinstance(found, Rejection):
         return passed_over(
             found.cause, 1, str(found.detail), leaf.role, agent.agent_id, found.detail
@@ -74,6 +109,24 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
         return _backing_off(leaf, last[leaf.party] - now, agent.agent_id)
     detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
     return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)
+
+
+def _check(
+    agent: PooledAgent,
+    leaf: Leaf,
+    others: Iterable[Leaf],
+    state: AllocatorState,
+    now: float,
+    last: Mapping[Party, float],
+) -> Fit | Rejection:
+    eligibility = Eligibility(agent, state, now, last)
+    if leaf.party in last:
+        eligibility.ahead = frozenset(others)
+    for other in others:
+        # A reservation may come before the leaf: let the check find its starved framework first.
+        if other is not leaf and other.reservations.has(agent.agent_id, now):
+            eligibility.check(other)
+    return eligibility.check(leaf)
 
 
 def _with_any_agent(leaf: Leaf) -> PassedOver | None:
@@ -100,14 +153,6 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
     return None
 
 
-def _counts(leaf: Leaf, state: AllocatorState, now: float) -> Counter[Cause]:
-    """Return the number of active agents that each cause keeps from the leaf. O(agents)."""
-    last = state.back_off.active(now)
-    active = (agent for agent in state.agents.agents.values() if agent.is_active)
-    checks = (Eligibility(agent, state, now, last).check(leaf) for agent in active)
-    return Counter(found.cause for found in checks if isinstance(found, Rejection))
-
-
 def _backing_off(leaf: Leaf, seconds: float, agent_id: str = "") -> PassedOver:
     """Return the reason of a leaf whose party backs off after unanswered offers."""
     whose = "its principal" if leaf.owner else "it"
@@ -132,12 +177,12 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
         return PassedOver(
             Cause.IN_USE, agents, f"{own or 'nothing more is free for it'}; {mine}", leaf.role
         )
-    taker, needs, _ = others[-1]
+    taker, needs = others[-1]
     guaranteed = guaranteed_node(taker) if needs else None
     cause = Cause.GUARANTEE if needs else Cause.OUTRANKED
     role = taker.role if guaranteed is None else guaranteed.role
-    detail = f"{taker_text(taker, needs=needs, verb=' was dealt to last')}; {mine}"
-    return PassedOver(cause, agents, detail, leaf.role, role, taker.framework_id)
+    text = taker_text(others[-1], leaf, tree.policy.name, tree.totals)
+    return PassedOver(cause, agents, f"{text}; {mine}", leaf.role, role, taker.framework_id)
 
 
 def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
@@ -163,24 +208,6 @@ def _room(unit: Resources, total: Resources) -> list[Fraction]:
 def _ahead_of(leaf: Leaf, tree: Tree) -> dict[Leaf, None]:
     """Return the leaves that are served before the leaf now. O(leaves)."""
     return dict.fromkeys(takewhile(lambda other: other is not leaf, tree.in_order()))
-
-
-def _is_true_now(passed: PassedOver, leaf: Leaf, tree: Tree, pool: AgentPool, now: float) -> bool:
-    """Return whether a reason names no rival, or one that still comes first for this cause."""
-    if not passed.rival:
-        return True
-    match passed.cause:
-        case Cause.EARMARKED:
-            others = [mark.leaf for _, mark in pool.earmarks()]
-        case Cause.KEPT:
-            others = [
-                other
-                for other in tree.leaves.values()
-                if any(other.reservations.has(agent_id, now) for agent_id in other.reservations)
-            ]
-        case _:
-            others = list(_ahead_of(leaf, tree))
-    return any(other.framework_id == passed.rival for other in others)
 
 
 def _only_holder(leaf: Leaf, tree: Tree) -> str:

@@ -163,7 +163,6 @@ class DemandChanges:
         is_new = bool(leaf.waits_at) or shapes(pending) != shapes(leaf.pending)
         self._tree.unpark(leaf)
         self._tree.set_pending(leaf, pending)
-        leaf.reasons.clear(self._profiles.visits)
         self._waiters.update_surplus(leaf)
         self._visit_for(leaf, is_new=is_new)
         if is_new:

@@ -16,7 +16,6 @@ from sortedcontainers import SortedList
 from croupier.master.allocator.back_off import Party, party_of
 from croupier.master.allocator.kinds import ANY, Group, Groups, Kind, Signature
 from croupier.master.allocator.pending_demand import PendingDemand, Shape
-from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.soft_reservations import Reserved, SoftReservations
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
@@ -29,8 +28,8 @@ NO_KINDS: Signature = frozenset()
 # A node with leaves of more kinds is never skipped as a whole.
 _MOST_IN_SIGNATURE = 8
 DEFAULT = RoleSettings()
-# The framework that was dealt to, whether it was below a guarantee, and its holdings before.
-Taker = tuple["Leaf", bool, Amounts]
+# The framework that was dealt to, and whether it was below a guarantee then.
+Taker = tuple["Leaf", bool]
 
 
 def add_amounts(held: Amounts, scalars: Mapping[str, int], sign: int) -> None:
@@ -242,7 +241,6 @@ class Leaf(Node):
     blocked: tuple[PendingDemand | None, ...] = ()
     waits_at: tuple[RoleNode, ...] = ()
     limited: tuple[RoleNode, ...] = ()
-    reasons: Reasons = field(default_factory=Reasons)
     reservations: SoftReservations = field(default_factory=SoftReservations)
     filters: int = 0
     ticket: int = 0

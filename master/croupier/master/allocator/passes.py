@@ -3,7 +3,7 @@
 A sweep is the visits of agents for some frameworks only, most of which end before they begin. A
 framework that changed is of no interest to an agent that can never serve it (see `profiles`), nor
 to one without room for a unit. A sweep passes over such agents by the kinds of the frameworks'
-demand; each framework is told the reason as if it had been checked.
+demand.
 
 A promise says whether the policy would deal the next unit of an agent to a certain framework.
 Nothing is dealt or remembered for it. When in doubt the answer is no.
@@ -18,17 +18,10 @@ from croupier.master.allocator.agent_allocation import AgentAllocation, Pass
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.eligibility import Eligibility, Fit
 from croupier.master.allocator.grant import Grant, merged
-from croupier.master.allocator.kinds import Kind
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape
-from croupier.master.allocator.reasons import Cause
-from croupier.master.allocator.rejections import Shortage
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.resources import Resources
-
-# How many agents in a row had no room; the last one, with its free and total resources.
-_Full = tuple[int, AgentId, Resources, Resources]
 
 
 class Passes:
@@ -53,9 +46,9 @@ class Passes:
                 return []
             self.number += 1
         state.tree.refresh()
-        this_pass = Pass(state, state.back_off.active(now), self.number, now)
+        this_pass = Pass(state, state.back_off.active(now), now)
         grants: list[Grant] = []
-        sweep = Sweep(state, self.number)
+        sweep = Sweep(state)
         while budget > 0:
             found = agents.take_dirty()
             if found is None:
@@ -64,11 +57,9 @@ class Passes:
             if leaves is not None and sweep.skips(agent, leaves):
                 budget -= 1
                 continue
-            sweep.tell()
             visit = AgentAllocation(agent, this_pass)
             grants += visit.run(leaves)
             budget -= visit.checks + visit.work + 1
-        sweep.tell()
         self._in_pass = agents.is_dirty
         return grants if state.rules.order != "spread" else merged(grants, self._is_one_offer)
 
@@ -87,60 +78,29 @@ class Passes:
 class Sweep:
     """The swept agents of one slice of a pass."""
 
-    def __init__(self, state: AllocatorState, pass_number: int) -> None:
+    def __init__(self, state: AllocatorState) -> None:
         self._agents, self._profiles = state.agents, state.profiles
-        self._pass_number = pass_number
-        self._full: dict[Kind, _Full] = {}
-        self._leaves: Mapping[Leaf, None] = {}
 
     def skips(self, agent: PooledAgent, leaves: Mapping[Leaf, None]) -> bool:
         """Return whether the agent can serve none of the leaves, which it is to be visited for."""
         if not any(leaf.is_listed for leaf in leaves):
             # They were dealt all that they want by now.
             return True
-        full = self._without_room(agent)
-        if full is None:
-            return False
-        self._profiles.visit(agent, self._pass_number)
-        self._leaves = leaves
-        for kind in full:
-            before = self._full.get(kind)
-            count = 1 if before is None else before[0] + 1
-            self._full[kind] = count, agent.agent_id, agent.free, agent.total
-        return True
+        return self._has_no_room(agent)
 
-    def _without_room(self, agent: PooledAgent) -> list[Kind] | None:
-        """Return the swept kinds that the agent has no room for now.
-
-        Return None if it may serve one of the others.
-        """
+    def _has_no_room(self, agent: PooledAgent) -> bool:
+        """Return whether the agent has no room for any of the swept kinds now."""
         profile, free = self._profiles.of(agent), agent.free
         misfits, usable = profile.misfits, profile.usable
-        found: list[Kind] = []
-        for kind in self._agents.swept_kinds:
-            if kind in misfits:
-                continue
-            if kind not in usable or agent.earmark is not None:
-                return None
-            if kind.parts[0][0].units_within(free, 1):
-                return None
-            found.append(kind)
-        return found
-
-    def tell(self) -> None:
-        """Note the reason with each leaf that was passed over for lack of room, so far."""
-        if not self._full:
-            return
-        for leaf in self._leaves:
-            full = self._full.get(leaf.kind)
-            if full is not None and leaf.is_listed:
-                count, agent_id, free, total = full
-                pending = next(each for each in leaf.pending or () if each.left)
-                shortage = Shortage(pending.demand.unit, pending.least, free, total)
-                is_enough = pending.demand.unit.units_within(total, pending.least) >= pending.least
-                cause = Cause.IN_USE if is_enough else Cause.DOES_NOT_FIT
-                leaf.reasons.note(cause, self._pass_number, agent_id, shortage, count)
-        self._full.clear()
+        return all(
+            kind in misfits
+            or (
+                kind in usable
+                and agent.earmark is None
+                and not kind.parts[0][0].units_within(free, 1)
+            )
+            for kind in self._agents.swept_kinds
+        )
 
 
 class Promises:

@@ -222,19 +222,23 @@ class Queries:
     def explain(
         self, framework_id: FrameworkId, agent_id: AgentId | None = None, now: float = 0.0
     ) -> list[PassedOver]:
-        """Return why the framework is not dealt more, the latest cause of each role first.
+        """Return all that `explaining` yields but the moments."""
+        found = self.explaining(framework_id, agent_id, now)
+        return [each for each in found if each is not None]
 
-        With `agent_id`, return why it is not dealt that agent now.
+    def explaining(
+        self, framework_id: FrameworkId, agent_id: AgentId | None, now: float
+    ) -> Iterator[PassedOver | None]:
+        """Yield why the framework is not dealt more, by role, and None at moments for other work.
+
+        With `agent_id`, yield why it is not dealt that agent now.
         """
         self._tree.refresh()
-        found: list[PassedOver] = []
         for leaf in self._members.subscribed(framework_id):
             if agent_id is None:
-                found += explain.of_leaf(leaf, self._state, now)
+                yield from explain.of_leaf(leaf, self._state, now)
             else:
-                agent = self._agents.agents[agent_id]
-                found.append(explain.of_agent(leaf, agent, self._state, now))
-        return found
+                yield explain.of_agent(leaf, self._agents.agents[agent_id], self._state, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from croupier.master.core.calls import Call
-from croupier.master.core.effects import Effect, SessionId
+from croupier.master.core.effects import Effect, Pause, SessionId
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
@@ -243,12 +243,17 @@ class OperatorCommand(Question[T_co], ABC):
         """
 
 
+ResultT = TypeVar("ResultT")
+# A long query is a generator, which pauses.
+Query: TypeAlias = "Callable[[State], ResultT | Generator[Pause, None, ResultT]]"
+
+
 @value
 class Read(Question[object]):
     """A question about the state; answered with what `query` returns."""
 
     request: int
-    query: Callable[[State], object]
+    query: Query[object]
 
 
 @value

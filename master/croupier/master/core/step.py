@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from typing import assert_never
 
 from croupier.master.core import (
@@ -24,6 +24,7 @@ from croupier.master.core.events import (
     LaunchUnsent,
     OperatorCommand,
     PeerEvent,
+    Query,
     Read,
     Received,
     Register,
@@ -81,7 +82,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
         case OperatorCommand():
             yield from on_operator_command(state, event, now)
         case Read(request, query):
-            yield Answer(request, _query_result(state, query))
+            yield Answer(request, (yield from _query_result(state, query)))
         case _:
             assert_never(event)
 
@@ -116,13 +117,14 @@ def on_operator_command(
     yield Answer(command.request, result)
 
 
-def _query_result(state: State, query: Callable[[State], object]) -> object:
-    """Return the result of a query, or its error.
+def _query_result(state: State, query: Query[object]) -> Generator[Pause, None, object]:
+    """Return the result of a query, or its error; a long query is a generator.
 
     A query changes nothing, so a bug in one need not end the master.
     """
     try:
-        return query(state)
+        result = query(state)
+        return (yield from result) if isinstance(result, Generator) else result
     except CroupierError as refusal:
         return refusal
     except Exception as mistake:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from croupier.master.access.caller import current_call
-from croupier.master.core.events import Question
+from croupier.master.core.effects import PAUSE, Pause
+from croupier.master.core.events import Query, Question
 from croupier.master.core.state import State
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.leadership.ha_backend import Election, HaBackend
@@ -133,7 +134,7 @@ class Leadership:
         """
         return await self.term().driver.ask(make_event)
 
-    async def read(self, query: Callable[[State], T]) -> T:
+    async def read(self, query: Query[T]) -> T:
         """Read the state of the current term as by `Driver.read`; count the time for the caller.
 
         Raises:
@@ -141,10 +142,20 @@ class Leadership:
         """
         call = current_call()
 
-        def timed(state: State) -> T:
+        def timed(state: State) -> Generator[Pause, None, T]:
             begun = time.perf_counter()
             try:
-                return query(state)
+                result = query(state)
+                while isinstance(result, Generator):
+                    try:
+                        next(result)
+                    except StopIteration as end:
+                        result = end.value
+                    else:
+                        call.read_s += time.perf_counter() - begun
+                        yield PAUSE
+                        begun = time.perf_counter()
+                return result
             finally:
                 call.read_s += time.perf_counter() - begun
 

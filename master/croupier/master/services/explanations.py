@@ -10,11 +10,12 @@ the caller's and in one role.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from croupier.master.allocator import Cause, PassedOver
+from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.roles import count_tasks, in_tree_order, role_status
 from croupier.master.core.state import State
@@ -56,7 +57,7 @@ def view_reasons(
     agent_id: AgentId,
     now: float,
     caller: Principal = ANONYMOUS,
-) -> pb.ExplainResponse:
+) -> Generator[Pause, None, pb.ExplainResponse]:
     """Explain why a framework gets no more offers, of any agent or of `agent_id`.
 
     Raises:
@@ -68,7 +69,7 @@ def view_reasons(
     if agent_id and (agent_id not in state.agents or not visible.has_agent(agent_id)):
         raise NotFound(f"no agent {agent_id!r}")
     tasks = count_tasks(state)
-    reasons: Iterable[PassedOver] = _reasons(state, framework, agent_id, now)
+    reasons: Iterable[PassedOver] = yield from _reasons(state, framework, agent_id, now)
     if not visible.has_all:
         roles = visible.roles_of(framework)
         reasons = [_redacted(each, visible, caller) for each in reasons if each.role in roles]
@@ -113,21 +114,21 @@ def _redacted(passed: PassedOver, visible: Visibility, caller: Principal) -> Pas
 
 def _reasons(
     state: State, framework: Framework, agent_id: AgentId, now: float
-) -> Iterable[PassedOver]:
+) -> Generator[Pause, None, list[PassedOver]]:
     framework_id, roles = framework.framework_id, framework.roles
+    why = withheld_reason(state.agents[agent_id]) if agent_id else None
+    if why is not None:
+        cause, detail = why
+        return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
+    found: list[PassedOver] = []
+    for each in state.allocator.queries.explaining(framework_id, agent_id or None, now):
+        if each is None:
+            yield PAUSE
+        else:
+            found.append(each)
     if not agent_id:
-        reasons = state.allocator.queries.explain(framework_id, None, now)
-        return [
-            *reasons,
-            *withheld_reasons(state, roles[0]),
-            *_preemption(state, reasons, framework, now),
-        ]
-    why = withheld_reason(state.agents[agent_id])
-    if why is None:
-        reasons = state.allocator.queries.explain(framework_id, agent_id, now)
-        return [*reasons, *_preemption(state, reasons, framework, now)]
-    cause, detail = why
-    return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
+        found += withheld_reasons(state, roles[0])
+    return [*found, *_preemption(state, found, framework, now)]
 
 
 def _preemption(

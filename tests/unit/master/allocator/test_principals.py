@@ -129,16 +129,14 @@ def test_tasks_found_in_a_role_that_was_left_are_charged_to_the_owner() -> None:
 def test_principals_are_compared_by_name() -> None:
     fixture = AllocatorFixture()
     crowd(fixture, "p", 2)
+    fixture.agent("a", "cpus:3;mem:4GB")
+    fixture.fill()
     crowd(fixture, "q", 1)
-    fixture.agent("a", "cpus:1;mem:4GB")
-    (grant,) = fixture.deal()
-    fixture.accept(grant)
     fixture.agent("b", "cpus:1;mem:1GB")
     fixture.deal()
-    (leaf,) = [leaf for leaf in fixture.tree.leaves.values() if leaf.name == "p0"]
-    reason = leaf.reasons.report(leaf.role, {})[0]
-    assert "principal p 0.500" in reason.detail
-    assert "principal q 0.000" in reason.detail
+    reason = fixture.allocator.queries.explain(FrameworkId("p0"))[0]
+    assert "principal q 0.250" in reason.detail
+    assert "principal p 0.750" in reason.detail
     assert reason.rival == "q0"
 
 
