@@ -22,7 +22,7 @@ from croupier.master.core.effects import Effect
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, step
-from croupier.master.eventlog.recorder import FileRecorder, NoRecorder, Recorder
+from croupier.master.eventlog.recorder import FileRecorder
 from croupier.model.resources import Resources
 from croupier.sim import kernel as kernel_module
 from croupier.sim.machine import Size
@@ -57,14 +57,17 @@ def events_of(seconds: float) -> list[tuple[Event, float]]:
     return events
 
 
-def decide(events: list[tuple[Event, float]], recorder: Recorder) -> float:
+def decide(events: list[tuple[Event, float]], recorder: FileRecorder | None = None) -> float:
     """Run a fresh core on all events; return the seconds."""
     state = state_of(make_head(PATIENT))
     began = time.perf_counter()
     for start in range(0, len(events), BATCH):
         for event, now in events[start : start + BATCH]:
-            recorder.decided(event, now, step(state, event, now))
-        recorder.flush(state)
+            effects = step(state, event, now)
+            if recorder is not None:
+                recorder.decided(event, now, effects)
+        if recorder is not None:
+            recorder.flush(state)
     return time.perf_counter() - began
 
 
@@ -82,7 +85,7 @@ def main() -> int:
     print(f"reference: a million steps on a heap   {reference():.3f} s")
     alone, logged, size = [], [], 0
     for _ in range(REPEATS):
-        alone.append(decide(events, NoRecorder()))
+        alone.append(decide(events))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "log"
             recorder: FileRecorder = make_recorder(path, make_head(PATIENT))

@@ -13,11 +13,12 @@ import pytest
 from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
 from croupier.master.access.audit import Audit
-from croupier.master.access.security import MetricsReaders
+from croupier.master.access.rate_limits import RateLimiter, RateLimits
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig
 from croupier.master.core.access_records import TokenKind
 from croupier.master.services.authentication import Authenticator
+from croupier.master.services.checks import Checks
 from croupier.model.access import Action
 from croupier.model.errors import InvalidRequest, PermissionDenied, Unavailable
 from croupier.net.credentials import create_token_file, make_token
@@ -203,15 +204,16 @@ async def test_a_follower_admits_certificates_of_clients_and_the_token_of_its_fi
     authenticator = Authenticator(
         SystemClock(), lambda: None, is_on=True, trust_domain=lambda: "test"
     )
-    readers = MetricsReaders(authenticator, lambda _: None, Audit(None, SystemClock()))
+    limiter = RateLimiter(RateLimits(), SystemClock())
+    checks = Checks(authenticator, lambda _: None, limiter, Audit(None, SystemClock()))
     with pytest.raises(Unavailable, match="follows"):
-        await readers.check(HttpCredential("h", make_token().text))
+        await checks.check_metrics_reader(HttpCredential("h", make_token().text))
     client, agent = (
         _credential_of(authority().issue(tmp_path, role), role) for role in ("client/p", "agent/p")
     )
-    await readers.check(client)
+    await checks.check_metrics_reader(client)
     with pytest.raises(PermissionDenied):
-        await readers.check(agent)
+        await checks.check_metrics_reader(agent)
 
 
 def _credential_of(files: PemFiles, role: str) -> HttpCredential:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from croupier.master.access.security import SECURITY, MetricsReaders, Security
-from croupier.master.core.state import State
+from croupier.master.access.security import SECURITY, Security
 from croupier.master.driver import Driver
 from croupier.master.leadership.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
 from croupier.master.leadership.leadership import Leadership, Terms, resign
-from croupier.master.leadership.roster import Candidate, Roster, no_others, problem_text
+from croupier.master.leadership.roster import Candidate, Roster, problem_text
 from croupier.master.metrics.counters import Metrics
 from croupier.master.metrics.gauges import collectors
 from croupier.master.services.access import AccessService
@@ -108,10 +107,7 @@ class MasterDaemon:
         self._loop_watch.start()
         box = await asyncio.to_thread(self._config.secret_box)
         self._security = security = Security(
-            self._config,
-            self._clock,
-            lambda: self.leadership.current,
-            self._trust_domain,
+            self._config, self._clock, lambda: self.leadership.state, self._trust_domain
         )
         self._registry.register(FamilyCollector(SECURITY, lambda: security))
         self._server = server = make_server(interceptors=[security.gate])
@@ -135,15 +131,10 @@ class MasterDaemon:
         self._files = TaskFiles(leadership, self._clock, self._config.tls.client())
         presence, started_ms = self._ha_backend.presence, self._clock.wall_ms()
         own = partial(self._candidate, known_at, croupier_version(), started_ms)
-        others = no_others if presence is None else lambda: presence.others
+        others = tuple if presence is None else lambda: presence.others
         roster = Roster(leadership, own, others)
         operator = OperatorService(
-            leadership,
-            self._clock,
-            croupier_version(),
-            roster,
-            self._files,
-            execs,
+            leadership, self._clock, croupier_version(), roster, self._files, execs
         )
         add_OperatorServiceServicer_to_server(operator, server)
         most = self._config.series
@@ -203,10 +194,7 @@ class MasterDaemon:
         )
 
     def _make_http(
-        self,
-        security: Security,
-        roster: Roster,
-        services: tuple[OperatorService, AccessService],
+        self, security: Security, roster: Roster, services: tuple[OperatorService, AccessService]
     ) -> HttpServer:
         """Return the HTTP server, which does not listen yet."""
         from croupier.master.web.api import HttpApi
@@ -235,8 +223,9 @@ class MasterDaemon:
         config = self._config
         if not config.protects_metrics:
             return {Requirement.READ_METRICS: allow_all}
-        readers = MetricsReaders(security.authenticator, security.permissions, security.audit)
-        check = readers.check if config.requires_auth else clients_only(self._trust_domain)
+        check = clients_only(self._trust_domain)
+        if config.requires_auth:
+            check = security.checks.check_metrics_reader
         return {Requirement.READ_METRICS: metrics_guard(config.metrics_token_file, check)}
 
     async def _trace(self, known_at: Address) -> None:
@@ -249,12 +238,13 @@ class MasterDaemon:
         if not flags.otel_endpoint:
             return
 
-        def state() -> State | None:
-            term = self.leadership.current
-            return None if term is None else term.driver.state
-
-        make = partial(make_tracing, flags.otel_endpoint, flags.otel_ratio, str(known_at), state)
-        self._metrics.tracing = tracing = await asyncio.to_thread(make)
+        self._metrics.tracing = tracing = await asyncio.to_thread(
+            make_tracing,
+            flags.otel_endpoint,
+            flags.otel_ratio,
+            str(known_at),
+            lambda: self.leadership.state,
+        )
         self._registry.register(FamilyCollector(TRACING, lambda: tracing))
 
     def _trust_domain(self) -> str:

@@ -13,7 +13,7 @@ expire. After `MAX_STALLS` stalls in a row deadlines expire all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Final, Protocol, TypeVar, assert_never, cast
 
@@ -33,7 +33,7 @@ from croupier.master.core.facts import Fact
 from croupier.master.core.records import ForgetTask, Record, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
-from croupier.master.eventlog.recorder import NoRecorder, Recorder
+from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.store import Committing
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
@@ -147,7 +147,7 @@ class Driver:
         peers: Peers,
         observer: Observer,
         clock: Clock,
-        recorder: Recorder | None = None,
+        recorder: FileRecorder | None = None,
         leads: Callable[[], bool] = lambda: True,
         on_access: Callable[[AccessChanged], None] = lambda _: None,
     ) -> None:
@@ -157,7 +157,7 @@ class Driver:
         self._slice = TimeSlice(SLICE_S)
         self._store, self._peers = store, peers
         self._observer, self._clock = observer, clock
-        self._recorder: Recorder = recorder or NoRecorder()
+        self._recorder = recorder
         self._leads, self._on_access = leads, on_access
         self._closed: CroupierError | None = None
         self._requests = count(1)
@@ -209,10 +209,11 @@ class Driver:
         Raises:
             FailedOver: if this master no longer leads; no effect was performed since.
         """
+        recorder = self._recorder
         while True:
             await self._wait()
             self._slice.begin()
-            batch = Batch(self.state, self._recorder.decided)
+            batch = Batch(self.state, _ignore if recorder is None else recorder.decided)
             await self._decide(batch)
             if self._allocation_is_due():
                 await self._allocate(batch)
@@ -225,7 +226,8 @@ class Driver:
                 # The sessions' writers send the messages before logs and metrics are written.
                 await self._give_way()
             await self._perform_all(others)
-            self._recorder.flush(self.state)
+            if recorder is not None:
+                recorder.flush(self.state)
 
     async def _wait(self) -> None:
         """Wait for an event or a deadline; do not wait while agents are dirty."""
@@ -320,3 +322,7 @@ class Driver:
                 pass
             case _:
                 assert_never(effect)
+
+
+def _ignore(_event: Event, _now: float, _effects: Sequence[Effect]) -> None:
+    """Record no event: there is no event log."""

@@ -55,11 +55,7 @@ class Session(ABC, Generic[MessageT]):
     """
 
     def __init__(
-        self,
-        session_id: SessionId,
-        caller: Caller,
-        budget: Budget | None,
-        wire: type[_Wire],
+        self, session_id: SessionId, caller: Caller, budget: Budget | None, wire: type[_Wire]
     ) -> None:
         """Begin with an empty outbox, which counts toward `budget`."""
         self.session_id, self.caller = session_id, caller

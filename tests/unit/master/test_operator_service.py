@@ -45,7 +45,8 @@ class Peer:
 
 
 def service(leading: Leading) -> OperatorService:
-    return OperatorService(cast("Any", leading), SystemClock(), "1")
+    unused: Any = None
+    return OperatorService(cast("Any", leading), SystemClock(), "1", unused, unused, unused)
 
 
 @pytest.mark.parametrize(("principal", "reads"), [("", 0), ("client/ada", 1)])

@@ -1,10 +1,4 @@
-"""The security of a master's services, over all of its terms.
-
-`/metrics` is read by principals with the permission to read metrics. Refused requests have a line
-in the audit log, as refused calls have. A master that follows does not know the rules. Then it
-admits the certificate of any client of the cluster, because followers export nothing about
-frameworks, agents and tasks.
-"""
+"""The security of a master's services, over all of its terms."""
 
 from __future__ import annotations
 
@@ -12,91 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.access.audit import Audit, AuditFile, AuditOutcome, MasterLogSink
-from croupier.master.access.caller import Call, Caller, CredentialKind
+from croupier.master.access.audit import Audit, AuditFile, MasterLogSink
 from croupier.master.access.rate_limits import RateLimiter
-from croupier.master.services.authentication import Authenticator, Presented
+from croupier.master.core.state import State
+from croupier.master.services.authentication import Authenticator
 from croupier.master.services.checks import Checks
 from croupier.master.services.gate import Gate
 from croupier.master.services.stream_guard import StreamGuards
-from croupier.model.access import CLUSTER, Action, Permissions
+from croupier.model.access import Permissions
 from croupier.model.clock import Clock
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-)
-from croupier.model.principal import Principal, PrincipalKind
+from croupier.model.errors import InvalidRequest
+from croupier.model.principal import Principal
 from croupier.model.token import BearerToken
 from croupier.net.credentials import create_token_file, make_token, read_token_file
-from croupier.net.errors import STATUS
 from croupier.process.logging import get_logger
 from croupier.process.metric_families import Family
 
-if TYPE_CHECKING:  # cyclopts, and the services
+if TYPE_CHECKING:  # cyclopts
     from croupier.master.config import MasterConfig
-    from croupier.master.leadership.term import Term
-    from croupier.process.http.credentials import HttpCredential
-
-
-# The name of such a request in the audit log.
-METHOD: Final = "HTTP/metrics"
-_FOLLOWS: Final = (
-    "this master follows and knows no tokens: scrape it with a client certificate, or with the"
-    " token in --metrics-token-file"
-)
 
 _log = get_logger("croupier.master")
-
-
-class MetricsReaders:
-    """Checks credentials of requests for metrics."""
-
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        permissions: Callable[[Principal], Permissions | None],
-        audit: Audit,
-    ) -> None:
-        """`permissions` returns what a principal may do; None while this master follows."""
-        self._authenticator, self._permissions = authenticator, permissions
-        self._audit = audit
-
-    async def check(self, presented: HttpCredential) -> None:
-        """Check that the sender of a request may read metrics.
-
-        Raises:
-            Unauthenticated: if it has no valid credential.
-            PermissionDenied: if no rule allows it.
-            Unavailable: if this master cannot check the credential.
-        """
-        call = Call(METHOD, Caller(host=presented.host), object=str(CLUSTER))
-        try:
-            call.caller = await self._authenticator.authenticate(Presented.by_http(presented))
-            self._check_permission(call.caller)
-        except (Unauthenticated, PermissionDenied) as error:
-            result = STATUS[_kind_of(error)].name
-            self._audit.write(call, AuditOutcome.DENY, result)
-            raise
-
-    def _check_permission(self, caller: Caller) -> None:
-        permissions = self._permissions(caller.principal)
-        if permissions is not None:
-            if not permissions.decide(Action.READ_METRICS, CLUSTER):
-                raise PermissionDenied(
-                    f"{caller.principal} may not {Action.READ_METRICS.value}; an administrator can"
-                    " add a rule with `croupier access`"
-                )
-        elif caller.kind is CredentialKind.UNCHECKED:
-            raise Unavailable(_FOLLOWS)
-        elif not caller.principal.name.startswith(f"{PrincipalKind.CLIENT.value}/"):
-            raise PermissionDenied(f"{caller.principal} is no client")
-
-
-def _kind_of(error: Unauthenticated | PermissionDenied) -> type[CroupierError]:
-    return Unauthenticated if isinstance(error, Unauthenticated) else PermissionDenied
 
 
 class Security:
@@ -113,10 +42,10 @@ class Security:
         self,
         config: MasterConfig,
         clock: Clock,
-        term: Callable[[], Term | None],
+        state: Callable[[], State | None],
         trust_domain: Callable[[], str],
     ) -> None:
-        """Guard the terms that `term` returns; None while this master follows.
+        """Guard by the rules and tokens in `state`, which is None while this master follows.
 
         Raises:
             InvalidRequest: if the file of the admin's token cannot be used, or the extra `oidc`
@@ -124,9 +53,10 @@ class Security:
             Unavailable: if the audit log cannot be opened.
         """
         is_on = config.requires_auth
-        self._term = term
+        self._state = state
         self._admin_token_file = config.admin_token_file if is_on else None
-        self.file = None if config.audit_log is None else _open(config.audit_log)
+        path = config.audit_log
+        self.file = None if path is None else AuditFile(path.expanduser())
         sink = self.file or (MasterLogSink() if is_on else None)
         self.audit = Audit(sink, clock)
         self.limiter = RateLimiter(config.rate_limits(), clock)
@@ -135,13 +65,13 @@ class Security:
             verifier.begin()
         self.authenticator = Authenticator(
             clock,
-            lambda: None if (now := term()) is None else now.driver.state.tokens,
+            lambda: None if (now := state()) is None else now.tokens,
             is_on=is_on,
             trust_domain=trust_domain,
             admin_token=_admin_token(self._admin_token_file),
             is_mutual=config.tls.tls_ca is not None,
             verifier=verifier,
-            revoked=lambda: () if (now := term()) is None else now.driver.state.access.revoked,
+            revoked=lambda: () if (now := state()) is None else now.access.revoked,
         )
         self.checks = Checks(self.authenticator, self.permissions, self.limiter, self.audit)
         self.gate = Gate(self.checks)
@@ -162,12 +92,8 @@ class Security:
 
     def permissions(self, principal: Principal) -> Permissions | None:
         """Return what a principal may do; None while this master follows."""
-        term = self._term()
-        return None if term is None else term.driver.state.permissions(principal)
-
-
-def _open(path: Path) -> AuditFile:
-    return AuditFile(path.expanduser())
+        state = self._state()
+        return None if state is None else state.permissions(principal)
 
 
 def _admin_token(path: Path | None) -> BearerToken | None:
@@ -194,14 +120,14 @@ SECURITY: Final[tuple[Family[Security], ...]] = (
         "authentication_failures",
         "Calls without a valid credential by reason: missing, malformed, unknown, expired,"
         " revoked, certificate or provider.",
-        lambda security: security.checks.refusals.unauthenticated,
+        lambda security: security.checks.unauthenticated,
         ("reason",),
         is_counter=True,
     ),
     Family(
         "calls_denied",
         "Unary calls and streams that no rule allows, by method.",
-        lambda security: security.checks.refusals.denied,
+        lambda security: security.checks.denied,
         ("method",),
         is_counter=True,
     ),
@@ -209,10 +135,7 @@ SECURITY: Final[tuple[Family[Security], ...]] = (
         "rate_limited",
         "Unary calls and large messages refused, and pauses in reading streams, for the rate of"
         " their principal.",
-        lambda security: {
-            "refused": security.limiter.refused,
-            "delayed": security.limiter.delayed,
-        },
+        lambda security: {"refused": security.limiter.refused, "delayed": security.limiter.delayed},
         ("outcome",),
         is_counter=True,
     ),

@@ -220,11 +220,7 @@ async def back_up_etcd(flags: StoreFlags) -> Snapshot:
 
 
 async def restore_etcd(
-    flags: StoreFlags,
-    decide: Callable[[list[Witness]], Restored],
-    *,
-    replaces: bool,
-    dry_run: bool,
+    flags: StoreFlags, decide: Callable[[list[Witness]], Restored], *, replaces: bool, dry_run: bool
 ) -> None:
     """Write what `decide` returns, given what is known of the store that is there.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from croupier.master.core.effects import Effect
 from croupier.master.core.events import Read
@@ -20,26 +20,6 @@ from croupier.master.eventlog.lines import Head, Known, summarise
 from croupier.master.eventlog.writer import Writer
 from croupier.model.clock import Clock
 from croupier.process.metric_families import Family
-
-
-class Recorder(Protocol):
-    """The receiver of each event that the driver decides."""
-
-    def decided(self, event: Event, now: float, effects: Sequence[Effect]) -> None:
-        """Remember an event that the core decided at `now`, and its effects."""
-
-    def flush(self, state: State) -> None:
-        """Write the events of a batch whose effects are performed."""
-
-
-class NoRecorder:
-    """A recorder that keeps no log."""
-
-    def decided(self, event: Event, now: float, effects: Sequence[Effect]) -> None:
-        """Do nothing."""
-
-    def flush(self, state: State) -> None:
-        """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -73,12 +53,12 @@ class FileRecorder:
         return self._writer.written
 
     def decided(self, event: Event, now: float, effects: Sequence[Effect]) -> None:
-        """See `Recorder`. Queries are not logged."""
+        """Remember an event that the core decided at `now`; queries are not logged."""
         if not isinstance(event, Read):
             self._pending.append((event, now, effects))
 
     def flush(self, state: State) -> None:
-        """See `Recorder`."""
+        """Write the events of a batch whose effects are performed."""
         now = self._write()
         if now is not None and self._tally.bytes_in_file >= self._file_size:
             self._begin_file(state, now)

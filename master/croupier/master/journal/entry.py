@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from croupier.master.services.visibility import Visibility
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role
 
-_MOST_DIGITS: Final = 20
+_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Preempting:
 Happening = Fact | TermBegan | OffersLapsed | Preempting
 
 
+@dataclass(slots=True, eq=False)
 class JournalEntry:
     """An event.
 
@@ -60,21 +62,14 @@ class JournalEntry:
         line: what readers get, once it was made; see `lines`.
     """
 
-    __slots__ = ("at", "line", "names", "number", "owner", "roles", "wall_ms", "what")
-
-    def __init__(
-        self,
-        number: int,
-        at: float,
-        wall_ms: int,
-        what: Happening,
-        roles: tuple[Role, ...],
-        owner: str,
-        names: Mapping[str, str],
-    ) -> None:
-        self.number, self.at, self.wall_ms = number, at, wall_ms
-        self.what, self.roles, self.owner, self.names = what, roles, owner, names
-        self.line: object = None
+    number: int
+    at: float
+    wall_ms: int
+    what: Happening
+    roles: tuple[Role, ...]
+    owner: str
+    names: Mapping[str, str]
+    line: object = None
 
 
 def may_view(entry: JournalEntry, visible: Visibility) -> bool:
@@ -105,10 +100,6 @@ def parse_id(text: str) -> tuple[int, int]:
         InvalidRequest: if it is no id of an event.
     """
     epoch, _, number = text.partition("-")
-    if not _are_numbers((epoch, number)):
+    if not _ID.fullmatch(text):
         raise InvalidRequest("not the id of an event: it has the form EPOCH-NUMBER, such as 3-1042")
     return int(epoch), int(number)
-
-
-def _are_numbers(texts: Iterable[str]) -> bool:
-    return all(text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS for text in texts)

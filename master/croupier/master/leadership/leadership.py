@@ -91,6 +91,11 @@ class Leadership:
         # While this master is elected but still recovers, no master serves.
         return "" if known == str(self.address) else known
 
+    @property
+    def state(self) -> State | None:
+        """The state of the current term; None while this master follows."""
+        return None if self.current is None else self.current.driver.state
+
     def begin(self, term: Term, now_ms: int) -> None:
         """Make `term` the current one; `now_ms`: milliseconds since the epoch."""
         self.current = term

@@ -111,11 +111,6 @@ def _number(found: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def no_others() -> Sequence[Candidate]:
-    """Return the other masters of a single one."""
-    return ()
-
-
 class Roster:
     """This master and the others."""
 
@@ -123,7 +118,7 @@ class Roster:
         self,
         leadership: Leadership,
         own: Callable[[], Candidate],
-        others: Callable[[], Sequence[Candidate]] = no_others,
+        others: Callable[[], Sequence[Candidate]] = tuple,
     ) -> None:
         """List what `own` returns, and the masters of `others`, which never block."""
         self._leadership, self._own, self._others = leadership, own, others

@@ -239,25 +239,20 @@ def collectors(
     """
     top_roles, top_frameworks = TopNames(most_roles), TopNames(most_frameworks)
 
-    def state() -> State | None:
-        return None if leadership.current is None else leadership.current.driver.state
-
     def roles() -> RoleSeries | None:
-        term = leadership.current
-        if term is None:
+        if (term := leadership.current) is None:
             return None
         return role_series(term.driver.state, top_roles, term.clock.now())
 
     def chosen_frameworks() -> FrameworkSeries | None:
-        term = leadership.current
-        if term is None:
+        if (term := leadership.current) is None:
             return None
         return framework_series(term.driver.state, top_frameworks, term.clock.now())
 
     yield FamilyCollector(PROCESS, lambda: started_s)
     yield FamilyCollector(LEADERSHIP, lambda: leadership)
     yield FamilyCollector(TERM, lambda: leadership.current)
-    yield FamilyCollector(STATE, state)
+    yield FamilyCollector(STATE, lambda: leadership.state)
     yield FamilyCollector(ROLES, roles)
     yield FamilyCollector(FRAMEWORKS, chosen_frameworks)
     yield FamilyCollector(EVENT_LOG, leadership.recorder)

@@ -251,10 +251,5 @@ FRAMEWORKS: Final[tuple[Family[FrameworkSeries], ...]] = (
         ),
         LABELS,
     ),
-    Family(
-        "framework_tasks",
-        "Tasks of a framework that have not ended.",
-        _tasks,
-        LABELS,
-    ),
+    Family("framework_tasks", "Tasks of a framework that have not ended.", _tasks, LABELS),
 )

@@ -143,10 +143,7 @@ class Shared(Generic[T]):
         return len(self._kept)
 
     async def get(
-        self,
-        key: Hashable,
-        make: Callable[[], Awaitable[Made[T]]],
-        budget: Budget | None = None,
+        self, key: Hashable, make: Callable[[], Awaitable[Made[T]]], budget: Budget | None = None
     ) -> T:
         """Return the answer of `key`; `make` makes it if there is none that is young enough.
 

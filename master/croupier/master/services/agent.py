@@ -127,9 +127,7 @@ class AgentService(AgentServiceServicer):
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
     async def Connect(  # type: ignore[override]
-        self,
-        request_iterator: AsyncIterator[pb.AgentServiceConnectRequest],
-        context: Context,
+        self, request_iterator: AsyncIterator[pb.AgentServiceConnectRequest], context: Context
     ) -> None:
         """Serve one agent's session, or redirect it to the leader."""
         call = current_call()
@@ -140,7 +138,8 @@ class AgentService(AgentServiceServicer):
             refusal = call.caller.redirected(error)
             order = pb.Order(error=error_to_wire(refusal))
             await refuse(context, pb.AgentServiceConnectResponse(orders=[order]), refusal)
-        guard = session.observer = self._guards.of(call)
+        guard = self._guards.of(call)
+        session.observer = guard.audit
         try:
             await _serve(term, session, request_iterator, context, guard)
         finally:

@@ -150,8 +150,7 @@ class Authenticator:
             found = self._of_certificate(presented)
         else:
             raise AuthenticationFailed(
-                "the call has no credential: give a bearer token or a client certificate",
-                "missing",
+                "the call has no credential: give a bearer token or a client certificate", "missing"
             )
         if found.is_expired(self._clock.wall_ms()):
             raise AuthenticationFailed("the credential has expired", "expired")

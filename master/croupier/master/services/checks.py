@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -23,14 +23,23 @@ from croupier.master.access.caller import Call, Caller, CredentialKind
 from croupier.master.access.rate_limits import RateExceeded, RateLimiter, Usage
 from croupier.master.services.authentication import AuthenticationFailed, Authenticator, Presented
 from croupier.model.access import CLUSTER, Action, Object, Permissions, agent_object, role_object
-from croupier.model.errors import CroupierError, PermissionDenied, Unavailable
+from croupier.model.errors import CroupierError, PermissionDenied, Unauthenticated, Unavailable
 from croupier.model.principal import Principal, PrincipalKind
 from croupier.net.errors import nearest_status
+
+if TYPE_CHECKING:  # aiohttp
+    from croupier.process.http.credentials import HttpCredential
 
 # Objects of one call that the audit log names.
 MOST_OBJECTS: Final = 10
 
 _STATUS: Final = grpc.StatusCode
+# The name of a request for metrics in the audit log.
+_METRICS: Final = "HTTP/metrics"
+_FOLLOWS: Final = (
+    "this master follows and knows no tokens: scrape it with a client certificate, or with the"
+    " token in --metrics-token-file"
+)
 
 
 class Need(Enum):
@@ -122,6 +131,10 @@ def _operate_agent() -> Requirement:
     )
 
 
+def _task(request: Any) -> str:
+    return f"task:{request.framework_id}/{request.task_id}"
+
+
 def _joined(objects: Iterable[str], number: int) -> str:
     more = [f"{number - MOST_OBJECTS} more"] if number > MOST_OBJECTS else []
     return ",".join([*islice(objects, MOST_OBJECTS), *more])
@@ -149,32 +162,21 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_AGENT}Join": Requirement(Need.JOIN, None, True, lambda r: f"agent:{r.agent_id}"),
     f"{_FRAMEWORK}Connect": _action(Action.REGISTER),
     # These show each caller what it may view; followers name the leader by the first.
-    f"{_OPERATOR}GetMaster": _principal(),
-    f"{_OPERATOR}ListMasters": _principal(),
-    f"{_OPERATOR}ListAgents": _principal(),
-    f"{_OPERATOR}ListFrameworks": _principal(),
-    f"{_OPERATOR}ListRoles": _principal(),
-    f"{_OPERATOR}ListOffers": _principal(),
-    f"{_OPERATOR}ListTasks": _principal(),
-    f"{_OPERATOR}Explain": _principal(),
-    f"{_OPERATOR}GetOutputLinks": _principal(),
-    f"{_OPERATOR}ReadTaskFile": _principal(
-        is_bulk=True, object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
-    ),
-    f"{_OPERATOR}ListTaskFiles": _principal(
-        object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
-    ),
-    f"{_OPERATOR}GetTaskUse": _principal(object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"),
+    **{
+        f"{_OPERATOR}{name}": _principal()
+        for name in (
+            *("GetMaster", "ListMasters", "ListAgents", "ListFrameworks", "ListRoles"),
+            *("ListOffers", "ListTasks", "Explain", "GetOutputLinks", "WatchEvents"),
+            *("GetOverview", "GetHeatmap", "GetHistory"),
+        )
+    },
+    f"{_OPERATOR}ReadTaskFile": _principal(is_bulk=True, object_of=_task),
+    f"{_OPERATOR}ListTaskFiles": _principal(object_of=_task),
+    f"{_OPERATOR}GetTaskUse": _principal(object_of=_task),
     # Audited at its start and its end, see `execs`.
     f"{_OPERATOR}ExecTask": _principal(is_bulk=True),
-    f"{_OPERATOR}WatchEvents": _principal(),
-    f"{_OPERATOR}GetOverview": _principal(),
-    f"{_OPERATOR}GetHeatmap": _principal(),
-    f"{_OPERATOR}GetHistory": _principal(),
     # An owner needs no rule for these.
-    f"{_OPERATOR}KillTask": _principal(
-        is_change=True, object_of=lambda r: f"task:{r.framework_id}/{r.task_id}"
-    ),
+    f"{_OPERATOR}KillTask": _principal(is_change=True, object_of=_task),
     f"{_OPERATOR}TeardownFramework": _principal(
         is_change=True, object_of=lambda r: f"framework:{r.framework_id}"
     ),
@@ -203,25 +205,13 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
 }
 
 
-class Refusals:
-    """Counts of refused calls, for metrics.
-
-    Attributes:
-        unauthenticated: calls without a valid credential, by reason.
-        denied: calls that no rule allows, by method.
-    """
-
-    def __init__(self) -> None:
-        self.unauthenticated: Counter[str] = Counter()
-        self.denied: Counter[str] = Counter()
-
-
 class Checks:
     """Checks calls.
 
     Attributes:
         is_on: whether callers are authenticated.
-        refusals: counts of refused calls.
+        unauthenticated: counts of calls without a valid credential, by reason.
+        denied: counts of calls that no rule allows, by method.
         limiter: the rates of callers.
         permissions: returns what a principal may do; None while this master follows.
     """
@@ -234,7 +224,8 @@ class Checks:
         audit: Audit,
     ) -> None:
         self.is_on, self.limiter, self.permissions = authenticator.is_on, limiter, permissions
-        self.refusals = Refusals()
+        self.unauthenticated: Counter[str] = Counter()
+        self.denied: Counter[str] = Counter()
         self._authenticator, self._audit = authenticator, audit
 
     async def authenticate(self, call: Call, host: str, presented: Callable[[], Presented]) -> None:
@@ -248,7 +239,7 @@ class Checks:
             try:
                 call.caller = await self._authenticator.authenticate(presented())
             except AuthenticationFailed as error:
-                self.refusals.unauthenticated[error.reason] += 1
+                self.unauthenticated[error.reason] += 1
                 await self.limiter.failed(host)
                 raise
             if not call.caller.is_stored:
@@ -262,7 +253,7 @@ class Checks:
         """
         return await self.limiter.admit(call.caller.rate_key) if self.is_on else None
 
-    def require(self, call: Call, requirement: Requirement | None, request: Any) -> None:
+    def require(self, call: Call, request: Any) -> None:
         """Check what the call requires; a stream has no request yet.
 
         Raises:
@@ -271,27 +262,26 @@ class Checks:
                 master has begun to lead since then.
         """
         self._authenticator.check_revoked(call.caller)
-        if requirement is not None and request is not None:
-            call.object = requirement.object_of(request)
+        requirement = REQUIREMENTS.get(call.method)
         if requirement is None:
             raise PermissionDenied(f"no rule of this master covers {short_name(call.method)}")
+        if request is not None:
+            call.object = requirement.object_of(request)
         permissions = self.permissions(call.caller.principal)
         if permissions is not None:
             requirement.check(call, request, permissions)
 
-    def ended(self, call: Call, requirement: Requirement | None, result: str) -> None:
+    def ended(self, call: Call, result: str) -> None:
         """Count a call if it is refused, and write its audit line if it needs one.
 
-        Args:
-            call: the call.
-            requirement: of its method.
-            result: the name of its status.
+        `result` is the name of its status.
         """
         if result == _STATUS.PERMISSION_DENIED.name:
-            self.refusals.denied[short_name(call.method)] += 1
+            self.denied[short_name(call.method)] += 1
         if not self._audit.is_on:
             return
         outcome = outcome_of(result)
+        requirement = REQUIREMENTS.get(call.method)
         is_change = requirement is not None and requirement.is_change
         # A follower decides nothing but who is not authenticated.
         leads = self.permissions(call.caller.principal) is not None
@@ -299,6 +289,38 @@ class Checks:
             is_change or outcome is not AuditOutcome.ALLOW
         ):
             self._audit.write(call, outcome, result)
+
+    async def check_metrics_reader(self, credential: HttpCredential) -> None:
+        """Check that the sender of a request may read metrics.
+
+        A master that follows admits the certificate of any client of the cluster.
+
+        Raises:
+            Unauthenticated: if it has no valid credential.
+            PermissionDenied: if no rule allows it.
+            Unavailable: if this master cannot check the credential.
+        """
+        call = Call(_METRICS, Caller(host=credential.host), object=str(CLUSTER))
+        try:
+            presented = Presented.by_http(credential)
+            call.caller = await self._authenticator.authenticate(presented)
+            self._check_metrics_reader(call.caller)
+        except (Unauthenticated, PermissionDenied) as error:
+            self._audit.write(call, AuditOutcome.DENY, status_of(error).name)
+            raise
+
+    def _check_metrics_reader(self, caller: Caller) -> None:
+        permissions = self.permissions(caller.principal)
+        if permissions is not None:
+            if not permissions.decide(Action.READ_METRICS, CLUSTER):
+                raise PermissionDenied(
+                    f"{caller.principal} may not {Action.READ_METRICS.value}; an administrator can"
+                    " add a rule with `croupier access`"
+                )
+        elif caller.kind is CredentialKind.UNCHECKED:
+            raise Unavailable(_FOLLOWS)
+        elif not caller.principal.name.startswith(f"{PrincipalKind.CLIENT.value}/"):
+            raise PermissionDenied(f"{caller.principal} is no client")
 
 
 def status_of(error: CroupierError) -> grpc.StatusCode:

@@ -32,9 +32,7 @@ class FrameworkService(FrameworkServiceServicer):
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
     async def Connect(  # type: ignore[override]
-        self,
-        request_iterator: AsyncIterator[pb.FrameworkServiceConnectRequest],
-        context: Context,
+        self, request_iterator: AsyncIterator[pb.FrameworkServiceConnectRequest], context: Context
     ) -> None:
         """Serve one framework's session, or redirect it to the leader."""
         call = current_call()
@@ -44,7 +42,8 @@ class FrameworkService(FrameworkServiceServicer):
         except Unavailable as refusal:
             await refuse_framework(context, call.caller.redirected(refusal))
         first_call_s = term.sessions.limits.first_call_s
-        guard = session.observer = self._guards.of(call)
+        guard = self._guards.of(call)
+        session.observer = guard.audit
         try:
             await serve_framework(
                 session, term.driver.inbox, first_call_s, request_iterator, context, guard

@@ -20,7 +20,7 @@ import grpc.aio
 from croupier.master.access.caller import Call, begin_call
 from croupier.master.access.rate_limits import Usage
 from croupier.master.services.authentication import Presented
-from croupier.master.services.checks import REQUIREMENTS, Checks, Requirement, status_of
+from croupier.master.services.checks import REQUIREMENTS, Checks, status_of
 from croupier.master.services.intake import Intake, Read
 from croupier.master.services.stream import WRITE_TIMEOUT_S, Context, host_of
 from croupier.model.errors import CroupierError, InvalidRequest, TooSlow, shortened
@@ -58,6 +58,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     def _guard(self, method: str, handler: MethodHandler) -> MethodHandler:
         requirement = REQUIREMENTS.get(method)
+        is_bulk = requirement is not None and requirement.is_bulk
         intake = Intake(handler.request_deserializer, self._limiter)
         encode: Any = handler.response_serializer
         inner: Any = handler.stream_stream or handler.unary_stream or handler.unary_unary
@@ -65,8 +66,8 @@ class Gate(grpc.aio.ServerInterceptor):
         # gRPC's own iterators would keep each request until the next one comes.
         async def serve_stream(_: object, context: Context) -> None:
             call = Call(method)
-            async with self._answered(call, requirement, context):
-                is_bulk = await self._begin_stream(call, requirement, context)
+            async with self._answered(call, context):
+                await self._begin_stream(call, context, is_bulk=is_bulk)
                 read: Read = context.read
                 requests = (
                     intake.bulk(read) if is_bulk else intake.requests(self._usage(call), read)
@@ -77,8 +78,8 @@ class Gate(grpc.aio.ServerInterceptor):
         async def serve_unary(_: object, context: Context) -> bytes:
             call, answer = Call(method), b""
             async with (
-                self._answered(call, requirement, context),
-                self._asked(call, requirement, intake, context) as (request, usage),
+                self._answered(call, context),
+                self._asked(call, intake, context) as (request, usage),
             ):
                 answer = bytes(encode(await inner(request, context)))
                 if usage is not None:
@@ -88,10 +89,10 @@ class Gate(grpc.aio.ServerInterceptor):
         async def serve_answers(_: object, context: Context) -> None:
             call = Call(method)
             async with (
-                self._answered(call, requirement, context),
-                self._asked(call, requirement, intake, context) as (request, usage),
+                self._answered(call, context),
+                self._asked(call, intake, context) as (request, usage),
             ):
-                counted = None if requirement is not None and requirement.is_bulk else usage
+                counted = None if is_bulk else usage
                 async with aclosing(inner(request, context)) as answers:
                     async for answer in answers:
                         await self._write_answer(context, bytes(encode(answer)), counted)
@@ -103,25 +104,21 @@ class Gate(grpc.aio.ServerInterceptor):
         # As a stream, so that gRPC reads the request when it is asked for, not before.
         return grpc.stream_unary_rpc_method_handler(serve_unary)
 
-    async def _begin_stream(
-        self, call: Call, requirement: Requirement | None, context: Context
-    ) -> bool:
-        """Begin a call with many requests; return whether it is bulk.
+    async def _begin_stream(self, call: Call, context: Context, *, is_bulk: bool) -> None:
+        """Begin a call with many requests.
 
         Raises:
             CroupierError: if it is refused.
         """
         await self._authenticate(call, context)
-        is_bulk = requirement is not None and requirement.is_bulk
         if is_bulk:
             await self._checks.admit(call)
-        self._checks.require(call, requirement, None)
+        self._checks.require(call, None)
         begin_call(call)
-        return is_bulk
 
     @asynccontextmanager
     async def _asked(
-        self, call: Call, requirement: Requirement | None, intake: Intake, context: Context
+        self, call: Call, intake: Intake, context: Context
     ) -> AsyncIterator[tuple[Any, Usage | None]]:
         """Begin a call with one request, and yield the request and the usage of its caller.
 
@@ -137,7 +134,7 @@ class Gate(grpc.aio.ServerInterceptor):
             data = await _one(context.read, usage)
             call.size = len(data)
             request = await intake.request(usage, data)
-            self._checks.require(call, requirement, request)
+            self._checks.require(call, request)
             begin_call(call)
             yield request, usage
         finally:
@@ -172,9 +169,7 @@ class Gate(grpc.aio.ServerInterceptor):
         await self._checks.authenticate(call, host, lambda: _presented(context, host))
 
     @asynccontextmanager
-    async def _answered(
-        self, call: Call, requirement: Requirement | None, context: Context
-    ) -> AsyncIterator[None]:
+    async def _answered(self, call: Call, context: Context) -> AsyncIterator[None]:
         """End the call with the status of a CroupierError, count a refusal, and audit the call."""
         result = _STATUS.UNKNOWN.name
         try:
@@ -193,7 +188,7 @@ class Gate(grpc.aio.ServerInterceptor):
             result = _STATUS.CANCELLED.name
             raise
         finally:
-            self._checks.ended(call, requirement, result)
+            self._checks.ended(call, result)
 
 
 async def _one(read: Read, usage: Usage | None) -> bytes:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
-from croupier.master.access.audit import Audit
 from croupier.master.access.caller import CredentialKind, current_call, current_caller
 from croupier.master.core.agent_commands import (
     AgentAction,
@@ -22,7 +21,7 @@ from croupier.master.core.state import State
 from croupier.master.journal.lines import line_of, matching_kinds
 from croupier.master.journal.watch import EventQuery, Watch
 from croupier.master.leadership.leadership import Leadership
-from croupier.master.leadership.roster import Candidate, Roster
+from croupier.master.leadership.roster import Roster
 from croupier.master.overview.surveys import Surveys
 from croupier.master.services import lists, views
 from croupier.master.services.execs import Execs
@@ -42,7 +41,6 @@ from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import Principal
-from croupier.net.credentials import ClientSecurity
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
 
@@ -57,16 +55,14 @@ class OperatorService(OperatorServiceServicer):
         leadership: Leadership,
         clock: Clock,
         version: str,
-        roster: Roster | None = None,
-        files: TaskFiles | None = None,
-        execs: Execs | None = None,
+        roster: Roster,
+        files: TaskFiles,
+        execs: Execs,
     ) -> None:
-        """Answer for the current term; `roster` None knows this master only."""
+        """Answer for the current term."""
         self._leadership, self._clock, self._version = leadership, clock, version
-        self._roster = roster or Roster(leadership, lambda: Candidate(str(leadership.address)))
+        self._roster, self._files, self._execs = roster, files, execs
         self._surveys = Surveys(leadership, clock, self._roster)
-        self._files = files or TaskFiles(leadership, clock, ClientSecurity())
-        self._execs = execs or Execs(leadership, clock, Audit(None, clock))
         self._pages = Pages(leadership.read, clock)
         self._wall = WallTime(clock)
 

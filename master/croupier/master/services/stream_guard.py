@@ -64,7 +64,7 @@ class StreamAudit:
             case FrameworkCalled(_, seq, call):
                 self._note(seq, call, wire)
 
-    def sent(self, message: ToFramework | ToAgent) -> None:
+    def sent(self, message: ToFramework | ToAgent, /) -> None:
         """Write the line of the call that `message` answers."""
         match message:
             case Verdict():
@@ -83,7 +83,7 @@ class StreamAudit:
                         found.call.object = ",".join(filter(None, (named, found.call.object)))
                     self._write(found, OK)
 
-    def ended(self, error: CroupierError | None) -> None:
+    def ended(self, error: CroupierError | None, /) -> None:
         """Write the lines of the calls that were not answered; `error` refused the first one."""
         result = UNANSWERED if error is None else _name(error)
         found, self._introduction = self._introduction, None
@@ -136,7 +136,11 @@ def _name(error: CroupierError) -> str:
 
 
 class StreamGuard:
-    """Guards the calls of one stream."""
+    """Guards the calls of one stream.
+
+    Attributes:
+        audit: of these calls; None if they are not audited.
+    """
 
     def __init__(
         self,
@@ -145,26 +149,16 @@ class StreamGuard:
         audit: StreamAudit | None = None,
     ) -> None:
         """Limit the calls to the rate of `usage`, and audit them; None: not."""
-        self._limiter, self._usage, self._audit = limiter, usage, audit
+        self._limiter, self._usage, self.audit = limiter, usage, audit
 
     async def put(self, inbox: Inbox[Event], event: Event, wire: Sized) -> None:
         """Put a call into the inbox; `wire` is its message. Wait if calls come too fast."""
-        if self._audit is not None:
-            self._audit.received(event, wire)
+        if self.audit is not None:
+            self.audit.received(event, wire)
         if self._limiter is None or self._usage is None:
             await inbox.put(event)
         else:
             await self._limiter.put(self._usage, inbox, event, event_cost(event))
-
-    def sent(self, message: ToFramework | ToAgent, /) -> None:
-        """Write the audit line of the call that `message` answers."""
-        if self._audit is not None:
-            self._audit.sent(message)
-
-    def ended(self, error: CroupierError | None, /) -> None:
-        """Write the audit lines of the calls that were not answered."""
-        if self._audit is not None:
-            self._audit.ended(error)
 
 
 NO_GUARD: Final = StreamGuard()

@@ -19,7 +19,7 @@ from aiohttp import web
 from croupier.master.access.caller import Call, Caller, CredentialKind, begin_call
 from croupier.master.access.rate_limits import Usage
 from croupier.master.services.authentication import Presented
-from croupier.master.services.checks import REQUIREMENTS, Checks, status_of
+from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.stream import Context
 from croupier.model.access import Permissions
 from croupier.model.errors import CroupierError, PermissionDenied
@@ -100,9 +100,9 @@ class Calls:
     @contextmanager
     def _checked(self, method: str, request: Any) -> Iterator[Context]:
         call = Call(full_name(method), self.caller, size=request.ByteSize())
-        requirement, result = REQUIREMENTS.get(call.method), grpc.StatusCode.UNKNOWN.name
+        result = grpc.StatusCode.UNKNOWN.name
         try:
-            self._checks.require(call, requirement, request)
+            self._checks.require(call, request)
             begin_call(call)
             yield cast("Context", _Peer(self.caller.host))
             result = grpc.StatusCode.OK.name
@@ -115,7 +115,7 @@ class Calls:
         finally:
             if self._usage is not None:
                 self._checks.limiter.read(self._usage, call.read_s)
-            self._checks.ended(call, requirement, result)
+            self._checks.ended(call, result)
 
 
 _calls: ContextVar[Calls] = ContextVar("croupier_http_calls")
@@ -154,6 +154,6 @@ class HttpGate:
             if call.caller.kind is CredentialKind.JOIN:
                 raise PermissionDenied("a join token is for joining only")
         except CroupierError as error:
-            self._checks.ended(call, None, status_of(error).name)
+            self._checks.ended(call, status_of(error).name)
             raise
         _calls.set(Calls(self._checks, self._handlers, call.caller, usage))

@@ -57,9 +57,7 @@ class StaticFiles:
     """The files, each read when it is first asked for, and again after it has changed."""
 
     def __init__(
-        self,
-        directory: Path = DIRECTORY,
-        other_pages: Callable[[], Sequence[str]] = lambda: (),
+        self, directory: Path = DIRECTORY, other_pages: Callable[[], Sequence[str]] = lambda: ()
     ) -> None:
         """List the files of `directory`.
 
@@ -109,10 +107,7 @@ class StaticFiles:
             data = body.compressed
             headers["Content-Encoding"] = "gzip"
         return web.Response(
-            body=data,
-            headers=headers,
-            content_type=kind,
-            charset="utf-8" if has_charset else None,
+            body=data, headers=headers, content_type=kind, charset="utf-8" if has_charset else None
         )
 
     async def _read(self, name: str, path: Path) -> _File:
