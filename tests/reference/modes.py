@@ -18,7 +18,6 @@ from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.fifo_mode import fifo_outcome, in_order, placement_of
 from croupier.lab.vectors.forests import REFERENCE, check_policy, filling_of, forest_of
 from croupier.lab.vectors.modes import (
-    FactsOnly,
     Runs,
     counts_of,
     fill,
@@ -33,7 +32,6 @@ from croupier.lab.vectors.offers_mode import (
     check_offers,
     cluster_of,
     cycles_of,
-    known_client,
     refusal_of,
 )
 from croupier.lab.vectors.outcome import TaskOutcome, resource_index, user_of
@@ -99,7 +97,7 @@ def run_hints(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
 def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
     forest = forest_of(vector)
     given = [client.path for client in fill_slots(forest, slots_of(vector, policy))]
-    yield REFERENCE, TaskOutcome(vector, counts_of(forest), others, given)
+    yield REFERENCE, TaskOutcome(vector, counts_of(forest), others, given).facts
 
 
 def run_fifo(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
@@ -112,7 +110,7 @@ def run_fifo(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
 
 def run_preemption(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
     check_preemption(vector, policy)
-    yield REFERENCE, FactsOnly(preemption_facts(lambda tolerance: _preempted(vector, tolerance)))
+    yield REFERENCE, preemption_facts(lambda tolerance: _preempted(vector, tolerance))
 
 
 def _preempted(vector: Vector, tolerance: Fraction) -> PreemptionRun:
@@ -136,13 +134,15 @@ def run_offers(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
     check_offers(vector, policy)
 
     def naive(_: object, client: str) -> Got:
-        return _first_offer(vector, known_client(vector, client), is_fair=False)
+        vector.check_client(client)
+        return _first_offer(vector, client, is_fair=False)
 
     def recommended(_: object, client: str) -> Got:
-        return _first_offer(vector, known_client(vector, client), is_fair=True)
+        vector.check_client(client)
+        return _first_offer(vector, client, is_fair=True)
 
     facts: list[Fact] = [(NAIVE, naive), (RECOMMENDED, recommended)]
-    yield REFERENCE, FactsOnly(facts)
+    yield REFERENCE, facts
 
 
 def _first_offer(vector: Vector, accepting: str, *, is_fair: bool) -> int | None:
@@ -166,7 +166,7 @@ def run_entitlement(vector: Vector, policy: str, others: Sequence[Vector]) -> Ru
     by_path: dict[str, Got] = {
         path: found.get(node, Fraction(0)) for path, node in forest.by_path.items() if path
     }
-    yield REFERENCE, FactsOnly([("entitlement", lambda _: by_path)])
+    yield REFERENCE, [("entitlement", lambda _: by_path)]
 
 
 def run_order(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
@@ -176,7 +176,7 @@ def run_order(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
     rule = rule_of(vector, policy, Filling(forest, Machines([])))
     assert isinstance(rule, Naive)
     found = [client.path for client in _ordered(forest, rule)]
-    yield REFERENCE, FactsOnly([("order", lambda _: list(found))])
+    yield REFERENCE, [("order", lambda _: list(found))]
 
 
 def _ordered(forest: Forest, rule: Naive) -> list[Pool]:

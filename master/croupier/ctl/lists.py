@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import indent
@@ -198,37 +198,41 @@ def print_list(
     *,
     form: Form,
     keep: Callable[[View], bool] = lambda _: True,
+    framework: str = "",
     **fields: Any,
 ) -> None:
     """Print the objects of a kind that pass `keep`, in `table` (default: the kind's) or as JSON.
 
-    `fields` are those of the request.
+    `framework` is the id or name of the framework whose tasks are listed; `fields` are the other
+    ones of the request.
+
+    Raises:
+        NotFound: if the master knows neither such a framework nor a task of it.
+        Conflict: if several frameworks have that name.
     """
     shown = table or kind.table
-    if any(fields.values()):
+    if any(value for name, value in fields.items() if name != "with_commands"):
         shown = Table(shown.columns, f"no {kind.name} pass these filters")
 
     async def printed(master: Master) -> None:
+        if framework:
+            fields["framework_id"] = await id_of(master, "framework", framework)
         found = (pages if form.as_json else rows)(master, kind, **fields)
-        if not await _print_pages(found, shown, form, keep):
-            await _print_nothing(master, kind, shown, form)
-
-    _run(target, printed)
-
-
-def _run(target: Target, printed: Callable[[Master], Coroutine[Any, Any, None]]) -> None:
-    async def checked(master: Master) -> None:
         try:
-            await printed(master)
+            if await _print_pages(found, shown, form, keep):
+                return
         except Refused as error:
             # Only values of the flags can be malformed: the master was found before.
             raise InvalidRequest(str(error)) from None
+        if framework:
+            await find_framework(master, fields["framework_id"])
+        await _print_nothing(master, kind, shown, form)
 
-    run(target, checked)
+    run(target, printed)
 
 
 async def _print_pages(
-    found: Pages, table: Table, form: Form, keep: Callable[[View], bool] = lambda _: True
+    found: Pages, table: Table, form: Form, keep: Callable[[View], bool]
 ) -> bool:
     """Print the views of all pages that pass `keep`; return whether there are any."""
     is_empty = True
@@ -251,32 +255,3 @@ async def _print_nothing(master: Master, kind: ListKind, table: Table, form: For
         return
     every = ALL_AGENTS if kind is AGENTS else EVERY_ROLE
     print(table.empty if await may_view(master, every) else restricted(table.empty))
-
-
-def list_tasks(target: Target, named: str, *, form: Form, **fields: Any) -> None:
-    """Print tasks of the framework of this id or name, or of all if it is empty.
-
-    `fields` are the other ones of the request.
-
-    Raises:
-        NotFound: if the master knows neither such a framework nor a task of it.
-        Conflict: if several frameworks have that name.
-    """
-    listed = pages if form.as_json else rows
-    table = task.TASKS_WITH_COMMANDS if fields.get("with_commands") else task.TASKS
-    if any(value for name, value in fields.items() if name != "with_commands"):
-        table = Table(table.columns, "no tasks pass these filters")
-
-    async def fetch(master: Master) -> Pages:
-        framework_id, is_empty = await id_of(master, "framework", named), True
-        async for page in listed(master, TASKS, framework_id=framework_id, **fields):
-            is_empty = is_empty and not page
-            yield page
-        if is_empty and named:
-            await find_framework(master, framework_id)
-
-    async def printed(master: Master) -> None:
-        if not await _print_pages(fetch(master), table, form):
-            await _print_nothing(master, TASKS, table, form)
-
-    _run(target, printed)

@@ -9,7 +9,8 @@ from cyclopts import Parameter, Token
 
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
 from croupier.ctl.app import SUMMARIES, app
-from croupier.ctl.lists import AGENTS, KINDS, Form, list_tasks, print_list
+from croupier.ctl.lists import AGENTS, KINDS, TASKS, Form, print_list
+from croupier.ctl.views.task import TASKS_WITH_COMMANDS
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.suggestions import unknown_word
@@ -105,9 +106,11 @@ def tasks(
         Show the command of each task. Without this flag `command`, `shell` and `labels` are null
         in the JSON list.
     """
-    list_tasks(
+    print_list(
         master,
-        framework,
+        TASKS,
+        TASKS_WITH_COMMANDS if commands else TASKS.table,
+        framework=framework,
         form=Form(as_json, wide),
         states=_state_numbers(state),
         role=role,

@@ -10,7 +10,7 @@ from typing import Final
 from croupier.lab.solvers.continuous import Undefined
 from croupier.lab.vectors import fifo_mode, modes, offers_mode, preemption_mode, static_modes
 from croupier.lab.vectors.document import Malformed, name_of, read_document, read_vector
-from croupier.lab.vectors.facts import Mismatch, VectorOutcome, compare, text_of
+from croupier.lab.vectors.facts import Fact, Mismatch, compare, look_up, text_of
 from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.model.errors import InvalidRequest
 
@@ -121,18 +121,18 @@ def _check(vector: Vector, others: Sequence[Vector], runners: Runners) -> Iterat
         raise Unreadable(f"mode {shortened(repr(vector.mode))} is not known")
     _check_fields(vector)
     for policy in (vector.policy, *vector.also):
-        for label, outcome in run(vector, policy, others):
+        for label, facts in run(vector, policy, others):
             where = f"{policy}, {label}" if vector.also else label
-            yield from _compare(vector, outcome, where)
+            yield from _compare(vector, facts, where)
 
 
-def _compare(vector: Vector, outcome: VectorOutcome, where: str) -> Iterator[Mismatch]:
+def _compare(vector: Vector, facts: Sequence[Fact], where: str) -> Iterator[Mismatch]:
     for key, wanted in vector.expected.items():
         if wanted == {}:
             yield Mismatch(f"{where}: {shortened(key)}", text_of(wanted), "nothing is expected")
             continue
         try:
-            got = outcome.fact(key, wanted)
+            got = look_up(facts, key, wanted)
         except (Unreadable, Undefined) as error:
             yield Mismatch(f"{where}: {shortened(key)}", text_of(wanted), str(error))
         else:

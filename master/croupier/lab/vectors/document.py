@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any, TypeVar, cast
 
@@ -27,13 +28,7 @@ from croupier.model.errors import CroupierError
 
 T = TypeVar("T")
 VERSION = 1
-FIELDS = frozenset(
-    {
-        *("name", "source", "policy", "mode", "also", "note", "expected", "tolerance"),
-        *("resources", "capacity", "nodes", "demands", "weights", "tree", "backlog", "tie_break"),
-        *("events", "guarantee", "initial", "usage", "hints", "active", "placement"),
-    }
-)
+FIELDS = frozenset(field.name for field in fields(Vector)) - {"are_scalar"} | {"tree"}
 _MAX_MACHINES = 100_000
 _MAX_CLIENTS = 5_000
 _MAX_DEPTH = 32

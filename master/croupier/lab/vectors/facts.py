@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, cast
+from typing import cast
 
 from croupier.lab.vectors.vector import Unreadable, number, shortened
 
@@ -20,19 +20,9 @@ class Share:
 
 
 Got = Fraction | int | str | Share | None | Sequence["Got"] | Mapping[str, "Got"]
+# A pattern of keys of `expected`, and a function that returns the value to compare with. It gets
+# the expected value and the groups of the pattern.
 Fact = tuple[str, Callable[..., Got]]
-
-
-class VectorOutcome(Protocol):
-    """The answers of a run, by the keys of `expected`."""
-
-    def fact(self, key: str, wanted: object) -> Got:
-        """Return the value to compare with `wanted`, which `expected` has under `key`.
-
-        Raises:
-            Unreadable: if there is no such fact.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from croupier.lab.solvers.best_placement import place_best
 from croupier.lab.solvers.filling import Machines
 from croupier.lab.solvers.pools import Forest, Pool
-from croupier.lab.vectors.facts import Got
+from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.forests import ALLOCATOR, engine_cluster
 from croupier.lab.vectors.modes import Runs
 from croupier.lab.vectors.outcome import TaskOutcome, user_of
@@ -66,8 +66,8 @@ def in_order(forest: Forest) -> list[Pool]:
 
 def fifo_outcome(
     vector: Vector, clients: Sequence[Pool], counts: Sequence[int], others: Sequence[Vector]
-) -> TaskOutcome:
-    """Return the outcome of the number of tasks of each client, in order."""
+) -> Sequence[Fact]:
+    """Return the facts of the number of tasks of each client, in order."""
     tasks = {client.path: Fraction(n) for client, n in zip(clients, counts, strict=True)}
     left_after: dict[str, list[Fraction]] = {}
     left = Machines(vector.machines()).left()
@@ -76,8 +76,7 @@ def fifo_outcome(
         left_after[path] = left
 
     def left_by(_: object, client: str) -> Got:
-        if client not in left_after:
-            raise Unreadable(f"expected names {shortened(client)}, which is not a client")
+        vector.check_client(client)
         return left_after[client]
 
-    return TaskOutcome(vector, tasks, others, more=[("left_after_(.+)", left_by)])
+    return TaskOutcome(vector, tasks, others, more=[("left_after_(.+)", left_by)]).facts

@@ -17,7 +17,7 @@ from croupier.lab.solvers.filling import Filling
 from croupier.lab.solvers.hdrf import Rule
 from croupier.lab.solvers.market import ceei
 from croupier.lab.solvers.pools import Forest
-from croupier.lab.vectors.facts import Fact, Got, VectorOutcome, look_up
+from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.forests import (
     ALLOCATOR,
     ENGINE,
@@ -100,19 +100,8 @@ def _read(line: str, clients: Sequence[str]) -> Fill | Finish:
     )
 
 
-Runs = Iterator[tuple[str, VectorOutcome]]
+Runs = Iterator[tuple[str, Sequence[Fact]]]
 Run = Callable[[Vector, str, Sequence[Vector]], Runs]
-
-
-@dataclass(frozen=True, slots=True)
-class FactsOnly:
-    """An outcome without tasks."""
-
-    facts: Sequence[Fact]
-
-    def fact(self, key: str, wanted: object) -> Got:
-        """See `Outcome`."""
-        return look_up(self.facts, key, wanted)
 
 
 def run_continuous(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
@@ -120,7 +109,7 @@ def run_continuous(vector: Vector, policy: str, others: Sequence[Vector]) -> Run
     if not vector.clients or not vector.capacity:
         raise Unreadable("`demands` or `capacity` is missing")
     tasks = _market_tasks(vector) if policy == "ceei" else continuous_tasks(vector, policy)
-    yield REFERENCE, TaskOutcome(vector, tasks, others)
+    yield REFERENCE, TaskOutcome(vector, tasks, others).facts
 
 
 def _market_tasks(vector: Vector) -> dict[str, Fraction]:
@@ -141,7 +130,7 @@ def run_discrete(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
         cluster.fill()
         cluster.allocator.check()
         schedule = [client.path for client in cluster.schedule]
-        yield ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), others, schedule)
+        yield ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), others, schedule).facts
 
 
 def run_events(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
@@ -199,10 +188,10 @@ def counts_of(forest: Forest) -> dict[str, Fraction]:
 
 def outcome_of(
     vector: Vector, filling: Filling, others: Sequence[Vector], more: Sequence[Fact] = ()
-) -> TaskOutcome:
-    """Return the outcome of the running tasks."""
+) -> Sequence[Fact]:
+    """Return the facts of the running tasks."""
     schedule = [client.path for client in filling.schedule]
-    return TaskOutcome(vector, counts_of(filling.forest), others, schedule, more)
+    return TaskOutcome(vector, counts_of(filling.forest), others, schedule, more).facts
 
 
 def run_hints(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
@@ -237,7 +226,7 @@ def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
             break
         forest.start(client)
         chosen.append(client.path)
-    yield ENGINE, TaskOutcome(vector, counts_of(forest), others, chosen)
+    yield ENGINE, TaskOutcome(vector, counts_of(forest), others, chosen).facts
 
 
 def slots_of(vector: Vector, policy: str) -> int:
@@ -269,7 +258,7 @@ def run_envy(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # 
         return wanted if is_same else found
 
     facts: list[Fact] = [("bundles", lambda _: held), ("envies", envies)]
-    yield REFERENCE, FactsOnly(facts)
+    yield REFERENCE, facts
 
 
 def _bundle(amounts: object, vector: Vector) -> list[Fraction]:

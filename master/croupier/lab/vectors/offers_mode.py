@@ -19,7 +19,7 @@ from croupier.lab.solvers.hdrf import Eligible
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.forests import ENGINE, forest_of, not_representable
-from croupier.lab.vectors.modes import FactsOnly, Runs
+from croupier.lab.vectors.modes import Runs
 from croupier.lab.vectors.preemption_mode import check_words
 from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.master.allocator import Rules
@@ -41,13 +41,15 @@ def run_offers(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  
     check_offers(vector, policy)
 
     def naive(_: object, client: str) -> Got:
-        return _first_naive_offer(vector, known_client(vector, client))
+        vector.check_client(client)
+        return _first_naive_offer(vector, client)
 
     def recommended(_: object, client: str) -> Got:
-        return _first_offer(vector, known_client(vector, client))
+        vector.check_client(client)
+        return _first_offer(vector, client)
 
     facts: list[Fact] = [(NAIVE, naive), (RECOMMENDED, recommended)]
-    yield ENGINE, FactsOnly(facts)
+    yield ENGINE, facts
 
 
 def check_offers(vector: Vector, policy: str) -> None:
@@ -59,17 +61,6 @@ def check_offers(vector: Vector, policy: str) -> None:
     if policy != "offers":
         raise Unreadable(f"policy {shortened(policy)} is not known in mode offers")
     check_words(vector, _REFUSE)
-
-
-def known_client(vector: Vector, client: str) -> str:
-    """Return `client`.
-
-    Raises:
-        Unreadable: if it is not one of the vector's.
-    """
-    if client not in vector.clients:
-        raise Unreadable(f"expected names {shortened(client)}, which is not a client")
-    return client
 
 
 def _first_naive_offer(vector: Vector, accepting: str) -> int | None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 from croupier.lab.solvers import continuous
 from croupier.lab.solvers.continuous import User
-from croupier.lab.vectors.facts import Fact, Got, Share, look_up
+from croupier.lab.vectors.facts import Fact, Got, Share
 from croupier.lab.vectors.vector import Amounts, Unreadable, Vector, shortened
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskOutcome:
     """The number of tasks of each client at the end.
 
@@ -29,13 +28,11 @@ class TaskOutcome:
     schedule: Sequence[str] | None = None
     more: Sequence[Fact] = ()
 
-    def fact(self, key: str, wanted: object) -> Got:
-        """See `Outcome`."""
-        return look_up((*self.more, *self._facts), key, wanted)
-
-    @cached_property
-    def _facts(self) -> Sequence[Fact]:
+    @property
+    def facts(self) -> Sequence[Fact]:
+        """The facts of the mode, and those of all modes with tasks."""
         return (
+            *self.more,
             ("tasks", lambda _: dict(self.tasks)),
             ("allocation", lambda _: {c: self._allocation(c) for c in self.vector.clients}),
             ("dominant_share", lambda _: self._dominant_shares(self.tasks)),
@@ -110,14 +107,14 @@ class TaskOutcome:
 
     def _useful(self, client: str) -> Fraction:
         """Return how many true tasks of the client fit into its allocation for claimed ones."""
-        self._known(client)
+        self.vector.check_client(client)
         return self._fitting(
             self._allocation(client), true_demand(self.vector, client, self.others)
         )
 
     def _on_bundle(self, one: str, other: str) -> Fraction:
-        self._known(one)
-        self._known(other)
+        self.vector.check_client(one)
+        self.vector.check_client(other)
         return self._fitting(self._allocation(other), self.vector.demands[one])
 
     def _fitting(self, bundle: Sequence[Fraction], demand: Amounts) -> Fraction:
@@ -125,10 +122,6 @@ class TaskOutcome:
         if not parts:
             raise Unreadable("a task that takes nothing fits without end")
         return min(parts) if self.vector.mode == "continuous" else Fraction(min(parts) // 1)
-
-    def _known(self, client: str) -> None:
-        if client not in self.vector.demands:
-            raise Unreadable(f"expected names {shortened(client)}, which is not a client")
 
     def _in_order(self) -> list[str]:
         if self.schedule is None:

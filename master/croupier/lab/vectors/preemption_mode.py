@@ -10,7 +10,7 @@ from croupier.lab.solvers.filling import Machines, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.forests import ENGINE, engine_cluster, initial_machine
-from croupier.lab.vectors.modes import FactsOnly, Runs
+from croupier.lab.vectors.modes import Runs
 from croupier.lab.vectors.vector import Unreadable, Vector, positive, shortened
 from croupier.model.ids import AgentId
 
@@ -28,7 +28,7 @@ def run_preemption(vector: Vector, policy: str, others: Sequence[Vector]) -> Run
     An expected amount that is a single number is of the first resource.
     """
     check_preemption(vector, policy)
-    yield ENGINE, FactsOnly(preemption_facts(lambda tolerance: _on_engine(vector, tolerance)))
+    yield ENGINE, preemption_facts(lambda tolerance: _on_engine(vector, tolerance))
 
 
 def check_preemption(vector: Vector, policy: str) -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Got
 from croupier.lab.vectors.forests import ENGINE, REFERENCE, check_policy, engine_rule, forest_of
-from croupier.lab.vectors.modes import FactsOnly, Runs
+from croupier.lab.vectors.modes import Runs
 from croupier.lab.vectors.vector import Unreadable, Vector, number, shortened
 
 # The engine rounds directions; a number this near, relative to it, counts as equal.
@@ -21,13 +21,13 @@ def run_entitlement(vector: Vector, policy: str, others: Sequence[Vector]) -> Ru
     if policy in ("entitlement", "min-sat-entitlement"):
         exact = engine_rule(vector, "min-sat-entitlement", forest).entitlements()
         found = {path: exact.get(path, Fraction(0)) for path in forest.by_path if path}
-        yield ENGINE, FactsOnly([("entitlement", lambda wanted: _rounded_to(wanted, found))])
+        yield ENGINE, [("entitlement", lambda wanted: _rounded_to(wanted, found))]
         return
     parts = weight_parts(forest, policy)
     by_path: dict[str, Got] = {
         path: parts.get(node, Fraction(0)) for path, node in forest.by_path.items() if path
     }
-    yield REFERENCE, FactsOnly([("entitlement", lambda _: by_path)])
+    yield REFERENCE, [("entitlement", lambda _: by_path)]
 
 
 def weight_parts(forest: Forest, policy: str) -> dict[Pool, Fraction]:
@@ -63,7 +63,7 @@ def run_order(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  #
     if policy in ("flat", "h-drf"):
         raise Unreadable(f"mode order does not know policy {policy}")
     found = [client.path for client in engine_rule(vector, policy, loaded_forest(vector)).order()]
-    yield ENGINE, FactsOnly([("order", lambda _: found)])
+    yield ENGINE, [("order", lambda _: found)]
 
 
 def loaded_forest(vector: Vector) -> Forest:

@@ -162,6 +162,15 @@ class Vector:
         """The clients in the order of `demands` or, without these, of `usage`."""
         return tuple(self.demands or self.usage)
 
+    def check_client(self, name: str) -> None:
+        """Refuse a name of an expected key that is no client.
+
+        Raises:
+            Unreadable: if it is none.
+        """
+        if name not in self.clients:
+            raise Unreadable(f"expected names {shortened(name)}, which is not a client")
+
     def pools(self) -> tuple[str, ...]:
         """Return every node above a client, in order of first mention, parents first."""
         found: dict[str, None] = {}
