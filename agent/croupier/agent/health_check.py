@@ -68,7 +68,7 @@ class HealthCheck:
         self._requested.set()
 
     async def run(self) -> None:
-        """Run each check when it is due, for ever."""
+        """Run each check when it is due, until cancelled."""
         try:
             while True:
                 await self._answer(await self._due())

@@ -1,4 +1,4 @@
-"""The ends of runs whose shims have ended: each is told once nothing is left of the run.
+"""The ends of runs whose shims have ended: each is reported once nothing is left of the run.
 
 Rule: what a shim has left is killed before the end is told, by what isolates the run and by the
 marks of its processes.
@@ -43,7 +43,7 @@ class Companions(Protocol):
 
 
 class RunEnds:
-    """The runs whose shims have ended and whose ends are not told yet.
+    """The runs whose shims have ended, and whose ends are not reported yet.
 
     Attributes:
         companions: end before the end of their task is told.

@@ -68,7 +68,7 @@ class CallFuture(Future[T]):
         return is_cancelled
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Begin, or tell the waiters that it was cancelled; they are told once."""
+        """Begin, or notify the waiters, once, that it was cancelled."""
         if self.cancelled():
             if self._is_told:
                 return False

@@ -310,7 +310,7 @@ class WorkerLink(asyncio.Protocol):
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Notice within half a minute that the peer's machine is gone."""
+    """Detect within half a minute that the peer's machine is gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -164,7 +164,7 @@ class StartFailures:
         self.count = 0
 
     def on_failure(self, status: TaskStatus, now: float = 0.0) -> bool:
-        """Record that one has not; return whether to start no more."""
+        """Record that a worker failed to start; return whether to start no more."""
         ended = status.state in (TaskState.FAILED, TaskState.FINISHED, TaskState.ERROR)
         if not ended or status.reason.is_blameless:
             return False

@@ -92,7 +92,7 @@ class TaskLog:
     """Logs the ends of tasks of one term."""
 
     def __init__(self, state: State, clock: Clock) -> None:
-        """Find in `state` what a fact does not say."""
+        """Look up in `state` what a fact does not contain."""
         self._frameworks, self._agents, self._clock = state.frameworks, state.agents, clock
 
     def happened(self, fact: facts.Fact) -> None:

@@ -271,7 +271,7 @@ class Sessions:
         return sum(len(session.outbox) for session in self._sessions.values())
 
     async def beat(self, heartbeat_s: float) -> None:
-        """Send heartbeats without end, spread over time, on sessions with an empty outbox.
+        """Send heartbeats until cancelled, spread over time, on sessions with an empty outbox.
 
         Agents get one in two intervals: for them a master is silent only after five.
         """

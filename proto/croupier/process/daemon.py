@@ -150,7 +150,7 @@ _reload_log: Final = get_logger("croupier.reload")
 
 
 class Reloader(Generic[ConfigT]):
-    """Takes what it can of a configuration that is read again at SIGHUP.
+    """Applies settings that can change while a daemon runs, when SIGHUP arrives.
 
     A configuration that cannot be read, or is not valid, changes nothing. The log names the
     settings that were taken, and the others, which need a restart.
@@ -187,7 +187,7 @@ class Reloader(Generic[ConfigT]):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def reload(self) -> None:
-        """Read the configuration, and take what can be taken."""
+        """Read the configuration again, and apply the settings that can change now."""
         try:
             config = await asyncio.to_thread(self._read)
         except Exception as error:

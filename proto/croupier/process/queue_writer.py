@@ -117,7 +117,7 @@ class QueueWriter(Generic[ItemT]):
 
 
 class LineWriter(QueueWriter[bytes]):
-    """Writes lines; after a failed write, what was written of it is a line of its own."""
+    """Writes lines. What a failed write left behind becomes a line of its own."""
 
     def __init__(
         self,

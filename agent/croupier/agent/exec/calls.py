@@ -256,7 +256,7 @@ async def _pass_output(stream: MasterStream, command: TaskExec, is_over: asyncio
 
 
 async def _pass_input(stream: MasterStream, command: TaskExec, queue: InputQueue) -> NoReturn:
-    """Write the input of a command, for as long as it can be told what was taken."""
+    """Write the input of a command, while the bytes it takes can be reported."""
     with suppress(StreamEnded):
         await queue.drain(stream, command)
     await asyncio.Event().wait()

@@ -261,7 +261,7 @@ class Streams:
                 self._close_output(fd)
 
     def _read(self, fd: int) -> bytes | None:
-        """Return what is there; empty at the end, None if nothing has come yet."""
+        """Return the bytes that have arrived; empty at the end, None if there are none yet."""
         try:
             return os.read(fd, CHUNK)
         except BlockingIOError:

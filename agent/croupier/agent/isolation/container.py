@@ -193,7 +193,7 @@ class Container(Isolator):
 
 
 def containers_of(work_dir: Path) -> Path:
-    """Return the directory of what the containers of an agent's tasks need."""
+    """Return the directory of files for the containers of an agent's tasks."""
     return work_dir / "containers"
 
 

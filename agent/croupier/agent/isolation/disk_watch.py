@@ -184,7 +184,7 @@ class DiskWatch:
             took_s = self._now() - began
 
     async def check(self) -> bool:
-        """Measure what is due, and tell what exceeds its limit; return whether there is haste."""
+        """Measure runs that are due, and report those over a limit; return whether to hurry."""
         if not self._runs:
             return False
         now, room = self._now(), self._current_room()
@@ -293,7 +293,7 @@ def _is_due(watched: Watched, now: float, room: Room) -> bool:
 
 
 def _is_hasty(watched: Watched, room: Room) -> bool:
-    """Return whether the disk has lost half of what the run may still take."""
+    """Return whether the disk lost half as much space as the run may still use."""
     return not watched.is_over and 2 * (watched.free - room.free) >= watched.limit - watched.size
 
 

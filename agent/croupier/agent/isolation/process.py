@@ -251,6 +251,6 @@ def _limit(number: int, most: int) -> str:
 
 
 def _ports(launch: Launch) -> list[tuple[int, int]]:
-    """Return the dealt ports; what is no port cannot be bound in any case."""
+    """Return the dealt ports that are valid; no process can bind others."""
     ranges = launch.info.resources.ranges.get("ports", ())
     return [(first, min(last, _MOST_PORT)) for first, last in ranges if first <= _MOST_PORT]

@@ -268,7 +268,7 @@ class WaitingShims:
 
 
 def _open_spare(path: Path) -> int:
-    """Make the directory of spare files; remove those of shims that live no more."""
+    """Make the directory of spare files, and remove those of shims that have ended."""
     path.mkdir(mode=0o700, exist_ok=True)
     fd = move_up(open_directory(path, to_list=True))
     for name in os.listdir(fd):  # noqa: PTH208 - by descriptor

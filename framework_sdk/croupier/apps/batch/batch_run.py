@@ -145,7 +145,7 @@ class BatchCommand:
         )
 
     def _lose(self, machine: BatchTasks) -> None:
-        """Fail the tasks whose results went with the framework."""
+        """Fail the tasks whose results were lost with the framework."""
         lost = machine.active
         for task in lost:
             task.report("", _LOST)

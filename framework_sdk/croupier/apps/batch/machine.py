@@ -260,7 +260,7 @@ class BatchTasks:
         return skipped
 
     def _unblock(self, index: int, skipped: list[BatchTask]) -> bool:
-        """Handle that a node waits no longer; return whether it has ended thereby."""
+        """Handle a node that no longer waits; return whether that ended it."""
         if self.plan.nodes[index].is_barrier:
             return True
         task = self.tasks[index]

@@ -186,7 +186,7 @@ class Runner(Engine):
         return max(most, 0)
 
     def _made(self, task: BatchTask) -> Handover | None:
-        """Return what is submitted; None if no agent can ever run it."""
+        """Return the task to submit; None if no agent can ever run it."""
         step, position = task.node.step, task.node.position
         title = step.filled(step.title, position) or task.node.name
         labels = {"batch": self._job.name, "task": task.node.name}

@@ -140,7 +140,7 @@ class Engine(Framework):
         raise NotImplementedError
 
     def on_kill_refused(self, task_id: str, error: CroupierError) -> None:  # noqa: ARG002
-        """Handle that the master refuses to kill a task; by default that ends the command."""
+        """Handle a kill that the master refused; by default it ends the command."""
         raise error
 
     def waiting(self) -> str:

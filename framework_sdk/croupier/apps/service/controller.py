@@ -185,7 +185,7 @@ class Controller(Engine):
     # The turn.
 
     async def tick(self) -> None:
-        """Decide again and again, until the service is over."""
+        """Decide repeatedly, until the service has ended."""
         while not self.over.done():
             self._changed.clear()
             await self.turn()

@@ -139,7 +139,7 @@ class ControllerRun:
         return Service.create(file.name, token, file.rules, version, 0.0, role=file.role)
 
     async def _find(self, service: Service | None) -> pb.FrameworkView | None:
-        """Return the framework of another state to take over.
+        """Return the framework of another controller to take over.
 
         Raises:
             Conflict: if another controller runs the service, and is not to be replaced.

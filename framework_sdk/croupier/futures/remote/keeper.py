@@ -43,7 +43,7 @@ class Child:
         self._output_from = _output_size()
 
     def output(self) -> str:
-        """Return the end of what was written to stderr since it was started."""
+        """Return the last part of stderr since the child was started."""
         return _output_tail(self._output_from)
 
 

@@ -124,7 +124,7 @@ def _error_body(error: BaseException, limit: int) -> bytes:
 
 
 def main(link: socket.socket) -> None:
-    """Be a keeper; returns in children, when they have no more to do."""
+    """Run the keeper. In a child this returns when the child has nothing left to do."""
     with suppress(ImportError):
         import cloudpickle  # noqa: F401 - so that children have it
     link.settimeout(None)

@@ -209,7 +209,7 @@ class Core:
         return len(updates)
 
     def resend(self, framework_id: FrameworkId | None = None) -> None:
-        """Report all updates again that a framework has not acknowledged, or all frameworks."""
+        """Report again the updates that a framework, or any framework, has not acknowledged."""
         for agent in self.state.agents.values():
             tasks = (t for (f, _), t in agent.tasks.items() if framework_id in (None, f))
             waiting = tuple(status for task in tasks for status in self._waiting(task))

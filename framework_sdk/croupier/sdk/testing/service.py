@@ -111,7 +111,7 @@ class Service(rpc.FrameworkServiceServicer):
         self.framework_id, self.follows = other.framework_id, None
 
     async def tick(self) -> None:
-        """Expire offers, send heartbeats and repeat updates, for ever."""
+        """Expire offers, send heartbeats and repeat updates, until cancelled."""
         beaten_at = resent_at = self.core.now()
         while True:
             await asyncio.sleep(_TICK_S)

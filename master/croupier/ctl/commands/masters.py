@@ -44,6 +44,6 @@ def masters(
 
 
 def _aged(view: View, now_ms: int) -> View:
-    """Return a master with its ages in seconds; the term only if that goes on."""
+    """Return a master with its ages in seconds; that of the term only while it lasts."""
     term_ms = view["term_since_ms"] if view["leader"] else None
     return {**with_age(view, now_ms), "term_age_s": age_s(term_ms, now_ms)}

@@ -228,7 +228,7 @@ def _create_token(token: pb.Token, groups: Sequence[str], expires: str, creation
 
 
 def _print_token(view: View, text: str, groups: Sequence[str], creation: Creation) -> None:
-    """Print the token alone on stdout, and what it is on stderr."""
+    """Print the token alone on stdout, and its description on stderr."""
     output = creation.output
     where = {"token": text} if output is None else {"file": str(output)}
     if creation.as_json:

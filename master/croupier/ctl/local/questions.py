@@ -1,4 +1,4 @@
-"""What a local cluster asks its master."""
+"""Calls of a local cluster to its master."""
 
 from __future__ import annotations
 

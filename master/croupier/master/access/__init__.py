@@ -1,1 +1,1 @@
-"""Who may call, how often, and what is written down of it."""
+"""Access to the master: authentication, permissions, rates and the audit log."""

@@ -162,7 +162,7 @@ class AgentAllocation:
             self._refused.update(refused)
 
     def _take_back(self, leaf: Leaf) -> None:
-        """Take back what was to be offered."""
+        """Undo the deals that were to be offered."""
         eligibility = self._eligibility
         dealt = eligibility.dealt[leaf]
         offered, dealt.offered = dealt.offered, NOTHING
@@ -283,7 +283,7 @@ class AgentAllocation:
             self._tree.takers.append(taker)
 
     def _grants(self, leaf: Leaf, dealt: Dealt) -> Iterator[Grant]:
-        """Note what a framework was dealt; yield what is offered, and each shape to launch."""
+        """Record the deals of a framework; yield a grant to offer, and one per shape to launch."""
         agent, agents = self._agent, self._state.agents
         agents.set_free(agent, self._eligibility.left)
         mark = agent.earmark

@@ -167,7 +167,7 @@ class AgentPool:
 
     @property
     def dirty_count(self) -> int:
-        """How many agents wait for a visit."""
+        """The number of agents that wait for a visit."""
         if self._is_all_changed or self._fresh:
             return max(len(self._open), len(self._queue))
         return len(self._queue)

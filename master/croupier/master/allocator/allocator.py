@@ -324,7 +324,7 @@ class Allocator:
 
     @property
     def passes(self) -> int:
-        """How many passes began; a quiet cluster makes none."""
+        """The number of passes that began; an idle cluster makes none."""
         return self._passes.number
 
     @property
@@ -334,7 +334,7 @@ class Allocator:
 
     @property
     def dirty_agents(self) -> int:
-        """How many agents wait for a visit."""
+        """The number of agents that wait for a visit."""
         return self._agents.dirty_count
 
     def next_wakeup(self) -> float | None:

@@ -61,7 +61,7 @@ ANY = Kind(())
 
 
 class Kinds:
-    """All kinds in use, and the latest that were: frameworks often ask for the same again."""
+    """All kinds in use, and the latest unused ones: frameworks often ask for the same again."""
 
     def __init__(self) -> None:
         self._by_parts: dict[tuple[Part, ...], Kind] = {}

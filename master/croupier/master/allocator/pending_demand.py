@@ -15,7 +15,7 @@ MANY = 10**9
 
 
 class Shape(NamedTuple):
-    """What the allocator has to know of a submitted task; equal tasks stand in one queue."""
+    """The parts of a submitted task that the allocator uses; equal tasks share a queue."""
 
     unit: Resources
     placement: Placement

@@ -52,7 +52,7 @@ class ArrivalQueue:
             self._last[agent_id] = None
 
     def take(self) -> AgentId | None:
-        """Take the first; None if none waits."""
+        """Remove and return the first agent; None if none waits."""
         for waiting in (self._plain, self._last):
             for agent_id in waiting:
                 del waiting[agent_id]
@@ -101,7 +101,7 @@ class RankedQueue:
             heapq.heapify(self._heap)
 
     def take(self) -> AgentId | None:
-        """Take the first; None if none waits. O(n log n) after an agent larger than all before."""
+        """Remove and return the first; None if none waits. O(n log n) after a larger agent came."""
         if self._is_stale:
             self._is_stale = False
             self._heap = [

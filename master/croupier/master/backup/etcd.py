@@ -222,7 +222,7 @@ async def back_up_etcd(flags: StoreFlags) -> Snapshot:
 async def restore_etcd(
     flags: StoreFlags, decide: Callable[[list[Witness]], Restored], *, replaces: bool, dry_run: bool
 ) -> None:
-    """Write what `decide` returns, given what is known of the store that is there.
+    """Write what `decide` returns, which is given what is known of the present store.
 
     Raises:
         CroupierError: if a master leads, there is another store, or etcd does not answer.

@@ -26,7 +26,7 @@ from croupier.model.principal import Principal
 
 
 def may_on_role(permissions: Permissions, action: Action, role: Role, owner: str) -> Decision:
-    """Decide about what an owner has in a role: a framework or a task; the owner may do all."""
+    """Decide about a framework or task of an owner in a role; the owner may do all."""
     return OWNER if permissions.owns(owner) else permissions.decide(action, role_object(role))
 
 

@@ -133,7 +133,7 @@ def recall_stranded(state: State) -> Iterator[Effect]:
 
 
 def recall_broken(state: State, now: float) -> Iterator[Effect]:
-    """Recall what the policy would not deal next any more, at some of the agents."""
+    """Recall, at some agents, lined-up tasks to which the policy would no longer deal next."""
     for agent_id in list(islice(state.lined, AGENTS_AT_ONCE)):
         agent = state.agents[agent_id]
         # The others are checked first the next time.

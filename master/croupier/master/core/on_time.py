@@ -85,7 +85,7 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
 
 
 def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:
-    """Run a slice of an allocation pass, and do what it grants."""
+    """Run a slice of an allocation pass, and carry out its grants."""
     filled: dict[AgentId, dict[Place | None, None]] = {}
     for grant in state.allocator.run(now, budget):
         if grant.shape is not None:

@@ -59,7 +59,7 @@ def recover_state(
 
 
 def _check(registry: Registry) -> None:
-    """Check what the state relies on, and no decoder can see.
+    """Check relations between records, which no decoder can check.
 
     Raises:
         InvalidRequest: if records contradict each other.

@@ -55,7 +55,7 @@ _log = get_logger("croupier.master.etcd")
 
 
 async def probe_on(client: EtcdClient, key: bytes) -> NoReturn:
-    """Read `key`, which the client's user may read, from every member, without end."""
+    """Read `key`, which the client's user may read, from every member, until cancelled."""
     while True:
         await asyncio.sleep(PROBE_S)
         await client.probe(key)

@@ -162,7 +162,7 @@ class Watch:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Count the time of a look at events for the call, as the time of other reads."""
+        """Charge the call for the time in which it reads events, as for other reads."""
         begun = time.perf_counter()
         try:
             yield
@@ -170,7 +170,7 @@ class Watch:
             self._call.read_s += time.perf_counter() - begun
 
     async def _wait(self) -> bool:
-        """Wait for events; return whether it is time for a sign of life."""
+        """Wait for events; return whether it is time for a keepalive."""
         begun = self._term.clock.now()
         while self._journal.last <= self._at:
             await self._journal.wait(self._at, CHECK_S)

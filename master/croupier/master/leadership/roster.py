@@ -56,7 +56,7 @@ class Candidate:
 
 
 def read_candidate(address: str, value: bytes) -> Candidate | None:
-    """Return the master that told `value` under the key of `address`; None if it is no such value.
+    """Parse the value that a master wrote under the key of `address`; None if it is malformed.
 
     Fields that a newer release has added are ignored.
     """

@@ -57,7 +57,7 @@ class Walk:
         visit: Callable[[State, Sequence[ItemT]], None],
         at_once: int = ITEMS,
     ) -> None:
-        """Call `visit` with `at_once` items after the other; they may have gone meanwhile.
+        """Call `visit` with `at_once` items at a time; items may disappear meanwhile.
 
         Raises:
             CroupierError: as `Leadership.read`.

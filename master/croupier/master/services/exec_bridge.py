@@ -28,7 +28,7 @@ RequestT = TypeVar("RequestT")
 
 
 class AgentLost(Unavailable):
-    """The agent's stream broke, or does not make sense."""
+    """The agent's stream broke, or violated the protocol."""
 
 
 class CallerLost(Unavailable):

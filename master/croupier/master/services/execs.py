@@ -147,7 +147,7 @@ class Execs:
         requests: AsyncIterator[agent_pb2.AgentServiceExecRequest],
         write: Callable[[agent_pb2.AgentServiceExecResponse], Awaitable[None]],
     ) -> None:
-        """Lend the stream of an agent that calls back to the command until that has ended.
+        """Serve the stream of an agent that calls back, until the command has ended.
 
         Raises:
             NotFound: if no command waits for this agent under the id.

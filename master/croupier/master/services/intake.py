@@ -62,7 +62,7 @@ class Piece(NamedTuple):
 
 
 class _List(NamedTuple):
-    """A field that a scan looks at; `most` 0 is no list, `inner` None no message."""
+    """A field that the scan checks. `most` 0: it is no list. `inner` None: it is no message."""
 
     name: str
     most: int

@@ -243,7 +243,7 @@ def _ended_tasks(state: State, chosen: TaskFilter) -> Iterator[TaskSnapshot | No
 
 
 def _rank(state: TaskState) -> str:
-    """Return what a task's key begins with."""
+    """Return the first part of a task's key."""
     return "c" if state.is_terminal else "b" if state is TaskState.QUEUED else "a"
 
 

@@ -142,7 +142,7 @@ def places_of(state: State, named: NamedTask) -> list[TaskPlace]:
 def rechecks(
     term: Callable[[], Term], place: TaskPlace, action: Action, caller: Caller
 ) -> Callable[[], None]:
-    """Return what checks that a call about a task may go on, twice a second.
+    """Return a check, to make twice a second, that a call about a task is still permitted.
 
     It raises a CroupierError if the term has ended, or the credential or permission was withdrawn.
     The permission is checked again only if the policy has changed.

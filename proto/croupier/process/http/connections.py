@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
         return read - self._read_before < limits.least_rate * limits.write_s
 
     def stop_reading(self) -> None:
-        """Read no more: the request is too large, and its answer says so before the end."""
+        """Stop reading: the request is too large, and its answer says so."""
         if self._transport is not None and not self._is_stopped:
             self._is_stopped = True
             # The peer's system keeps what it sends; an end with unread data would drop the answer.

@@ -1,4 +1,4 @@
-"""What an HTTP request presents to prove who sends it, and answers to requests that fail to.
+"""Credentials of HTTP requests, and answers to requests without a valid one.
 
 Rule: credentials come in the header Authorization or in a client certificate, never in a URL: URLs
 end up in logs and histories of browsers. No answer and no log line quotes a credential.
@@ -52,7 +52,7 @@ _STATUS: Final[tuple[tuple[type[CroupierError], int], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class HttpCredential:
-    """What a request presents.
+    """The credential of a request.
 
     Attributes:
         host: the address that it comes from.
@@ -91,7 +91,7 @@ def bearer_of(request: web.Request) -> str | None:
 
 
 def credential_of(request: web.Request) -> HttpCredential:
-    """Return what a request presents.
+    """Return the credential of a request.
 
     An expired certificate does not count. A connection, or a session that it resumes, may be older
     than the end of the certificate.

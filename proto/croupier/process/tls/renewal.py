@@ -114,7 +114,7 @@ class RenewedTls(Renewal):
         return self.current
 
     def start(self) -> None:
-        """Log the certificate, and look at the files from now on."""
+        """Log the certificate, and start to watch the files."""
         self._log_current("certificate_loaded")
         super().start()
 

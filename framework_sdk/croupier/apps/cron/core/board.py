@@ -43,7 +43,7 @@ class Stored:
 
 @dataclass(slots=True)
 class JobState:
-    """One job. `job` is None if the file has it no longer, but its last run has not ended."""
+    """One job. `job` is None if it is no longer in the file, but its last run has not ended."""
 
     name: str
     job: CronJob | None
@@ -136,7 +136,7 @@ class Board:
         self._drop_if_done(state)
 
     def on_unknown(self, task_id: str, now: float) -> Iterator[Effect]:
-        """Apply that the master knows no such task, and that no decision is pending.
+        """Apply the master's answer that it knows no such task, and has no decision pending.
 
         An end is recorded before it is acknowledged, so a task that was only handed over has never
         been accepted.
@@ -153,7 +153,7 @@ class Board:
             yield from self.on_end(task_id, Outcome.LOST, now, "the master no longer knows it")
 
     def on_removed(self, now: float) -> Iterator[Effect]:
-        """Apply that the master has removed the framework, and so killed all of its tasks."""
+        """Apply the removal of the framework by the master, which killed all of its tasks."""
         for run in self.runs_with_task():
             detail = "the master had removed the framework"
             yield from self.on_end(run.task_id, Outcome.LOST, now, detail)

@@ -182,14 +182,14 @@ _STRIDE_S: Final = 86_400
 
 
 def offset_at(instant: int, zone: tzinfo) -> timedelta:
-    """Return what the wall clock is ahead of UTC."""
+    """Return the offset of the wall clock from UTC."""
     offset = datetime.fromtimestamp(instant, zone).utcoffset()
     assert offset is not None
     return offset
 
 
 def wall_clock(instant: int, offset: timedelta) -> datetime:
-    """Return what a wall clock shows that is `offset` ahead of UTC."""
+    """Return the time of a wall clock that is `offset` ahead of UTC."""
     return datetime.fromtimestamp(instant, UTC).replace(tzinfo=None) + offset
 
 
