@@ -157,7 +157,7 @@ class DemandChanges:
             self.renew(leaf)
 
     def renew(self, leaf: Leaf) -> None:
-        """Deal to the leaf what it wants now."""
+        """Replace the leaf's pending demand by what it wants now."""
         pending = leaf.wanted()
         # All demand of a leaf that waits at a limit is new: visits decide again what waits.
         is_new = bool(leaf.waits_at) or shapes(pending) != shapes(leaf.pending)

@@ -21,7 +21,7 @@ SCARCE = frozenset({"gpus"})
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How agents are dealt.
+    """The settings of allocation passes.
 
     Attributes:
         useful: the minimum offer without declared demand.
