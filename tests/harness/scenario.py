@@ -246,7 +246,8 @@ class Story(AccessCommands, TaskCommands):
         self._call(plain[0], calls.UpdateDemand(demands))
 
     def _do_kill(self, plain: list[str], options: dict[str, str]) -> None:
-        self._call(plain[0], calls.Kill(TaskId(plain[1])))
+        grace = round(float(options["grace"]) * 1000) if "grace" in options else None
+        self._call(plain[0], calls.Kill(TaskId(plain[1]), grace))
 
     def _do_reconcile(self, plain: list[str], options: dict[str, str]) -> None:
         self._call(plain[0], calls.Reconcile(tuple(TaskId(task) for task in plain[1:])))
@@ -400,6 +401,7 @@ class Story(AccessCommands, TaskCommands):
                 return ", ".join(
                     f"{status.task_id} {status.state.name}"
                     + (f" ({status.message})" if status.message else "")
+                    + (f", decided in {status.decided_in_s:g} s" if status.decided_in_s else "")
                     for status in statuses
                 )
             case AgentFailed(_, hostname, text):

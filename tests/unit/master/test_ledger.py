@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from croupier.master.core import calls
@@ -13,11 +11,11 @@ from croupier.master.core.facts import AgentRefused
 from croupier.master.core.messages import Offered
 from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
 from croupier.master.core.settings import Settings
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask, ResendUpdates
 from croupier.model.errors import Conflict, FailedOver, NotLeader
 from croupier.model.ids import AgentId, OfferId
 from croupier.model.resources import Resources
-from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
+from croupier.model.task import MASTER_SEQUENCE, TaskState
 from croupier.model.verdict import Verdict
 from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import CLUSTER, make_task
@@ -30,63 +28,6 @@ def test_an_accept_is_in_the_ledger_before_its_verdict() -> None:
         ("t1", "c1", 1),
         ("t2", "c1", 1),
     ]
-
-
-def test_task_that_never_arrived_is_launched_again_and_stays_charged() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.restart()
-    scene.agent_back()
-    assert [task.task_id for task in scene.launches(scene.host)] == ["t1"]
-    assert str(scene.state.used(scene.state.agents[scene.host_id])) == "cpus:1;mem:1GB"
-
-
-def test_task_that_arrived_is_not_launched_again() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.restart()
-    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    assert scene.launches(scene.host) == []
-    task = scene.state.frameworks[scene.owner].tasks[T1]
-    assert (task.state, task.sequence, task.is_active) == (TaskState.RUNNING, 2, True)
-
-
-def test_task_with_updates_is_gone_if_its_agent_returns_without_it() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.restart()
-    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    scene.framework_back()
-    scene.end_session(scene.host)
-    scene.agent_back()
-    assert scene.launches(scene.host) == []
-    assert [s.state for s in scene.task_updates()] == [TaskState.GONE]
-
-
-def test_task_is_not_launched_twice_on_an_agent_that_lost_records() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.restart()
-    scene.framework_back()
-    scene.agent_back(incomplete=True)
-    assert scene.launches(scene.host) == []
-    assert [(s.state, s.sequence) for s in scene.task_updates()] == [
-        (TaskState.GONE, MASTER_SEQUENCE)
-    ]
-
-
-def test_task_of_an_absent_agent_is_unknown_with_the_time_until_decided() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.restart()
-    scene.framework_back()
-    scene.pass_time(30.0)
-    scene.call(scene.session, calls.Reconcile((T1,)), 7)
-    (status,) = scene.task_updates()
-    assert (status.state, status.decided_in_s) == (TaskState.UNKNOWN, 570.0)
-    scene.pass_time(570.0)
-    scene.framework_back()
-    assert scene.task_updates()[-1].state is TaskState.UNREACHABLE
 
 
 def test_repeated_accept_is_answered_from_the_ledger_by_the_next_master() -> None:
@@ -163,70 +104,6 @@ def test_end_is_sent_when_the_ledger_was_lost(framework_first: bool) -> None:
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)
 
 
-def test_kill_survives_failover() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.call(scene.session, calls.Kill(T1, 500), 2)
-    scene.restart()
-    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    kills = [m for m in scene.sent[scene.host] if isinstance(m, KillTask)]
-    assert [(k.task_id, k.grace_ms, k.reason) for k in kills] == [
-        ("t1", 500, Reason.KILLED_BY_FRAMEWORK)
-    ]
-
-
-def test_end_made_by_the_master_is_resent_until_acknowledged() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.call(scene.session, calls.Kill(T1, None), 2)
-    scene.restart()
-    scene.agent_back()
-    assert scene.launches(scene.host) == []
-    scene.restart()
-    scene.framework_back()
-    assert [(s.state, s.sequence) for s in scene.task_updates()] == [
-        (TaskState.KILLED, MASTER_SEQUENCE)
-    ]
-    scene.pass_time(10.0)
-    assert len(scene.task_updates()) == 2
-    scene.acknowledge(MASTER_SEQUENCE, seq=3)
-    scene.pass_time(30.0)
-    assert len(scene.task_updates()) == 2
-    assert not scene.state.frameworks[scene.owner].tasks
-
-
-def test_task_that_does_not_fit_its_agent_any_more_is_dropped() -> None:
-    scene = Scene()
-    scene.launch(make_task("t1", "cpus:3;mem:1GB"))
-    scene.restart()
-    scene.framework_back()
-    scene.host = scene.agent("cpus:2;mem:4GB", agent_id=scene.host_id)
-    assert scene.launches(scene.host) == []
-    assert [s.state for s in scene.task_updates()] == [TaskState.DROPPED]
-
-
-def test_missed_statuses_are_sent_when_the_framework_reconnects() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.end_session(scene.session)
-    scene.end_session(scene.host)
-    scene.pass_time(80.0)
-    scene.framework_back()
-    assert [s.state for s in scene.task_updates()] == [TaskState.UNREACHABLE]
-
-
-def test_tasks_of_a_removed_framework_are_killed_by_the_next_master() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.call(scene.session, calls.Teardown(), 2)
-    scene.restart()
-    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    assert any(isinstance(m, KillTask) for m in scene.sent[scene.host])
-    scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 3)
-    assert scene.saved[-1] == ForgetTask(scene.owner, T1)
-    assert scene.owner not in scene.state.frameworks
-
-
 def test_frameworks_get_time_to_reconnect_after_failover() -> None:
     scene = Scene()
     session = scene.framework(name="brief", failover_timeout_s=0.0)
@@ -252,20 +129,6 @@ def test_each_run_of_a_program_has_its_own_epoch() -> None:
     assert launch.framework_epoch == 3
     epochs = [r.epoch for r in scene.saved if isinstance(r, FrameworkRecord)]
     assert epochs == [1, 2, 3]
-
-
-def test_launches_are_refused_with_too_many_unacknowledged_ends() -> None:
-    scene = Scene(replace(Settings(), unacknowledged=1))
-    scene.launch()
-    scene.finish(scene.host, scene.owner, "t1")
-    offers = [offer.offer_id for offer in scene.offers(scene.session)]
-    verdict = scene.accept(scene.session, make_task("t2"), offers=offers[:1])
-    assert "acknowledgement" in str(verdict.tasks[0].error)
-    scene.acknowledge(2, seq=9)
-    scene.pass_time(10.0)
-    offers = [offer.offer_id for offer in scene.offers(scene.session)]
-    call = calls.Accept((offers[0],), (make_task("t3"),))
-    assert scene.call(scene.session, call, 10).tasks[0].error is None
 
 
 def test_master_that_learns_of_a_newer_one_is_deposed() -> None:

@@ -18,23 +18,6 @@ from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import World, make_task
 
 
-def test_suspect_agent_is_offered_again_after_a_heartbeat() -> None:
-    scene = Scene()
-    scene.pass_time(40.0)
-    assert scene.state.agents[scene.host_id].state.name == "suspect"
-    assert scene.offers(scene.session) == []
-    scene.do(Received(scene.host))
-    assert scene.state.agents[scene.host_id].state.name == "connected"
-    assert len(scene.offers(scene.session)) == 1
-
-
-def test_silent_agent_becomes_unreachable() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.pass_time(75.0)
-    assert scene.state.agents[scene.host_id].state.name == "unreachable"
-
-
 def test_removals_are_rate_limited() -> None:
     settings = replace(Settings(), removals=2, removal_window_s=60.0)
     world = World(settings=settings)
