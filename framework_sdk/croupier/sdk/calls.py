@@ -20,7 +20,7 @@ from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
 from croupier.sdk.core.subscription import AcceptedTasks, Subscription
 from croupier.sdk.settings import Settings
-from croupier.sdk.wire import acknowledge_call, demand_call, verdict_from_wire
+from croupier.sdk.wire import demand_call, verdict_from_wire
 from croupier.v1 import framework_pb2 as pb
 
 # Ids may be long: a thousand acknowledgements stay well under the size of one call.
@@ -226,10 +226,11 @@ class Calls:
             self._flush_timer.cancel()
             self._flush_timer = None
         while self._acks and self._failed is None and self._ledger.has_room(internal=True):
-            tasks = list(islice(self._acks, ACKNOWLEDGED_AT_ONCE))
-            updates = [(task_id, *self._acks.pop(task_id)) for task_id in tasks]
-            call = acknowledge_call((agent, task, seq) for task, agent, seq in updates)
-            self._open(_Pending(call), internal=True)
+            acknowledge = pb.Acknowledge()
+            for task_id in list(islice(self._acks, ACKNOWLEDGED_AT_ONCE)):
+                agent_id, sequence = self._acks.pop(task_id)
+                acknowledge.updates.add(agent_id=agent_id, task_id=task_id, sequence=sequence)
+            self._open(_Pending(pb.Call(acknowledge=acknowledge)), internal=True)
 
     def _apply(self, entry: OpenCall[_Pending], verdict: Verdict) -> None:
         """Apply a verdict to the subscription, even if the caller's wait timed out."""

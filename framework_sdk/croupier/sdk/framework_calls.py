@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from croupier.model.attributes import Constraint, check_constraints, facts_of
 from croupier.model.demand import Demand, check_demands
+from croupier.model.durations import to_milliseconds
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import Role
 from croupier.model.isolation import known_features
@@ -225,7 +226,10 @@ class FrameworkCalls:
             NotFound: if the master knows no such task of this framework.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        await self._call(wire.kill_call(task_id, grace_s))
+        kill = pb.Kill(task_id=task_id)
+        if grace_s is not None:
+            kill.kill_policy.grace_ms = to_milliseconds("the kill grace", grace_s)
+        await self._call(pb.Call(kill=kill))
 
     async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
         """Make the master send the state of these tasks, or of all if None, to `on_update`.

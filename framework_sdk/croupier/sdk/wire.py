@@ -16,7 +16,6 @@ from croupier.sdk.core.subscription import Subscription
 from croupier.sdk.offer import Agent, Offer, PreemptRequest
 from croupier.sdk.task import Task
 from croupier.v1 import framework_pb2 as pb
-from croupier.v1 import task_pb2
 from croupier.wire.resources import attributes_from_wire, constraint_to_wire, resources_from_wire
 from croupier.wire.task import demand_to_wire, task_to_wire
 
@@ -100,22 +99,6 @@ def _parts(ids: Sequence[str], most: int) -> list[Sequence[str]]:
 def demand_call(demands: Iterable[Demand]) -> pb.Call:
     """Return an UPDATE_DEMAND."""
     return pb.Call(update_demand=pb.UpdateDemand(demands=map(demand_to_wire, demands)))
-
-
-def kill_call(task_id: str, grace_s: float | None) -> pb.Call:
-    """Return a KILL; a grace of None is the task's own."""
-    policy = None
-    if grace_s is not None:
-        policy = task_pb2.KillPolicy(grace_ms=to_milliseconds("the kill grace", grace_s))
-    return pb.Call(kill=pb.Kill(task_id=task_id, kill_policy=policy))
-
-
-def acknowledge_call(updates: Iterable[tuple[str, str, int]]) -> pb.Call:
-    """Return an ACKNOWLEDGE of updates, each as agent id, task id and sequence number."""
-    acknowledge = pb.Acknowledge()
-    for agent_id, task_id, sequence in updates:
-        acknowledge.updates.add(agent_id=agent_id, task_id=task_id, sequence=sequence)
-    return pb.Call(acknowledge=acknowledge)
 
 
 def verdict_from_wire(wire: pb.Verdict) -> Verdict:
