@@ -27,6 +27,9 @@ from croupier.sdk.wire import decline_calls, withdraw_calls
 if TYPE_CHECKING:
     from croupier.sdk.framework import Framework
 
+# After so many items the loop serves the stream, even if no handler waits.
+_ITEMS_PER_TURN = 100
+
 
 @dataclass(frozen=True, slots=True)
 class HandlerCall:
@@ -109,10 +112,6 @@ class Inbox:
             offers += following
             self._queue.popleft()
         return tuple(offers)
-
-
-# After so many items the loop serves the stream, even if no handler waits.
-_ITEMS_PER_TURN = 100
 
 
 class Dispatcher:

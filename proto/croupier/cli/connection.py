@@ -38,6 +38,10 @@ ANSWER_S = 30.0
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 T = TypeVar("T")
+ALL_AGENTS: Final = agent_object(ANY)
+EVERY_ROLE: Final = role_object(ALL_ROLES)
+TOTALS: Final = CLUSTER
+_NONE: Final = re.compile(r"^no (\w+)")
 
 
 class Refused(CroupierError):
@@ -241,12 +245,6 @@ async def first_answer(master: Master, kind: str, **fields: Any) -> Any:
     """Return the first answer to a request for a list; raises as `answers`."""
     async with aclosing(answers(master, kind, **fields)) as pages:
         return await anext(pages)
-
-
-ALL_AGENTS: Final = agent_object(ANY)
-EVERY_ROLE: Final = role_object(ALL_ROLES)
-TOTALS: Final = CLUSTER
-_NONE: Final = re.compile(r"^no (\w+)")
 
 
 async def may_view(master: Master, target: Object) -> bool:

@@ -20,6 +20,13 @@ from croupier.model.durations import span_text
 from croupier.model.ids import short_id
 from croupier.model.printable import printable
 
+# The narrowest that a column of text is cut to.
+LEAST_WIDTH: Final = 10
+# The narrowest that a terminal of few columns cuts it to.
+SHORTEST: Final = 5
+_GAP: Final = 2
+_ELLIPSIS: Final = "…"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -149,14 +156,6 @@ def _cell(column: Column, view: View, *, drawn: bool) -> str:
     """Return the text of one cell, with control characters escaped."""
     show = column.draw if drawn and column.draw is not None else column.show
     return printable(show(view) or "-")
-
-
-# The narrowest that a column of text is cut to.
-LEAST_WIDTH: Final = 10
-# The narrowest that a terminal of few columns cuts it to.
-SHORTEST: Final = 5
-_GAP: Final = 2
-_ELLIPSIS: Final = "…"
 
 
 @dataclass(slots=True, eq=False)

@@ -21,6 +21,19 @@ MAX_PROGRAM = 1000
 # Bytes for a pattern's program and for the states that RE2 remembers of earlier matches.
 # Mesos' 4 KiB refuses every list of host names.
 MAX_MEMORY = 64 * 1024
+# A text, thousandths of a number, or ranges.
+AttributeValue = str | int | Ranges
+Attributes = Mapping[str, AttributeValue]
+# Facts that are no attributes, but that constraints can name.
+HOSTNAME = "hostname"
+ISOLATION = "isolation"
+MAX_TEXT = 1024
+MAX_ATTRIBUTES = 64
+MAX_CONSTRAINTS = 100
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
+# Around each feature in the pattern of `enforces`: others may precede and follow it.
+_BEFORE, _AFTER = "(.*,)?", "(,.*)?"
+_NUMBER = re.compile(r"\d{1,12}(\.\d{1,3})?\Z", re.ASCII)
 
 
 class _Compiled(Protocol):
@@ -98,24 +111,6 @@ def _compile(pattern: bytes) -> _Compiled:
         reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
         shown = pattern[:80].decode(errors="replace")
         raise InvalidRequest(f"the pattern {shown!r} cannot be used: {reason}") from None
-
-
-# A text, thousandths of a number, or ranges.
-AttributeValue = str | int | Ranges
-Attributes = Mapping[str, AttributeValue]
-
-# Facts that are no attributes, but that constraints can name.
-HOSTNAME = "hostname"
-ISOLATION = "isolation"
-
-MAX_TEXT = 1024
-MAX_ATTRIBUTES = 64
-MAX_CONSTRAINTS = 100
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
-# Around each feature in the pattern of `enforces`: others may precede and follow it.
-_BEFORE, _AFTER = "(.*,)?", "(,.*)?"
-_NUMBER = re.compile(r"\d{1,12}(\.\d{1,3})?\Z", re.ASCII)
 
 
 class Operator(Enum):

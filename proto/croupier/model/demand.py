@@ -20,6 +20,7 @@ LEAST = {"cpus": 10, "mem": 32_000, "disk": 32_000}
 LEAST_OF_OTHERS = 10
 # Instructions of all patterns of one framework, which may be matched with every agent.
 MAX_PROGRAMS = 10_000
+MAX_PER_AGENT = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,6 @@ def check_demands(demands: Iterable[Demand], roles: Sequence[Role] = ()) -> tupl
             raise InvalidRequest("the patterns of all demands are too complex together")
         kept.append(demand)
     return tuple(kept)
-
-
-MAX_PER_AGENT = 10**6
 
 
 @dataclass(frozen=True, slots=True)

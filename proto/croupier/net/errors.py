@@ -45,6 +45,27 @@ _MEANINGS: dict[grpc.StatusCode, type[CroupierError]] = {
     _STATUS.UNAUTHENTICATED: errors.Unauthenticated,
     _STATUS.PERMISSION_DENIED: errors.PermissionDenied,
 }
+# Parts of gRPC's messages, and what they mean; the first that matches counts.
+_SERVER_CERTIFICATE: Final = (
+    ("certificate has expired", "the certificate of {at} has expired"),
+    (
+        "certificate is not yet valid",
+        "the certificate of {at} is not valid yet; compare the clocks of both machines",
+    ),
+    (
+        "Hostname Verification Check failed",
+        "the certificate of {at} is not that of a master of this cluster{named}",
+    ),
+    ("CERTIFICATE_VERIFY_FAILED", "no authority in --tls-ca has signed the certificate of {at}"),
+    (
+        "certificate signature failure",
+        "no authority in --tls-ca has signed the certificate of {at}",
+    ),
+    ("WRONG_VERSION_NUMBER", "{at} does not use TLS"),
+    ("Failed to create security handshaker", "this client's certificate cannot be used"),
+)
+_CLOSED: Final = ("Socket closed", "Connection reset", "recvmsg", "GOAWAY", "HANDSHAKE_FAILURE")
+_CONNECTING: Final = ("failed to connect", "Failed to connect")
 
 
 def nearest_status(error: CroupierError) -> grpc.StatusCode:
@@ -79,29 +100,6 @@ def error_from_rpc(error: grpc.RpcError) -> CroupierError:
         return errors.Unavailable(str(error))
     kind = _MEANINGS.get(error.code(), errors.Unavailable)
     return kind(error.details() or str(error))
-
-
-# Parts of gRPC's messages, and what they mean; the first that matches counts.
-_SERVER_CERTIFICATE: Final = (
-    ("certificate has expired", "the certificate of {at} has expired"),
-    (
-        "certificate is not yet valid",
-        "the certificate of {at} is not valid yet; compare the clocks of both machines",
-    ),
-    (
-        "Hostname Verification Check failed",
-        "the certificate of {at} is not that of a master of this cluster{named}",
-    ),
-    ("CERTIFICATE_VERIFY_FAILED", "no authority in --tls-ca has signed the certificate of {at}"),
-    (
-        "certificate signature failure",
-        "no authority in --tls-ca has signed the certificate of {at}",
-    ),
-    ("WRONG_VERSION_NUMBER", "{at} does not use TLS"),
-    ("Failed to create security handshaker", "this client's certificate cannot be used"),
-)
-_CLOSED: Final = ("Socket closed", "Connection reset", "recvmsg", "GOAWAY", "HANDSHAKE_FAILURE")
-_CONNECTING: Final = ("failed to connect", "Failed to connect")
 
 
 def tls_problem(details: str, address: Address, security: ClientSecurity | None) -> str | None:

@@ -17,6 +17,7 @@ from croupier.net.task_scope import end
 
 # Seconds between two questions to one follower.
 AGAIN_S = 0.2
+MAX_HOPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,6 @@ class LeaderSearch:
 
 def _verb(followers: Mapping[Address, Address | None]) -> str:
     return "follows" if len(followers) == 1 else "follow"
-
-
-MAX_HOPS = 3
 
 
 class Masters:

@@ -75,6 +75,11 @@ _CHANNEL = [
 
 # Methods of a channel that return a call.
 _MAKERS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+# Shares of all descriptors; the rest is for the daemon's own files. A connection takes
+# one, and a process without a free one can open no file, start no task and accept no connection.
+_GRPC_SHARE: Final = 0.6
+_HTTP_SHARE: Final = 0.15
+MOST_HTTP: Final = 512
 
 
 class TokenChannel:
@@ -107,13 +112,6 @@ class TokenChannel:
 
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
-
-
-# Shares of all descriptors; the rest is for the daemon's own files. A connection takes
-# one, and a process without a free one can open no file, start no task and accept no connection.
-_GRPC_SHARE: Final = 0.6
-_HTTP_SHARE: Final = 0.15
-MOST_HTTP: Final = 512
 
 
 def connection_share() -> int:

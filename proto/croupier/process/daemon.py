@@ -27,6 +27,12 @@ Main = Callable[[asyncio.Event], Awaitable[None]]
 PARENT_VARIABLE = "CROUPIER_PARENT"
 
 _PR_SET_PDEATHSIG = 1
+# Unhandled errors of one kind are one line in this time.
+EVERY_S: Final = 60.0
+_log = get_logger("croupier.loop")
+_grpc_log = get_logger("croupier.grpc")
+ConfigT = TypeVar("ConfigT")
+_reload_log: Final = get_logger("croupier.reload")
 
 
 def run_daemon(name: str, main: Main) -> int:
@@ -88,13 +94,6 @@ def end_with_parent() -> None:
     os.read(0, 1)
 
 
-# Unhandled errors of one kind are one line in this time.
-EVERY_S: Final = 60.0
-
-_log = get_logger("croupier.loop")
-_grpc_log = get_logger("croupier.grpc")
-
-
 class LoopErrors:
     """An exception handler of a loop; asyncio would print each error with its traceback."""
 
@@ -142,11 +141,6 @@ class GrpcErrors(logging.Handler):
         if self._throttle.is_due((kind, message), time.monotonic()):
             not_logged = self._throttle.take_suppressed()
             _grpc_log.warning("grpc_error", message=message, kind=kind, not_logged=not_logged)
-
-
-ConfigT = TypeVar("ConfigT")
-
-_reload_log: Final = get_logger("croupier.reload")
 
 
 class Reloader(Generic[ConfigT]):

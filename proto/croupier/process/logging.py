@@ -36,6 +36,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 # Priorities of syslog, which journald reads from the beginning of a line.
 _PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
+_FD: Final = 2
+_CLOSE_S: Final = 1.0
 
 
 def _load() -> ModuleType:
@@ -177,10 +179,6 @@ def _is_journal() -> bool:
 
 def _on_recovered(lost: int) -> None:
     get_logger("croupier.log").warning("log_recovered", lines_lost=lost)
-
-
-_FD: Final = 2
-_CLOSE_S: Final = 1.0
 
 
 class StandardError(io.TextIOBase):

@@ -17,6 +17,11 @@ from croupier.process.metric_families import Family
 
 _PROC: Final = Path("/proc/self")
 _PAGE: Final = resource.getpagesize()
+INTERVAL_S = 0.05
+# A longer lag is logged, at most once in 30 s.
+WARN_S = 0.5
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_log = get_logger("croupier.loop")
 
 
 def open_files() -> float:
@@ -57,14 +62,6 @@ PROCESS: Final[tuple[Family[object], ...]] = (
         is_counter=True,
     ),
 )
-
-
-INTERVAL_S = 0.05
-# A longer lag is logged, at most once in 30 s.
-WARN_S = 0.5
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-
-_log = get_logger("croupier.loop")
 
 
 class LoopWatch:

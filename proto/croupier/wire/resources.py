@@ -20,6 +20,11 @@ from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources
 from croupier.model.scalar import check_milli
 from croupier.v1 import resources_pb2 as pb
 
+T = TypeVar("T")
+_OPERATORS = {pb.Constraint.Operator.Value(f"OPERATOR_{each.name}"): each for each in Operator}
+_INT64_MAX = 2**63 - 1
+_OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
+
 
 def check_count(number: int, most: int, what: str) -> None:
     """Check that a repeated field of `number` entries has at most `most`. O(1).
@@ -32,13 +37,6 @@ def check_count(number: int, most: int, what: str) -> None:
     """
     if number > most:
         raise InvalidRequest(f"more than {most} {what}")
-
-
-T = TypeVar("T")
-
-_OPERATORS = {pb.Constraint.Operator.Value(f"OPERATOR_{each.name}"): each for each in Operator}
-_INT64_MAX = 2**63 - 1
-_OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
 
 
 def resources_to_wire(amount: Resources) -> pb.Resources:

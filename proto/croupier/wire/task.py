@@ -51,6 +51,8 @@ _MAX_TIME_MS = 253_402_300_799_999
 # Bytes of resources that are kept for the next task of their shape.
 _MAX_SHAPE = 256
 _MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
+# Above all that a task can use; a false agent may send any number.
+_MAX_USED = 2**62
 
 
 def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskInfo:
@@ -255,10 +257,6 @@ def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
         max_per_offer=wire.max_per_offer if wire.HasField("max_per_offer") else None,
         role=check_role(wire.role) if wire.role else None,
     )
-
-
-# Above all that a task can use; a false agent may send any number.
-_MAX_USED = 2**62
 
 
 def limits_to_wire(limits: Limits) -> pb.Limits | None:

@@ -30,6 +30,9 @@ from croupier.model.secrets import SealedValue
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from croupier.net.outbox import Encoded
 
+# A fake master disconnects no peer for its silence.
+_SILENCE_S = 365 * 24 * 3600.0
+
 
 class _Box:
     """Seals nothing: no agent runs the tasks, and tests read values from recorded calls."""
@@ -78,10 +81,6 @@ class Streams(Sessions):
         if error is None:
             session.outbox.drop()
         session.end(error)
-
-
-# A fake master disconnects no peer for its silence.
-_SILENCE_S = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)

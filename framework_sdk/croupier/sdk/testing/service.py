@@ -35,6 +35,7 @@ Request = pb.FrameworkServiceConnectRequest
 
 _TICK_S = 0.02
 _CALLS_KEPT = 100_000
+FoundT = TypeVar("FoundT")
 
 
 class Service(rpc.FrameworkServiceServicer):
@@ -190,9 +191,6 @@ def _refused(call: calls.Call, error: CroupierError) -> calls.Malformed:
     """Return a call that the core refuses with `error`."""
     tasks = call.all_tasks if isinstance(call, calls.Accept | calls.Submit) else ()
     return calls.Malformed(calls.call_name(call), error, tuple(task.task_id for task in tasks))
-
-
-FoundT = TypeVar("FoundT")
 
 
 class Observed:

@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 512 * 1024
 TIMEOUT_S: Final = 5.0
+CONNECT_S: Final = 5.0
+# An agent that is silent for this long is asked again, in case it is gone.
+SILENCE_S: Final = 30.0
+CHUNK_BYTES: Final = 64 * 1024
+# Bytes of an agent's refusal that are shown.
+MAX_REASON: Final = 300
+# Parsing holds the loop for about 20 ms for each MiB.
+MAX_LISTING: Final = 2 << 20
+# The authorities are read again after this time.
+_CONTEXT_S: Final = 60.0
+_MOST_CONTEXTS: Final = 256
+# An agent names a host and a port, never a path.
+_PLACE: Final = re.compile(r"(?:https?://)?[^/?#@\\\s]+/?")
+_REFUSALS: Final = {400: InvalidRequest, 404: NotFound}
 
 
 async def fetch_json(url: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
@@ -71,22 +85,6 @@ async def _json_object(
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-CONNECT_S: Final = 5.0
-# An agent that is silent for this long is asked again, in case it is gone.
-SILENCE_S: Final = 30.0
-CHUNK_BYTES: Final = 64 * 1024
-# Bytes of an agent's refusal that are shown.
-MAX_REASON: Final = 300
-# Parsing holds the loop for about 20 ms for each MiB.
-MAX_LISTING: Final = 2 << 20
-# The authorities are read again after this time.
-_CONTEXT_S: Final = 60.0
-_MOST_CONTEXTS: Final = 256
-# An agent names a host and a port, never a path.
-_PLACE: Final = re.compile(r"(?:https?://)?[^/?#@\\\s]+/?")
-_REFUSALS: Final = {400: InvalidRequest, 404: NotFound}
 
 
 class LinkRefused(Unavailable):

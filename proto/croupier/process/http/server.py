@@ -44,6 +44,8 @@ LINGERING_S = 2.0
 MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
 TOO_LARGE = "the body is too large\n"
 NOT_A_PATH = "the request's target must be a path\n"
+EVERY_S = 60.0
+_log = get_logger("croupier.http")
 
 
 class HttpServer:
@@ -158,11 +160,6 @@ class HttpServer:
     async def _get_readyz(self, _: web.Request) -> web.Response:
         waiting = self._ready()
         return web.Response(text=f"{waiting or 'ready'}\n", status=503 if waiting else 200)
-
-
-EVERY_S = 60.0
-
-_log = get_logger("croupier.http")
 
 
 def error_logger() -> logging.Logger:
