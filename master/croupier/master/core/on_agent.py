@@ -149,7 +149,7 @@ def on_tasks_returned(state: State, event: TasksReturned, now: float) -> Iterato
         yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
         return
     on_received(state, agent, now)
-    # Each goes to the begin of its queue.
+    # Each goes to the front of its queue.
     for key in reversed(event.tasks):
         if key in agent.line:
             yield from give_back(state, agent.line[key], now)

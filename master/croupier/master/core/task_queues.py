@@ -65,7 +65,7 @@ class TaskQueues:
         return key in self._queues or len(self._queues) < MAX_QUEUES
 
     def add(self, task: Task, shape: Shape, *, at_begin: bool = False) -> Key:
-        """Add a task at the end of its queue, or at its begin; return the queue. O(1)."""
+        """Add a task at the end of its queue, or at its front; return the queue. O(1)."""
         assert task.queued is not None
         key = task.role, shape
         self.last = max(self.last, task.queued.number)
