@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from croupier.ctl.local.command import LocalPlace, live
 from croupier.ctl.local.plan import Daemon, LocalPlan
+from croupier.ctl.local.running import LocalPlace, live
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
 from croupier.net.address import Address

@@ -20,7 +20,7 @@ from croupier.cli.terminal import View, print_lines
 from croupier.model.errors import Conflict, InvalidRequest
 
 # Before the lines of a dry run.
-UNCHANGED: Final = "nothing was changed; this is what would be:"
+UNCHANGED: Final = "nothing was changed; this would change:"
 
 
 @dataclass(frozen=True, slots=True)

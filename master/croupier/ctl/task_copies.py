@@ -130,7 +130,7 @@ def names_of(path: str) -> Names:
     """
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
-        raise InvalidRequest("a path does not leave the sandbox")
+        raise InvalidRequest("a path must stay within the sandbox")
     return names
 
 
@@ -221,7 +221,7 @@ class DirectoryCopy:
             except (OSError, UnicodeEncodeError) as error:
                 if isinstance(error, OSError) and error.errno in _OF_ALL:
                     raise
-                text = error.strerror if isinstance(error, OSError) else "no legal name here"
+                text = error.strerror if isinstance(error, OSError) else "not a valid name here"
                 self._fail(entry.names, f"cannot be written: {text}")
 
     async def _copy_directory(self, entry: _Entry) -> None:
@@ -259,7 +259,7 @@ class DirectoryCopy:
     def _add_entry(self, names: Names, each: Json) -> None:
         name, kind = each["name"], each["kind"]
         if name in ("", ".", "..") or "/" in name or "\0" in name:
-            self._fail(names, "is no name of a file")
+            self._fail(names, "is not a valid file name")
         elif kind in ("file", "directory"):
             self._pending.append(_Entry(names, kind, each["mode"] & 0o777))
         else:
@@ -286,7 +286,7 @@ class DirectoryCopy:
         if self.failures <= MAX_TOLD:
             print_lines(f"{self._path(names) or 'the sandbox'}: {why}", file=sys.stderr)
         elif self.failures == MAX_TOLD + 1:
-            print_lines("... and more failures, which are not told", file=sys.stderr)
+            print_lines("... and more failures, which are not shown", file=sys.stderr)
 
 
 async def _write_file(reader: Reader, parent: int, name: str, mode: int) -> None:
@@ -334,7 +334,7 @@ def _check_space(fd: int, size: int) -> None:
     """
     free = os.fstatvfs(fd)
     if size > free.f_bavail * free.f_frsize:
-        raise OSError(errno.EFBIG, f"it has {size} bytes more, and the disk has no room for these")
+        raise OSError(errno.EFBIG, f"{size} more bytes do not fit on the disk")
 
 
 async def _patiently(act: Callable[[], Awaitable[T]]) -> T:

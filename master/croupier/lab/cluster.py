@@ -28,13 +28,10 @@ PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=float("inf")
 def make_allocator(
     policy: str = "drf", order: str = "random", seed: int = 0, scarce: str = "gpus"
 ) -> Allocator:
-    """Return a fresh allocator.
+    """Return a fresh allocator of one of `policies.NAMES`.
 
-    Args:
-        policy: one of `policies.NAMES`.
-        order: the order of agents: `arrival`, `random`, `pack` or `spread`.
-        seed: the seed of its random choices.
-        scarce: the resource whose agents are withheld from frameworks that do not demand it.
+    `order` is the one of agents: `arrival`, `random`, `pack` or `spread`. Agents with the resource
+    `scarce` are withheld from frameworks that do not demand it.
 
     Raises:
         InvalidRequest: if there is no such policy.
@@ -74,16 +71,9 @@ class SimulatedCluster:
         tick_s: float = 0.0,
         link: Link = NEAR,
     ) -> None:
-        """Connect an agent on each node.
+        """Connect an agent on each node; the allocator is a fresh one.
 
-        Args:
-            nodes: the machines.
-            allocator: a fresh one.
-            seed: the seed of `rng`.
-            settings: the master's.
-            paging: see `machine`.
-            tick_s: agents notice the end of tasks at multiples of this; 0 is at once.
-            link: the way between agents and master.
+        Agents notice the end of tasks at multiples of `tick_s`; 0 is at once.
         """
         self.rng = Random(seed)
         self.kernel = Kernel(State("sim", settings, allocator))

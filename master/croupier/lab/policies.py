@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from croupier.master.allocator.node import Branch, Leaf, Level, Node
 from croupier.master.allocator.policies import Asset, Drf, Key, Policy, SingleResource, Slots
+from croupier.master.allocator.policies.naive import Naive
 from croupier.master.allocator.policies.policy import least
 
 
@@ -80,34 +81,25 @@ class Collapsed(Policy):
         return tier, Fraction(number, over), node.arrival
 
 
-class UnrotatedAsset(Asset):
-    """Asset fairness; ties go to the node that came first."""
+class _WithoutTurn(Naive):
+    """A policy that compares shares; ties go to the node that came first."""
 
     def key(self, node: Node, level: Level) -> Key:
         """Return the key without the turn."""
-        return without_turn(super().key(node, level))
+        tier, value, _, arrival = super().key(node, level)
+        return tier, value, arrival
 
 
-class UnrotatedSingle(SingleResource):
-    """Fairness of one resource; ties go to the node that came first."""
-
-    def key(self, node: Node, level: Level) -> Key:
-        """Return the key without the turn."""
-        return without_turn(super().key(node, level))
+class UnrotatedAsset(_WithoutTurn, Asset):
+    """Asset fairness."""
 
 
-class UnrotatedSlots(Slots):
-    """Slot fairness; ties go to the node that came first."""
-
-    def key(self, node: Node, level: Level) -> Key:
-        """Return the key without the turn."""
-        return without_turn(super().key(node, level))
+class UnrotatedSingle(_WithoutTurn, SingleResource):
+    """Fairness of one resource."""
 
 
-def without_turn(key: Key) -> Key:
-    """Return a key `(tier, level, turn, arrival)` without its turn."""
-    tier, level, _, arrival = key
-    return tier, level, arrival
+class UnrotatedSlots(_WithoutTurn, Slots):
+    """Slot fairness."""
 
 
 def part_of_whole(node: Node) -> Fraction:

@@ -94,18 +94,10 @@ class SimulatedAgent:
         on_change: Callable[[SimulatedAgent], None] | None = None,
         link: Link = NEAR,
     ) -> None:
-        """Create an agent that is not connected.
+        """Create an agent that is not connected. It removes the entries that it takes from `works`.
 
-        Args:
-            kernel: the virtual time and the master.
-            hostname: the name of the node.
-            total: see `total`.
-            machine: see `machine`.
-            works: the work of each launched task; the agent removes the entries it takes.
-            attributes: the attributes that the agent advertises.
-            tick_s: if above 0, ends of tasks are noticed only at multiples of it.
-            on_change: called when a task has started or ended on the machine.
-            link: the way to the master.
+        If `tick_s` is above 0, ends of tasks are noticed only at multiples of it. `on_change` is
+        called when a task has started or ended on the machine.
         """
         self.kernel = kernel
         self.hostname = hostname

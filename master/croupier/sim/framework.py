@@ -81,16 +81,10 @@ class SimulatedFramework:
         on_end: Ended | None = None,
         places: GpuPlaces | None = None,
     ) -> None:
-        """Create a framework that is not connected.
+        """Create a framework that is not connected. Agents find the work of its tasks in `works`.
 
-        Args:
-            kernel: the virtual time and the master.
-            name: a unique name.
-            role: its only role.
-            works: where agents find the work of a launched task.
-            habits: its behaviour.
-            on_end: called with each work that has finished.
-            places: limits on placement; None means that a task may use any offer with room.
+        `on_end` is called with each work that has finished. `places` limits placement; without it,
+        a task may use any offer with room.
         """
         self.kernel = kernel
         self.name = name

@@ -240,7 +240,7 @@ async def test_top_tells_a_restricted_caller_that_it_is_one(
     access.check = pb.CheckAccessResponse(allowed=True)
     assert await command(access, "top", "--once") == 0
     _, totals, _, *sections = capsys.readouterr().out.splitlines()
-    assert (totals, sections[7]) == ("no agents are connected", "all agents are well")
+    assert (totals, sections[7]) == ("no agents are connected", "no agent has problems")
 
 
 async def test_a_run_of_a_restricted_caller_asks_why_it_waits(access: ScriptedAccess) -> None:

@@ -127,7 +127,7 @@ async def test_a_drain_is_followed_through_the_loss_of_the_master(
         agents = [view(pb.Drain(done=True))]
         operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse(agents=agents)
         done = await ended(process)
-    assert done.out.count("the drain stays on") == 1
+    assert done.out.count("the drain continues") == 1
     assert "is drained" in done.out
     assert done.code == 0
 

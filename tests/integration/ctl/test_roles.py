@@ -97,7 +97,7 @@ async def test_a_weight_is_set(operator: ScriptedOperator) -> None:
 async def test_a_dry_run_is_marked_as_one(operator: ScriptedOperator) -> None:
     operator.answers[pb.UpdateRolesRequest].dry_run = True
     done = await croupier("weights", "set", "web", "2", CROUPIER_MASTER=operator.address)
-    assert done.out.splitlines()[0] == "nothing was changed; this is what would be:"
+    assert done.out.splitlines()[0] == "nothing was changed; this would change:"
     words = ["weights", "remove", "web", "--json", "--dry-run"]
     done = await croupier(*words, CROUPIER_MASTER=operator.address)
     view = json.loads(done.out)

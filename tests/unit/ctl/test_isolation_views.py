@@ -128,7 +128,7 @@ def test_a_healthy_cluster_has_one_finding() -> None:
 @pytest.mark.parametrize(
     ("agents", "text"),
     [
-        ([agent("files", agent_id="a9")], "agent a9 cannot hold tasks to their memory"),
+        ([agent("files", agent_id="a9")], "agent a9 cannot enforce the memory limits of tasks"),
         ([agent("memory", quota="disk")], "agent a1 has no project quotas: tasks can exceed"),
         ([agent("memory", user="root")], "agent a1 runs tasks that name no user as root"),
         ([agent("memory", "users", user="(agent)")], "agent a1 runs tasks that name no user as"),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from croupier.ctl.local.command import welcome
 from croupier.ctl.local.plan import (
     MAX_AGENTS,
     LocalPlan,
@@ -15,8 +14,9 @@ from croupier.ctl.local.plan import (
     MachineSize,
     SecurityFiles,
     make_plan,
-    parse_spec,
+    parse_amount,
 )
+from croupier.ctl.local.running import welcome
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 
@@ -25,6 +25,13 @@ MACHINE = MachineSize(cpus=8, mem_mib=16_000, disk_mib=90_000)
 
 def plan(spec: LocalSpec, machine: MachineSize = MACHINE) -> LocalPlan:
     return make_plan(spec, machine, Path("/w"), 5050, 5080)
+
+
+def spec_of(
+    agents: int, cpus: str, mem: str, disk: str | None, weights: str, *flags: tuple[str, ...]
+) -> LocalSpec:
+    amounts = parse_amount("cpus", cpus), parse_amount("mem", mem), parse_amount("disk", disk)
+    return LocalSpec(agents, *amounts, weights, *flags)
 
 
 def test_a_machine_is_divided_evenly() -> None:
@@ -38,18 +45,18 @@ def test_each_agent_has_at_least_one_cpu() -> None:
 
 
 def test_given_amounts_replace_the_equal_parts() -> None:
-    (amount,) = plan(parse_spec(1, "0.5", "2GB", "0", "")).each
+    (amount,) = plan(spec_of(1, "0.5", "2GB", "0", "")).each
     assert Resources(amount.scalars) == Resources.parse("cpus:0.5;mem:2GB")
 
 
 def test_more_flags_are_passed_to_the_master() -> None:
-    made = plan(parse_spec(1, "1", "1GB", "0", "ads=2", ("--policy", "fifo")))
+    made = plan(spec_of(1, "1", "1GB", "0", "ads=2", ("--policy", "fifo")))
     assert made.master.argv[-4:] == ("--weights", "ads=2", "--policy", "fifo")
 
 
 def test_flags_of_isolation_are_passed_to_agents() -> None:
     flags = ("--isolation", "process", "--task-user", "nobody")
-    made = plan(parse_spec(2, "1", "1GB", "0", "", (), flags))
+    made = plan(spec_of(2, "1", "1GB", "0", "", (), flags))
     assert [agent.argv[-4:] for agent in made.agents] == [flags] * 2
     assert "process; tasks run as nobody" in welcome(
         made, Path("/w"), passes=True, isolation="process; tasks run as nobody"
@@ -73,11 +80,11 @@ def test_no_two_agents_share_a_port(agents: int) -> None:
 )  # fmt: skip
 def test_amounts_out_of_range_are_refused(agents: int, cpus: str, mem: str) -> None:
     with pytest.raises(InvalidRequest):
-        parse_spec(agents, cpus, mem, None, "")
+        spec_of(agents, cpus, mem, None, "")
 
 
 def test_daemons_run_on_this_python_with_explicit_flags() -> None:
-    made = plan(parse_spec(2, "1", "1GB", "0", "ads=2"))
+    made = plan(spec_of(2, "1", "1GB", "0", "ads=2"))
     assert made.master.argv == (
         sys.executable, "-m", "croupier.master", "--listen", "127.0.0.1:5050",
         "--http", "127.0.0.1:5080", "--store", "sqlite:/w/master.sqlite",

@@ -149,7 +149,7 @@ async def test_what_cannot_be_read_is_told(
     done = await copied(here, tree)
     assert (done.failures, done.text) == (4, "1 file; 4 failed")
     assert capsys.readouterr().err.splitlines() == [
-        "a\ufffd: no file a\ufffd", "b: no file b", "... and more failures, which are not told",
+        "a\ufffd: no file a\ufffd", "b: no file b", "... and more failures, which are not shown",
     ]  # fmt: skip
     with pytest.raises(PermissionDenied):
         await copied(here, {"x": PermissionDenied("no more")})

@@ -51,7 +51,7 @@ def test_a_small_terminal_names_what_needs_a_look() -> None:
     titles = [line.split(" ")[0].strip(":") for line in lines if ": " in line and line[0].islower()]
     assert titles[-5:-1] == ["failed", "agents", "roles", "frameworks"]
     well = frame(replace(FOUND, agents=Page(), failures=Page()), Display(), Terminal(60, 24))
-    assert "all agents are well" in well
+    assert "no agent has problems" in well
     assert "no task has failed recently in this term" in well
 
 

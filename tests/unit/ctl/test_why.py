@@ -88,7 +88,7 @@ def test_the_causes_of_one_agent() -> None:
 
 
 def test_a_framework_without_causes() -> None:
-    assert explained()[-1] == "Nothing has kept it from more offers since the last one."
+    assert explained()[-1] == "Nothing has prevented more offers since the last one."
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class Follower:
                         await asyncio.sleep(POLL_S)
             except Unavailable as error:
                 if not self._is_cut_off:
-                    self._print(f"{error}; the drain stays on; waiting for a master")
+                    self._print(f"{error}; the drain continues; waiting for a master")
                 self._is_cut_off = True
                 await asyncio.sleep(POLL_S)
 

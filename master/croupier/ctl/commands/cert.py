@@ -276,8 +276,8 @@ def revoke(
         kind = found.identity.partition("/")[0]
         if kind not in ("agent", "client"):
             raise InvalidRequest(
-                f"{named} is no certificate of an agent or a client; masters and etcd are told by"
-                " their authority alone: replace it (croupier cert rotate, or cert init)"
+                f"{named} is no certificate of an agent or a client; to revoke one of a master or"
+                " etcd, replace the authority (croupier cert rotate, or cert init)"
             )
         key_id = found.key_id
         description = ": ".join(filter(None, (found.identity, description)))

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from croupier.ctl.app import app
+from croupier.ctl.local.plan import LocalSpec, parse_amount
+from croupier.ctl.local.running import LocalPlace, run_local
 from croupier.model.durations import parse_duration
 from croupier.net.address import MASTER_HTTP_PORT, MASTER_PORT
 from croupier.process.cli import read_by
@@ -76,15 +78,13 @@ def local(
         Give up if not all agents are ready after this time, such as 5m. Default: wait as long as
         agents keep registering, and continue with those that have.
     """
-    from croupier.ctl.local.command import LocalPlace, run_local
-    from croupier.ctl.local.plan import parse_spec
-
     for_master = (*(("--policy", policy) if policy else ()), *master_flags)
     for_agents = (
         *(("--isolation", isolation) if isolation else ()),
         *(("--task-user", task_user) if task_user else ()),
     )
+    amounts = parse_amount("cpus", cpus), parse_amount("mem", mem), parse_amount("disk", disk)
     return run_local(
-        parse_spec(agents, cpus, mem, disk, role_weights, for_master, for_agents),
+        LocalSpec(agents, *amounts, role_weights, for_master, for_agents),
         LocalPlace(master_port, http_port, work_dir, verbose, is_open=not auth, wait_s=wait),
     )

@@ -194,7 +194,7 @@ async def _row(master: Master, kind: ListKind, key: str, named: str) -> View:
     for each in found:
         if each[key] == named:
             return each
-    raise NotFound(f"{named} has just left; croupier {kind.name} lists those that are there")
+    raise NotFound(f"{named} is no longer there; croupier {kind.name} lists the present ones")
 
 
 def _public(view: View) -> View:

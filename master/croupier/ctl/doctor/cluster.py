@@ -160,7 +160,7 @@ def isolation_findings(agents: Sequence[View]) -> Iterator[Finding]:
     if unlimited:
         yield warn(
             "isolation",
-            f"{_named(unlimited)} cannot hold tasks to their memory",
+            f"{_named(unlimited)} cannot enforce the memory limits of tasks",
             "give it a cgroup that it may write to, and --isolation auto; its log has the reason"
             " (isolation_reduced)",
         )
@@ -178,7 +178,9 @@ def isolation_findings(agents: Sequence[View]) -> Iterator[Finding]:
             "start it with --task-user own, or with --task-user NAME",
         )
     if not unlimited and not unquoted and not as_root:
-        yield ok("isolation", "tasks are held to memory and disk, and none is root by default")
+        yield ok(
+            "isolation", "agents enforce memory and disk limits, and run no task as root by default"
+        )
 
 
 def _runs_as_root(agent: View) -> bool:

@@ -53,26 +53,13 @@ class LocalSpec:
                 raise InvalidRequest(f"--{name} must be more than 0")
 
 
-def parse_spec(
-    agents: int,
-    cpus: str | None,
-    mem: str | None,
-    disk: str | None,
-    weights: str,
-    master_flags: tuple[str, ...] = (),
-    agent_flags: tuple[str, ...] = (),
-) -> LocalSpec:
-    """Parse the amounts of a cluster.
+def parse_amount(name: str, text: str | None) -> int | None:
+    """Read an amount of a resource, in thousandths; None is None.
 
     Raises:
-        InvalidRequest: if one is malformed.
+        InvalidRequest: if it is malformed.
     """
-
-    def read(name: str, text: str | None) -> int | None:
-        return None if text is None else parse_scalar(name, check_unit(name, text))
-
-    amounts = read("cpus", cpus), read("mem", mem), read("disk", disk)
-    return LocalSpec(agents, *amounts, weights, master_flags, agent_flags)
+    return None if text is None else parse_scalar(name, check_unit(name, text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ _AGENTS: Final = Table(
         number("TASKS", "tasks", 2),
         age("CONNECTED", "age_s", 3),
     ),
-    "all agents are well",
+    "no agent has problems",
 )
 
 

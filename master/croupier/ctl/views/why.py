@@ -106,7 +106,7 @@ def reason_lines(found: View, agent: str) -> Iterator[str]:
     """Yield each cause with advice; `agent` is empty unless it is about one agent."""
     reasons, roles = found["reasons"], found["framework"]["roles"]
     if not reasons:
-        yield "Nothing has kept it from more offers since the last one."
+        yield "Nothing has prevented more offers since the last one."
         return
     if all(reason["cause"] == "demand is met" for reason in reasons):
         yield "It wants nothing more:"
