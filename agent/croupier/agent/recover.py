@@ -1,4 +1,4 @@
-"""What `--recover` does: the state from an earlier life, and `--recover=cleanup`."""
+"""Recovery by `--recover`: the state from an earlier life, and `--recover=cleanup`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of an agent use: now, of each for operators, and as sums for metrics."""
+"""Usage of an agent's tasks: of each now, for operators, and sums for metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of calls and the workers: who runs what next. Pure: no clock, no I/O.
+"""The queue of calls, and the workers that run them. Pure: no clock, no I/O.
 
 Rules: a worker gets calls of its own shape, in the order in which they were submitted. It gets a
 call ahead of the one that it runs only while its calls are short, so that it does not wait for the

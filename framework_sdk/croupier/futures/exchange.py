@@ -1,4 +1,4 @@
-"""Where calls and workers meet, in the loop of an executor.
+"""The exchange between calls and workers, in the loop of an executor.
 
 Rule: each call ends once: with a result, an exception, or a cancellation.
 """

@@ -1,4 +1,4 @@
-"""What a worker is: calls of the same shape share workers."""
+"""The shape of a worker: calls of the same shape share workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a framework asks of its master."""
+"""The calls of a framework to its master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the master tells a framework: offers, agents, preemption and lost agents."""
+"""Messages of the master to a framework: offers, agents, preemption and lost agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session of one framework or agent: its outbox, and the encoding of what goes out.
+"""The session of one framework or agent: its outbox, and the encoding of its messages.
 
 Rule: a session is closed once; the error that closed it is the last message. Secrets are sealed
 and opened here, so nothing behind it holds their values.

@@ -1,4 +1,4 @@
-"""What of JSON objects is not as the fields of their messages say.
+"""Differences between JSON objects and the fields of their messages.
 
 Rule: a key is a field of its name. `keys.py` says which units differ; all other exceptions are in
 the tables here, by the names of messages and fields.

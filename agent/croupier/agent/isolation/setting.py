@@ -1,4 +1,4 @@
-"""What isolators are built for, and the levels of isolation by the words of `--isolation`."""
+"""The settings of isolators, and the levels of isolation by the words of `--isolation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `croupier batch` shows: progress, the last output of failed tasks, and the summary.
+"""The display of `croupier batch`: progress, the last output of failed tasks, the summary.
 
 Rule: output of tasks is a help for the user. What cannot be read is left out, and changes no
 result.

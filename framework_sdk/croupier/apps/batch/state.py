@@ -1,4 +1,4 @@
-"""What is kept of a run, so that `--resume` continues it: one SQLite file.
+"""The stored state of a run, from which `--resume` continues: one SQLite file.
 
 Rule: a task is stored as active before it is handed to the cluster, and its end before the cluster
 may forget it. A lock beside the file refuses a second process.

@@ -1,4 +1,4 @@
-"""What the end of a task means to the controller that launched it. Pure.
+"""Outcomes: the meaning of a task's end to the controller that launched it. Pure.
 
 Rule: exit code 0 is success, also after a request to end: the program says that its work is done.
 """

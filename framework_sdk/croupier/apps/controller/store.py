@@ -1,4 +1,4 @@
-"""What lasts of an application: a SQLite file with named facts and tables of its own, and a lock.
+"""The durable state of an application: a SQLite file with named facts and own tables; a lock.
 
 Rule: each change is on disk when the method returns. The file is open to its owner only. The lock
 refuses a second running copy.

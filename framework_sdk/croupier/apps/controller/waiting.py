@@ -1,4 +1,4 @@
-"""Why the framework of a command gets no more offers."""
+"""Reasons why the framework of a command gets no more offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the output of tasks is read: addresses of agents, and links that the master signs.
+"""Sources of the output of tasks: addresses of agents, and links that the master signs.
 
 Rules: an agent may listen elsewhere after a restart. All readers together ask the master for
 addresses at most once a second. Links are requested once an agent has refused a request without

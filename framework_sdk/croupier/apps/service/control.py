@@ -1,4 +1,4 @@
-"""How commands reach the controller of a service on this machine, and what it does for them.
+"""The control socket of a service on this machine: requests of commands, and the answers.
 
 One request and one answer in JSON for each connection to a socket, each on a line. Only the owner
 of the directory can connect. The socket is addressed through the open directory, because the

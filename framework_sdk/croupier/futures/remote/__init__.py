@@ -1,1 +1,1 @@
-"""What runs in workers. The executor sends it to them; they need no Croupier of their own."""
+"""The code of workers. The executor sends it to them; they need no Croupier of their own."""

@@ -1,4 +1,4 @@
-"""What the executor sends to a worker: code that is compiled here, for the same Python.
+"""The code that the executor sends to a worker: compiled here, for the same Python.
 
 Agents need a Python of the same minor version and the packages that calls import, no more:
 cloudpickle is sent too, so both sides have the same release of it.

@@ -1,4 +1,4 @@
-"""What `croupier top` asks the master.
+"""The state that `croupier top` reads from the master.
 
 Rule: bounded in clusters of any size: one page of each list, and of tasks only the failed ones of
 the overview, which all callers share.

@@ -1,4 +1,4 @@
-"""What is written when a copy is restored: the same records, or a new generation of the cluster.
+"""The content of a restored store: the same records, or a new generation of the cluster.
 
 Agents remember the newest position of the store that a master sent them. A store that was restored
 from an older copy must not be continued as if nothing had happened since: see `lineage`. So a copy

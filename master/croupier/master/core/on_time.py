@@ -1,4 +1,4 @@
-"""What time makes due: slices of allocation passes, and deadlines such as the end of a lease."""
+"""Time that passes: slices of allocation passes, and deadlines such as the end of a lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What frameworks and their owners have of all that is bounded: bytes, frameworks, tasks."""
+"""Bounded amounts of frameworks and their owners: bytes, frameworks and tasks."""
 
 from __future__ import annotations
 

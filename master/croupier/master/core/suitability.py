@@ -1,4 +1,4 @@
-"""Whether an agent can be sent a task: what it must enforce, its secrets, and its user.
+"""Suitability of an agent for a task: features to enforce, secrets, and the user.
 
 Rule: what a task asks for and its agent cannot enforce is refused, never ignored.
 """

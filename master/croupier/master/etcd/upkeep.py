@@ -1,4 +1,4 @@
-"""What a master does about etcd beside its calls: it probes members, and renews credentials.
+"""Upkeep of the connection to etcd: probes of its members, and renewal of credentials.
 
 Calls of a master go to one member while that answers, and tell nothing of the others. So it reads
 from every member, and metrics show each one that fails or is back.

@@ -1,1 +1,1 @@
-"""Who leads: the election, the terms of this master, and the history of the store."""
+"""Leadership: the election, the terms of this master, and the history of the store."""

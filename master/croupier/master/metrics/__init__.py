@@ -1,1 +1,1 @@
-"""What Prometheus reads: events that are counted, and values that are read from the state."""
+"""Metrics for Prometheus: counted events, and values that are read from the state."""

@@ -1,4 +1,4 @@
-"""What was used in the last hour of this term: a sample each 10 s, in bounded memory."""
+"""Usage in the last hour of this term: a sample each 10 s, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authentication: from what a call presents to its caller.
+"""Authentication: from the credential of a call to its caller.
 
 Rule: a bearer token in the metadata `authorization`, if there is one, decides; else the client
 certificate does. A credential that is presented must be valid. Nothing here reads other metadata.

@@ -1,4 +1,4 @@
-"""What every call passes before its handler, by gRPC and by HTTP alike.
+"""Checks of every call before its handler, by gRPC and by HTTP alike.
 
 In this order: the caller is authenticated, its rate is checked, what the call requires is checked;
 after the handler the audit line is written.

@@ -1,4 +1,4 @@
-"""Where the output and the files of a task are, for callers that may read them."""
+"""Places of the output and the files of tasks, for callers that may read them."""
 
 from __future__ import annotations
 

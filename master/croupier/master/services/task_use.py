@@ -1,4 +1,4 @@
-"""What a live task has used so far, as its agent answers: an agent may be false."""
+"""The usage of a live task, checked: the agent that answers may be false."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one caller may view of the state, at one moment.
+"""The part of the state that one caller may view, at one moment.
 
 Rule: everything that leaves the state for a caller passes here. The owner of a framework may view
 it with its offers and tasks; everything else needs a rule.

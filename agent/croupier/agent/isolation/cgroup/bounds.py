@@ -1,4 +1,4 @@
-"""What a group of a task is bound to and what it has used, in the kernel's units."""
+"""Bounds and usage of a task's group, in the kernel's units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the groups of an agent can be, and where they are.
+"""Places for the groups of an agent: those that are possible, and the present one.
 
 Version 1 has a hierarchy for each controller, or for a few together, with a group of a process in
 each. Version 2 has one for all. A hybrid machine has both: then each controller is in one of them.

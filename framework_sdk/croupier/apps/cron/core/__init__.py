@@ -1,1 +1,1 @@
-"""What `croupier cron` decides. Pure: no clock, no files, no network."""
+"""The decisions of `croupier cron`. Pure: no clock, no files, no network."""

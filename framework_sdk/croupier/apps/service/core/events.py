@@ -1,4 +1,4 @@
-"""What happens to a service: states and ends of its tasks, checks, and changes by an operator."""
+"""Events of a service: states and ends of its tasks, checks, and changes by an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which offer each new instance takes, and with which ports.
+"""Placement of new instances: the offer and the ports of each.
 
 Spread over an attribute: a value is avoided while another one has fewer instances. Values are
 learned from offers. For `spread_wait_s`, a slot also waits for values that were never offered; for
