@@ -224,8 +224,8 @@ def test_kill_9_of_the_controller_leaves_the_instances(web: Web) -> None:
     first = web.tasks()
     pid = web.view()["controller_pid"]
     os.kill(pid, signal.SIGKILL)
-    wait(lambda: not is_running(pid))
-    assert web.view()["controller_pid"] == 0
+    # Its last thread holds the lock for a moment longer than the process seems to run.
+    wait(lambda: not is_running(pid) and web.view()["controller_pid"] == 0)
     assert web.tasks() == first
     # One ends while nothing watches.
     victim = min(first)

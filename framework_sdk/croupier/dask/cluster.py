@@ -31,7 +31,7 @@ from croupier.dask.workers import (
     memory_bytes,
     security_of,
 )
-from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
+from croupier.futures.shape import Shape, shape_of
 from croupier.futures.start import Reach, StartFailures, reach_of
 from croupier.sdk import (
     Constraint,
@@ -117,15 +117,10 @@ class DaskCluster(SpecCluster):
             InvalidRequest: if an argument is invalid, or the master refuses the framework.
             Unavailable: if no master admits it within 30 s.
         """
-        found = resources_of(cpus, mem or (None if cpus is None else "1GB"), resources)
         reach = reach_of(address, listen, master)
-        shape = Shape(
-            found or Resources.parse(DEFAULT_RESOURCES),
-            constraints_of(constraints),
-            limits_of(limits),
-            image,
-            **({} if python is None else {"python": python}),
-        )
+        default = Shape(Resources.parse(DEFAULT_RESOURCES))
+        mem = mem or (None if cpus is None else "1GB")
+        shape = shape_of(default, cpus, mem, resources, constraints, limits, image, python)
         own_security = security_of(security)
         host = "127.0.0.1" if reach.host.startswith("127.") else ""
         self._launch = DaskLaunch(

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
@@ -16,7 +15,7 @@ from croupier.futures.board import Progress
 from croupier.futures.call import Terms, chunks_of, results_in_order
 from croupier.futures.engine import Engine
 from croupier.futures.packing import Packer, pickled_setup
-from croupier.futures.shape import Shape, constraints_of, limits_of, resources_of
+from croupier.futures.shape import DEFAULT_CPUS, Shape, resources_of, shape_of
 from croupier.futures.start import ExecutorSettings, reach_of
 from croupier.sdk import Constraint, Credentials, InvalidRequest, Resources
 
@@ -225,13 +224,8 @@ class ClusterExecutor(CallExecutor):
             raise TypeError("initializer must be a callable")
         if not 0 < max_bytes < 2**32 - 2**17:
             raise InvalidRequest("max_bytes must be between 1 and about 4 GB")
-        shape = Shape(
-            resources_of(cpus, mem, resources) or resources_of(1.0, None, None) or Resources(),
-            constraints_of(constraints),
-            limits_of(limits),
-            image,
-        )
-        shape = shape if python is None else replace(shape, python=python)
+        default = Shape(resources_of(DEFAULT_CPUS, None, None) or Resources())
+        shape = shape_of(default, cpus, mem, resources, constraints, limits, image, python)
         settings = ExecutorSettings(
             name=name,
             role=role,
@@ -280,13 +274,7 @@ class ClusterExecutor(CallExecutor):
             InvalidRequest: if an argument is invalid.
         """
         old = self._terms
-        shape = Shape(
-            resources_of(cpus, mem, resources) or old.shape.resources,
-            old.shape.constraints if constraints is None else constraints_of(constraints),
-            old.shape.limits if limits is None else limits_of(limits),
-            old.shape.image if image is None else image,
-            old.shape.python if python is None else python,
-        )
+        shape = shape_of(old.shape, cpus, mem, resources, constraints, limits, image, python)
         self._engine.check(shape)
         terms = Terms(
             shape,

@@ -64,13 +64,27 @@ def resources_of(
     return Resources.parse(f"cpus:{cpus:g};mem:{DEFAULT_MEM if mem is None else mem}")
 
 
-def limits_of(limits: str | Mapping[str, str | float]) -> str:
-    """Return limits as text."""
-    if isinstance(limits, str):
-        return limits
-    return ";".join(f"{name}:{amount}" for name, amount in limits.items())
+def shape_of(
+    old: Shape,
+    cpus: float | None,
+    mem: str | None,
+    resources: Resources | str | None,
+    constraints: Iterable[Constraint] | None,
+    limits: str | Mapping[str, str | float] | None,
+    image: str | None,
+    python: str | None,
+) -> Shape:
+    """Return the shape that the arguments name; what is None is that of `old`.
 
-
-def constraints_of(constraints: Iterable[Constraint] | None) -> tuple[Constraint, ...]:
-    """Return constraints as a tuple."""
-    return tuple(constraints or ())
+    Raises:
+        InvalidRequest: as `resources_of` does.
+    """
+    if limits is not None and not isinstance(limits, str):
+        limits = ";".join(f"{name}:{amount}" for name, amount in limits.items())
+    return Shape(
+        resources_of(cpus, mem, resources) or old.resources,
+        old.constraints if constraints is None else tuple(constraints),
+        old.limits if limits is None else limits,
+        old.image if image is None else image,
+        old.python if python is None else python,
+    )
