@@ -45,6 +45,13 @@ _TLS: Final = {
     "TLS__CIPHERS": "tls_ciphers",
 }
 _KIB: Final = 1024
+LOGGER: Final = logging.getLogger("croupier.dask")
+# Time for which workers outlive the connection to a master. A client that is killed leaves none
+# anyway: they end when they lose the scheduler.
+FAILOVER_S: Final = 120.0
+# For calls about workers that are closed.
+CLOSE_S: Final = 5.0
+AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +197,6 @@ def failure_text(status: TaskStatus) -> str:
             " (address=HOST)"
         )
     return f"{status.state.name} {status.reason.name} {status.message}".rstrip()
-
-
-LOGGER: Final = logging.getLogger("croupier.dask")
-# Time for which workers outlive the connection to a master. A client that is killed leaves none
-# anyway: they end when they lose the scheduler.
-FAILOVER_S: Final = 120.0
-# For calls about workers that are closed.
-CLOSE_S: Final = 5.0
-AGAIN_S: Final = 1.0
 
 
 class WorkerFramework(Framework):

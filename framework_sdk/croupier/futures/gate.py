@@ -29,6 +29,15 @@ from croupier.futures.remote.protocol import HEADER
 # Clocks of machines may differ; no other party trusts the certificate.
 _EARLIER: Final = timedelta(days=365)
 _LATER: Final = timedelta(days=3650)
+HELLO_S: Final = 10.0
+MAX_HELLO: Final = 4096
+# Connections that have not proved a worker yet.
+MAX_STRANGERS: Final = 256
+# Frames of workers may exceed the limit of results by so much: errors have texts.
+SLACK: Final = 1 << 16
+_LARGE: Final = 1 << 18
+_SIZE: Final = struct.Struct("!I")
+_ANSWER: Final = struct.Struct("!BI")
 
 
 class ExecutorIdentity:
@@ -84,17 +93,6 @@ def _self_signed() -> tuple[str, str]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return certificate.public_bytes(serialization.Encoding.PEM).decode(), private.decode()
-
-
-HELLO_S: Final = 10.0
-MAX_HELLO: Final = 4096
-# Connections that have not proved a worker yet.
-MAX_STRANGERS: Final = 256
-# Frames of workers may exceed the limit of results by so much: errors have texts.
-SLACK: Final = 1 << 16
-_LARGE: Final = 1 << 18
-_SIZE: Final = struct.Struct("!I")
-_ANSWER: Final = struct.Struct("!BI")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ from croupier.futures.remote.program import NAMESPACE
 
 # Immutable, and the same everywhere.
 SCALARS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+# Equal for the same function only while nothing that is pickled with it has changed. It keeps what
+# it names, so identities stay unique.
+Stamp: TypeAlias = tuple[Any, ...]
+# The call, and the error that it ends with at once, or None.
+Packed: TypeAlias = tuple[Call, BaseException | None]
 
 
 def _loaded_namespace() -> ModuleType:
@@ -105,11 +110,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return found
 
 
-# Equal for the same function only while nothing that is pickled with it has changed. It keeps what
-# it names, so identities stay unique.
-Stamp: TypeAlias = tuple[Any, ...]
-
-
 def stamp_of(function: Any) -> Stamp | None:
     """Return a stamp; None if changes of what the function uses would not show in it."""
     return _stamp(function, set())
@@ -165,10 +165,6 @@ def _names(code: CodeType) -> tuple[str, ...]:
     """Return all names that the code and the functions in it use; some may be no globals."""
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
     return tuple(dict.fromkeys([*code.co_names, *(n for each in inner for n in _names(each))]))
-
-
-# The call, and the error that it ends with at once, or None.
-Packed: TypeAlias = tuple[Call, BaseException | None]
 
 
 class Packer:

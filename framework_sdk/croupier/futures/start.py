@@ -20,6 +20,12 @@ from croupier.futures.shape import Shape
 from croupier.sdk import Credentials, InvalidRequest, Reason, Task, TaskState, TaskStatus
 
 _DEFAULT_MASTER: Final = "127.0.0.1:5050"
+# Workers that end before they have connected, one after the other.
+MAX_FAILURES: Final = 3
+PAUSE_S: Final = 1.0
+GRACE_S: Final = 3.0
+# Exit code of a worker that cannot connect.
+UNREACHABLE: Final = 113
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +97,6 @@ def _is_ip(text: str) -> bool:
 
 def _is_any(host: str) -> bool:
     return _is_ip(host) and ip_address(host).is_unspecified
-
-
-# Workers that end before they have connected, one after the other.
-MAX_FAILURES: Final = 3
-PAUSE_S: Final = 1.0
-GRACE_S: Final = 3.0
-# Exit code of a worker that cannot connect.
-UNREACHABLE: Final = 113
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 
 PLAIN_S: Final = 5.0
+SHOWN: Final = 20
+_WIDTH: Final = 72
+# Tasks of one run whose output is read.
+MOST_TASKS: Final = 50
+LINES: Final = 10
+WIDTH: Final = 300
 
 
 class Display:
@@ -76,10 +82,6 @@ class Display:
         elif text != self._shown and time.monotonic() - self._shown_at >= PLAIN_S:
             self._shown, self._shown_at = text, time.monotonic()
             self.note(text)
-
-
-SHOWN: Final = 20
-_WIDTH: Final = 72
 
 
 def plan_lines(plan: JobPlan) -> Iterator[str]:
@@ -151,12 +153,6 @@ def _top(causes: Counter[str]) -> int:
 
 def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
-
-
-# Tasks of one run whose output is read.
-MOST_TASKS: Final = 50
-LINES: Final = 10
-WIDTH: Final = 300
 
 
 class Tails:

@@ -20,6 +20,10 @@ MAX_VALUE: Final = 100
 PLACEHOLDER: Final = "{i}"
 _RANGE: Final = re.compile(r"(-?\d{1,12})-(-?\d{1,12})(?::(\d{1,12}))?\Z", re.ASCII)
 _FORMS: Final = "a number, a range such as '1-100' or '0-90:10', or a list"
+MAX_NAME: Final = 200
+_STEP_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
+_KEYS: Final = ("name", "role", "max_active", "defaults", "tasks")
+_STEP_KEYS: Final = (*TASK_KEYS, "array", "after", "after_any", "name")
 
 
 def read_array(section: Section) -> tuple[str, ...] | None:
@@ -74,12 +78,6 @@ def _listed(values: list[object]) -> tuple[str, ...]:
             raise InvalidRequest(f"{text!r} is given twice")
         seen[text] = None
     return tuple(seen)
-
-
-MAX_NAME: Final = 200
-_STEP_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
-_KEYS: Final = ("name", "role", "max_active", "defaults", "tasks")
-_STEP_KEYS: Final = (*TASK_KEYS, "array", "after", "after_any", "name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ FAILOVER_S: Final = 7 * 86_400.0
 # A leap of the clock is noticed within this time.
 LOOK_S: Final = 5.0
 BACK_S: Final = 5.0
+PATIENCE_S = 5.0
 
 
 class CronFramework(Engine):
@@ -158,9 +159,6 @@ def detail_of(status: TaskStatus) -> str:
         parts.append(status.reason.name)
     text = " ".join(parts) + (f": {status.message}" if status.message else "")
     return own_end(status) or text
-
-
-PATIENCE_S = 5.0
 
 
 def run_cron(file: CronFile, target: Target, chosen: Path | None) -> int:

@@ -20,6 +20,10 @@ from croupier.model.errors import InvalidRequest
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 SUFFIXES: Final = (".toml", ".yaml", ".yml")
+T = TypeVar("T")
+D = TypeVar("D")
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+_SHOWN: Final = 60
 
 
 def read_job_file(path: Path) -> Section:
@@ -119,13 +123,6 @@ def _yaml_text(error: Any) -> str:
     problem = getattr(error, "problem", None) or str(error)
     where = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
     return " ".join(str(problem).split())[:200] + where
-
-
-T = TypeVar("T")
-D = TypeVar("D")
-
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
-_SHOWN: Final = 60
 
 
 class Section:

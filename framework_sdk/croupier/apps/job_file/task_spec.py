@@ -18,6 +18,25 @@ EXAMPLES: Final = "examples: 'rack equals r1', 'hostname matches node-.*', 'gpu 
 _WITHOUT_VALUE: Final = (Operator.EXISTS, Operator.NOT_EXISTS)
 # The longer names first: `not equals` before `equals`.
 _OPERATORS: Final = sorted(Operator, key=lambda operator: -len(operator.value))
+MAX_RETRIES: Final = 1_000
+DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
+# The keys of a task; `read_task` reads them all.
+TASK_KEYS: Final = (
+    "command",
+    "shell",
+    "resources",
+    "limits",
+    "env",
+    "user",
+    "image",
+    "namespaces",
+    "network",
+    "timeout",
+    "grace",
+    "constraints",
+    "retries",
+    "backoff",
+)
 
 
 def parse_constraint(text: str) -> Constraint:
@@ -41,27 +60,6 @@ def parse_constraint(text: str) -> Constraint:
         f"{text[:80]!r} is not ATTRIBUTE OPERATOR VALUE ({EXAMPLES}); operators are"
         f" {', '.join(operator.value for operator in Operator)}"
     )
-
-
-MAX_RETRIES: Final = 1_000
-DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
-# The keys of a task; `read_task` reads them all.
-TASK_KEYS: Final = (
-    "command",
-    "shell",
-    "resources",
-    "limits",
-    "env",
-    "user",
-    "image",
-    "namespaces",
-    "network",
-    "timeout",
-    "grace",
-    "constraints",
-    "retries",
-    "backoff",
-)
 
 
 @dataclass(frozen=True, slots=True)

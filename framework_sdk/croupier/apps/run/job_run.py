@@ -26,6 +26,10 @@ from croupier.model.ids import DEFAULT_ROLE
 
 # The time in which the master may tell what tasks wait for.
 REASON_S: Final = 2.0
+# Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
+KILL_S: Final = 8.0
+PATIENCE_S: Final = 2.0
+_ADVICE: Final = " (--wait-for-resources TIME gives up)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +83,6 @@ async def limit_over(
 
 def _or_never(limit: float | None) -> float:
     return math.inf if limit is None else limit
-
-
-# Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
-KILL_S: Final = 8.0
-PATIENCE_S: Final = 2.0
-_ADVICE: Final = " (--wait-for-resources TIME gives up)"
 
 
 def run_job(job: Job, target: Target, limits: Limits) -> int:

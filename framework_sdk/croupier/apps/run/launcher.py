@@ -23,6 +23,11 @@ from croupier.cli.signals import SIGNAL_BASE
 from croupier.sdk import Reason, TaskState, TaskStatus
 
 MAX_DROPS: Final = 3
+# Covers a restart of the master; no other program takes over this framework's id.
+FAILOVER_S: Final = 60.0
+_HAS_RUN = frozenset(
+    {TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED, TaskState.KILLED, TaskState.KILLING}
+)
 
 
 @dataclass(slots=True)
@@ -164,13 +169,6 @@ def warning_of(task_id: str, status: TaskStatus) -> str | None:
     if status.state is TaskState.FINISHED or (status.state is TaskState.FAILED and by_itself):
         return None
     return f"{task_id}: {state_text(status)}"
-
-
-# Covers a restart of the master; no other program takes over this framework's id.
-FAILOVER_S: Final = 60.0
-_HAS_RUN = frozenset(
-    {TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED, TaskState.KILLED, TaskState.KILLING}
-)
 
 
 class Launcher(Engine):

@@ -25,6 +25,7 @@ MARGIN_S: Final = 15.0
 
 # Ids of framework, task and agent.
 TaskKey = tuple[str, str, str]
+ASK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,6 @@ class Links:
             valid_s = 0.0 if links is None else links.valid_for_ms / 1000 - MARGIN_S
             self._known[key] = _Known(links, now + max(valid_s, 0.0))
             self._wanted.pop(key, None)
-
-
-ASK_S: Final = 1.0
 
 
 class Addresses:

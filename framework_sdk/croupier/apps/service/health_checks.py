@@ -73,6 +73,8 @@ kill "$watcher" 2>/dev/null
 [ "$is_sick" = 0 ] || exit 113
 exit "$code"
 """
+# The status line of an answer is not longer.
+_LINE_BYTES: Final = 4096
 
 
 def guarded(argv: Sequence[str], health: Health, stop_grace_s: float) -> tuple[str, ...]:
@@ -90,10 +92,6 @@ def guarded(argv: Sequence[str], health: Health, stop_grace_s: float) -> tuple[s
         health.command,
         *argv,
     )
-
-
-# The status line of an answer is not longer.
-_LINE_BYTES: Final = 4096
 
 
 async def probe(health: Health, host: str, port: int) -> tuple[bool, str]:

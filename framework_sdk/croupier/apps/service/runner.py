@@ -24,6 +24,10 @@ from croupier.model.errors import Conflict, FailedOver, PermissionDenied, Remove
 from croupier.net.task_scope import end
 from croupier.v1 import operator_pb2 as pb
 
+# A controller that was killed is still connected for a moment.
+GONE_S: Final = 15.0
+ASK_AGAIN_S: Final = 1.0
+
 
 async def other_copies(target: Target, service: str) -> list[pb.FrameworkView]:
     """Return the frameworks of `service` that have a controller or tasks.
@@ -51,11 +55,6 @@ def _text_of(copy: pb.FrameworkView) -> str:
     if _is_connected(copy):
         return f"a controller on {framework.hostname} (framework {framework.framework_id})"
     return f"{copy.tasks} instances without a controller (framework {framework.framework_id})"
-
-
-# A controller that was killed is still connected for a moment.
-GONE_S: Final = 15.0
-ASK_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,21 @@ from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.process.durable_files import replace_file
 
 SCHEMA: Final = 1
+T = TypeVar("T")
+_PASSING: Final = {
+    Instance: ("misses", "check_due", "is_checking", "checked", "killed_at"),
+    Slot: ("wanted_since",),
+}
+_SIMPLE: Final = (
+    "name",
+    "token",
+    "target",
+    "stable",
+    "previous",
+    "next_version",
+    "next_task",
+    "is_stopping",
+)
 
 
 def default_base() -> Path:
@@ -159,24 +174,6 @@ def check_base(base: Path) -> Path:
     if base.exists() and not base.is_dir():
         raise InvalidRequest(f"--state {base}: it is not a directory")
     return base
-
-
-T = TypeVar("T")
-
-_PASSING: Final = {
-    Instance: ("misses", "check_due", "is_checking", "checked", "killed_at"),
-    Slot: ("wanted_since",),
-}
-_SIMPLE: Final = (
-    "name",
-    "token",
-    "target",
-    "stable",
-    "previous",
-    "next_version",
-    "next_task",
-    "is_stopping",
-)
 
 
 def to_json(service: Service) -> dict[str, Any]:

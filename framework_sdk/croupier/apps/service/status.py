@@ -15,6 +15,8 @@ from croupier.model.printable import printable
 from croupier.process.logging import lines_to
 from croupier.process.queue_writer import LineWriter
 
+KEPT: Final = 500
+
 
 def service_view(service: Service, now: float, *, controller_pid: int) -> dict[str, Any]:
     """Return the service as JSON values; `controller_pid` is 0 if no controller runs."""
@@ -147,9 +149,6 @@ SERVICES = Table(
     ),
     "no services",
 )
-
-
-KEPT: Final = 500
 
 
 class Journal:

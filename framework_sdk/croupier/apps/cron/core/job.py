@@ -20,6 +20,8 @@ from croupier.model.errors import InvalidRequest
 MAX_NAME: Final = 64
 MAX_QUEUE: Final = 1_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+# A time that is seen later than this was missed: cron did not run, or the clock leapt.
+LATE_S: Final = 60
 
 
 class Overlap(StrEnum):
@@ -71,10 +73,6 @@ def check_name(name: str) -> str:
             f"{name[:80]!r} is not a name: letters, digits, - and _ are expected, up to {MAX_NAME}"
         )
     return name
-
-
-# A time that is seen later than this was missed: cron did not run, or the clock leapt.
-LATE_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ _FIELDS: Final = ("minute", "hour", "day of the month", "month", "day of the wee
 _LAST: Final = 250_000_000_000
 # A leap year on each day of the week comes within 40 years.
 _SAMPLE: Final = datetime(2001, 1, 1)
+# Offsets last longer than this, but for some of before 1970.
+_STRIDE_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +177,6 @@ def _check_fields(text: str, fields: str) -> None:
         first = None
     if first is None:
         raise InvalidRequest(f"{text[:80]!r} never fires: no month has such a day")
-
-
-# Offsets last longer than this, but for some of before 1970.
-_STRIDE_S: Final = 86_400
 
 
 def offset_at(instant: int, zone: tzinfo) -> timedelta:
