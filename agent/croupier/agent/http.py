@@ -67,7 +67,7 @@ def make_http(
     """
 
     def trust_domain() -> str:
-        return "" if tls is None else tls().trust_domain
+        return "" if tls is None else tls().certificate.trust_domain
 
     metrics: Guard = allow_all
     if config.protects_metrics(is_authenticated=is_authenticated):

@@ -248,7 +248,7 @@ class MasterDaemon:
         self._registry.register(FamilyCollector(TRACING, lambda: tracing))
 
     def _trust_domain(self) -> str:
-        return "" if self._tls is None else self._tls.current.trust_domain
+        return "" if self._tls is None else self._tls.current.certificate.trust_domain
 
     def _listen(self, server: grpc.aio.Server) -> None:
         """Bind the addresses of gRPC; with TLS, watch the files of the certificate."""

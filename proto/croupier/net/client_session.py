@@ -288,11 +288,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             self._owner.on_disconnected(Disconnection(event, address, error, wait_s))
 
     async def _serve(self, address: Address) -> None:
-        """Open a stream and serve it until it ends.
-
-        Raises:
-            CroupierError: the reason for its end, unless the client has left.
-        """
+        """Serve one stream; raise the reason for its end, unless the client has left."""
         self._heartbeat_s = self._joined_at = None
         if self._prepare is not None:
             await self._prepare(address)

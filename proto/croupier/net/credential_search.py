@@ -180,11 +180,7 @@ def _from_environment(environment: Mapping[str, str]) -> _Source:
 
 
 def _from_file(path: Path | None) -> _Source:
-    """Return the settings in a credentials file; none if there is no file.
-
-    Raises:
-        InvalidRequest: if it cannot be read, is malformed, or is not private.
-    """
+    """Return the settings in a private credentials file; none if there is no file."""
     if path is None or not _exists(path):
         return {}
     import tomllib

@@ -43,10 +43,6 @@ class TlsFiles:
         """All files."""
         return (self.cert, self.key) if self.ca is None else (self.cert, self.key, self.ca)
 
-    def signature(self) -> Signature:
-        """Return a value that differs once a file was replaced or changed."""
-        return signature_of(self.paths)
-
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
@@ -66,11 +62,6 @@ class ServerTls:
     grpc: grpc.ServerCertificateConfiguration
 
     @property
-    def trust_domain(self) -> str:
-        """The trust domain of its own certificate; empty for none."""
-        return self.certificate.trust_domain
-
-    @property
     def authority_expires_at(self) -> float | None:
         """Unix seconds at which the authority of its own certificate, or the last, expires."""
         own = [each for each in self.authorities if each.subject == self.certificate.issuer]
@@ -84,14 +75,14 @@ class ServerTls:
             InvalidRequest: if a file cannot be used, or the certificate is not valid at `now_s`.
         """
         for _ in range(_MAX_READS):
-            before = files.signature()
+            before = signature_of(files.paths)
             try:
                 loaded = cls._read(files)
             except InvalidRequest:
-                if files.signature() == before:
+                if signature_of(files.paths) == before:
                     raise
                 continue
-            if files.signature() == before:
+            if signature_of(files.paths) == before:
                 loaded.certificate.check_valid(files.cert, now_s)
                 return loaded
         raise InvalidRequest(f"{files.cert} or {files.key} changes all the time")

@@ -212,11 +212,7 @@ def bind(
 
 
 def _check_free(address: Address) -> None:
-    """Bind once for a trial, because gRPC prints lines of its own if it cannot.
-
-    Raises:
-        Unavailable: if no address of the host can be bound.
-    """
+    """Bind once for a trial, because gRPC prints lines of its own if it cannot."""
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

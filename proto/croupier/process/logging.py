@@ -227,11 +227,7 @@ def hold_standard_descriptors() -> None:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Write all of `data`.
-
-    Raises:
-        OSError: if that fails, or a descriptor that does not block takes nothing for a second.
-    """
+    """Write all of `data`; a descriptor that does not block has a second to take more of it."""
     rest, is_again = memoryview(data), False
     while rest:
         try:
