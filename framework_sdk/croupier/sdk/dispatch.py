@@ -128,7 +128,13 @@ class Dispatcher:
         """Serve the handlers until the inbox is closed."""
         served = 0
         while (item := await self._inbox.take()) is not None:
-            await self._serve(item)
+            match item:
+                case TaskStatus():
+                    await self._serve_update(item)
+                case HandlerCall():
+                    await self.serve(item)
+                case offers:
+                    await self._serve_offers(offers)
             served += 1
             if served % _ITEMS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -145,15 +151,6 @@ class Dispatcher:
         else:
             return True
         return False
-
-    async def _serve(self, item: Item) -> None:
-        match item:
-            case TaskStatus():
-                await self._serve_update(item)
-            case HandlerCall():
-                await self.serve(item)
-            case offers:
-                await self._serve_offers(offers)
 
     async def _serve_offers(self, arrived: tuple[Offer, ...]) -> None:
         offers = self._book.show(arrived, self._clock.now())

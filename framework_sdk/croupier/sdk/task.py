@@ -92,6 +92,8 @@ class Task:
         """
         if isinstance(command, str):
             raise InvalidRequest("a command is a list of words; for a shell line use shell=...")
+        if not isinstance(limits, str):
+            limits = ";".join(f"{name}:{amount}" for name, amount in limits.items())
         self.secrets = SecretValues(secrets)
         self.secrets.check()
         names = self.secrets.withheld()
@@ -102,7 +104,7 @@ class Task:
             name=name,
             grace_ms=to_milliseconds("the kill grace", grace_s),
             labels=tuple((labels or {}).items()),
-            limits=parse_limits(limits if isinstance(limits, str) else _joined(limits)),
+            limits=parse_limits(limits),
             isolation=Isolation(namespaces, not network, image),
             max_completion_ms=_completion_ms(max_completion_s),
             output=_output_bound(output_size, output_files),
@@ -169,10 +171,6 @@ def _warn_of_plain(variable: str) -> None:
     """Warn once of a variable that seems to hold a secret."""
     advice = "masters and agents store it in plain text; give it by --secret, or by secrets="
     log_event(logging.WARNING, "plain_secret", variable=variable, advice=advice)
-
-
-def _joined(limits: Mapping[str, str | float]) -> str:
-    return ";".join(f"{name}:{amount}" for name, amount in limits.items())
 
 
 def _completion_ms(seconds: float | None) -> int:

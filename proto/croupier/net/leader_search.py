@@ -7,7 +7,7 @@ hangs delays nothing. A follower that names the leader sends its client there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -118,8 +118,9 @@ class LeaderSearch:
         names = ", ".join(map(str, self._followers))
         waited = f"waited {self._timeout_s:g} s"
         if self._by_token and not any(self._followers.values()):
+            verb = "follows" if len(self._followers) == 1 else "follow"
             return (
-                f"no master that leads was found: {names} {_verb(self._followers)}, and a master"
+                f"no master that leads was found: {names} {verb}, and a master"
                 f" that follows does not tell callers with a token which one leads; {waited}; list"
                 " the token ports of all masters (--master HOST:PORT,HOST:PORT,...); if all are"
                 " listed, none leads right now: try again in a few seconds"
@@ -128,10 +129,6 @@ class LeaderSearch:
             f"no master leads right now, say {names}; {waited} for one to be elected; try again in"
             " a few seconds"
         )
-
-
-def _verb(followers: Mapping[Address, Address | None]) -> str:
-    return "follows" if len(followers) == 1 else "follow"
 
 
 class Masters:
