@@ -179,6 +179,16 @@ def test_problems_are_shown_to_operators() -> None:
         assert why.detail.endswith(": disk: it is full; work-dir: it was removed")
 
 
+def test_problems_of_agents_are_no_reason_for_a_framework_that_wants_nothing() -> None:
+    scene = Sick()
+    scene.report_health(FULL)
+    reasons = explained(scene.state, scene.owner, AgentId(""), scene.now).reasons
+    assert [each.cause for each in reasons] == ["no agents", "agent is unhealthy"]
+    scene.state.allocator.suppress(scene.owner)
+    reasons = explained(scene.state, scene.owner, AgentId(""), scene.now).reasons
+    assert [each.cause for each in reasons] == ["demand is met"]
+
+
 def test_health_report_before_register_is_refused() -> None:
     scene = Sick()
     scene.do(AgentHealth(scene.session, (FULL,)))

@@ -30,7 +30,7 @@ _ADVICE = {
     "suppressed": "the framework suppressed its offers: it has to revive",
     "disconnected": "start the framework again, or repair its connection",
     "demand is met": "it gets more once it submits tasks, or declares more demand and revives",
-    "no agents": "start agents: croupier agents",
+    "no agents": "start agents, or reactivate them: croupier agents lists them",
     "agent is being drained": "croupier agent reactivate AGENT offers it again",
     "agent is deactivated": "croupier agent reactivate AGENT offers it again",
     "agent is unhealthy": "repair what the agent reports; it is offered again once it is healthy",

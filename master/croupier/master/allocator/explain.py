@@ -38,8 +38,9 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOve
     if cause is not None:
         yield cause
         return
-    if not pool.agents:
-        yield PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)
+    if not any(agent.is_active for agent in pool.agents.values()):
+        detail = "no agent takes tasks now" if pool.agents else "no agent is registered"
+        yield PassedOver(Cause.NO_AGENTS, 0, detail, leaf.role)
         return
     found: list[PassedOver] = []
     if leaf.party in last and not leaf.queued:
@@ -71,7 +72,8 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
     for checked, (agent_id, agent) in enumerate(state.agents.agents.items()):
         if checked % _SLICE == _SLICE - 1:
             yield None
-        if not agent.is_active:
+        if not agent.is_active or (agent.earmark is not None and agent.earmark.leaf is leaf):
+            # An operator withholds it, or room is being made on it.
             continue
         found = _check(agent, leaf, holders.get(agent_id, ()), state, now, last)
         if isinstance(found, Rejection):

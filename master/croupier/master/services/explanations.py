@@ -46,6 +46,8 @@ _ABOUT_AN_AGENT: Final[Mapping[Cause, str]] = {
     Cause.UNHEALTHY: "agents are unhealthy",
     Cause.AGENT_AWAY: "the agent is not connected",
 }
+# Causes that no agent could change.
+_OF_ITS_OWN: Final = (Cause.NO_DEMAND, Cause.SUPPRESSED, Cause.DISCONNECTED)
 # The agent of the latest case, at the beginning of a detail.
 _ANY_AGENT: Final = re.compile(r"\bagent ([^\s:,;]+)")
 _AGENT: Final = re.compile(r"^agent \S+: ")
@@ -126,7 +128,7 @@ def _reasons(
             yield PAUSE
         else:
             found.append(each)
-    if not agent_id:
+    if not agent_id and any(each.cause not in _OF_ITS_OWN for each in found):
         found += withheld_reasons(state, roles[0])
     return [*found, *_preemption(state, found, framework, now)]
 

@@ -19,7 +19,7 @@ const CAUSES = {
   "suppressed": ["The framework suppressed its offers.", "It has to revive."],
   "disconnected": ["The framework is not connected.", "Start it again, or repair its connection."],
   "demand is met": ["It has all that it asked for.", "It has to declare more demand to get more."],
-  "no agents": ["No agents are connected.", "Start agents."],
+  "no agents": ["No agent takes tasks.", "Start agents, or reactivate them."],
   "agent is being drained": ["An operator drains the agents.", "Reactivate them to offer them again."],
   "agent is deactivated": ["An operator withholds the agents.", "Reactivate them to offer them again."],
   "agent is unhealthy": ["The agents report a problem.", "Repair what they report; they are offered again once they are healthy."],
