@@ -11,8 +11,7 @@ from cyclopts import Parameter
 from croupier.master.access.rate_limits import RateLimits
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.settings import Settings
-from croupier.master.etcd.flags import EtcdFlags
-from croupier.master.etcd.target import SCHEME, EtcdTarget
+from croupier.master.etcd.target import SCHEME, EtcdFlags, EtcdTarget
 from croupier.master.flags import (
     AdmissionFlags,
     EventLogFlags,

@@ -7,7 +7,8 @@ and opened here, so nothing behind it holds their values.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final, Generic, Protocol, TypeVar, cast
+from functools import cached_property
+from typing import ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from croupier.master.access.caller import UNKNOWN_CALLER, Caller
 from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
@@ -54,16 +55,27 @@ class Session(ABC, Generic[MessageT]):
         observer: notes the answers to its calls; None for none.
     """
 
+    _wire: ClassVar[type[_Wire]]
+
     def __init__(
-        self, session_id: SessionId, caller: Caller, budget: Budget | None, wire: type[_Wire]
+        self,
+        session_id: SessionId,
+        caller: Caller = UNKNOWN_CALLER,
+        budget: Budget | None = None,
+        box: SecretBox | None = None,
+        *,
+        is_private: bool = True,
     ) -> None:
-        """Begin with an empty outbox, which counts toward `budget`."""
-        self.session_id, self.caller = session_id, caller
+        """Begin with an empty outbox, which counts toward `budget`.
+
+        `box` seals and opens secrets; `is_private`: third parties cannot read the stream.
+        """
+        self.session_id, self.caller, self.is_private = session_id, caller, is_private
         self.is_introduced = self.is_accepted = self.is_cut = False
         self.observer: StreamObserver | None = None
         self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
         self.error: CroupierError | None = None
-        self._wire = wire
+        self._box = box or KeyBox()
 
     def put(self, message: MessageT) -> bool:
         """Queue a message; False if there is no room."""
@@ -97,21 +109,12 @@ class FrameworkSession(Session[ToFramework]):
         framework_id: the framework that has subscribed; empty before.
     """
 
-    def __init__(
-        self,
-        session_id: SessionId,
-        caller: Caller = UNKNOWN_CALLER,
-        budget: Budget | None = None,
-        box: SecretBox | None = None,
-        *,
-        is_private: bool = True,
-    ) -> None:
-        """Seal secrets in `box`; `is_private`: third parties cannot read the stream."""
-        self._known: KnownAgents = {}
-        self.framework_id = FrameworkId("")
-        self.is_private = is_private
-        self._box = box or KeyBox()
-        super().__init__(session_id, caller, budget, framework_pb2.Event)
+    _wire = framework_pb2.Event
+    framework_id = FrameworkId("")
+
+    @cached_property
+    def _known(self) -> KnownAgents:
+        return {}
 
     def put(self, message: ToFramework) -> bool:
         """Queue a message; False if there is no room."""
@@ -145,23 +148,11 @@ class AgentSession(Session[ToAgent]):
         reconnect_s: bound of the agent's waits between attempts to reconnect; 0: its own.
     """
 
-    def __init__(
-        self,
-        session_id: SessionId,
-        caller: Caller = UNKNOWN_CALLER,
-        budget: Budget | None = None,
-        box: SecretBox | None = None,
-        *,
-        is_private: bool = True,
-    ) -> None:
-        """Open secrets with `box`; `is_private`: third parties cannot read the stream."""
-        self.is_private = is_private
-        self._box = box or KeyBox()
-        self.links: LinkKeys | None = None
-        self.proofs: LaunchProofs | None = None
-        self.reconnect_s = 0.0
-        self._agent_id = AgentId("")
-        super().__init__(session_id, caller, budget, agent_pb2.Order)
+    _wire = agent_pb2.Order
+    links: LinkKeys | None = None
+    proofs: LaunchProofs | None = None
+    reconnect_s = 0.0
+    _agent_id = AgentId("")
 
     def open_exec(self, exec_id: str) -> bool:
         """Order the agent to open a stream for a command; False if there is no room."""

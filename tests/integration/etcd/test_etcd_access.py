@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 from croupier.master.core.records import MasterRecord
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
-from croupier.master.etcd.flags import EtcdFlags
-from croupier.master.etcd.target import EtcdAccess
+from croupier.master.etcd.target import EtcdAccess, EtcdFlags
 from croupier.master.etcd.upkeep import EtcdRenewal
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import InvalidRequest

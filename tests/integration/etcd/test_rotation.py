@@ -17,7 +17,7 @@ from croupier.ctl.certificates.directory import AuthorityDirectory
 from croupier.ctl.doctor.cluster import cluster_findings
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
-from croupier.master.etcd.flags import EtcdFlags
+from croupier.master.etcd.target import EtcdFlags
 from croupier.model.errors import InvalidRequest
 from croupier.net.server_tls import TlsFiles
 from croupier.process.tls.flags import TlsFlags

@@ -13,8 +13,7 @@ import grpc.aio
 
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
-from croupier.master.etcd.flags import EtcdFlags
-from croupier.master.etcd.target import EtcdTarget
+from croupier.master.etcd.target import EtcdFlags, EtcdTarget
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2 as pb

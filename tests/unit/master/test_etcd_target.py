@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from croupier.master.etcd.client import is_sound
-from croupier.master.etcd.flags import EtcdFlags
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.operations import end_of
-from croupier.master.etcd.target import EtcdAccess, EtcdTarget
+from croupier.master.etcd.target import EtcdAccess, EtcdFlags, EtcdTarget
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
 

@@ -20,9 +20,8 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.journal import watch
-from croupier.master.journal.entry import Preempting, TermBegan, may_view
-from croupier.master.journal.journal import Journal
-from croupier.master.journal.lines import KINDS, OMITTED, PROBLEM, kind_of, line_of, matching_kinds
+from croupier.master.journal.journal import OMITTED, Journal, Preempting, TermBegan, may_view
+from croupier.master.journal.lines import KINDS, PROBLEM, kind_of, line_of, matching_kinds
 from croupier.master.journal.watch import EventQuery, Events, Watch
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import InvalidRequest, NotLeader, Unauthenticated, Unavailable

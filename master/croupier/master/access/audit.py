@@ -214,11 +214,7 @@ class AuditFile:
             os.close(self._file)
 
     def _write(self, data: bytes) -> None:
-        """Write the lines.
-
-        Raises:
-            OSError: if the disk is full or fails.
-        """
+        """Write the lines. Raises OSError if the disk is full or fails."""
         if self._file < 0:
             self._file = _open(self._path)
         self._write_all(self._file, data)
@@ -243,11 +239,7 @@ class AuditFile:
 
 
 def _open(path: Path) -> int:
-    """Open a regular file for appending.
-
-    Raises:
-        OSError: if it is none, or cannot be opened.
-    """
+    """Open a regular file for appending. Raises OSError if it is none, or cannot be opened."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     file = os.open(path, flags, 0o600)
     if not stat.S_ISREG(os.fstat(file).st_mode):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from croupier.master.config import StoreChoice
-from croupier.master.etcd.flags import EtcdFlags
+from croupier.master.etcd.target import EtcdFlags
 from croupier.model.errors import InvalidRequest
 from croupier.process.cli import read_by
 

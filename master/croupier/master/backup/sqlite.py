@@ -83,11 +83,7 @@ def _only(connection: sqlite3.Connection, path: Path, kind: str, row_id: str) ->
 
 
 def _checked(row: StoredRow, path: Path) -> Row:
-    """Return the row if it is intact.
-
-    Raises:
-        InvalidRequest: if the row is damaged.
-    """
+    """Return the row if it is intact. Raises InvalidRequest if the row is damaged."""
     if not row.is_intact:
         raise InvalidRequest(
             f"the store {path} is damaged (the checksum of {row.name} does not match)"

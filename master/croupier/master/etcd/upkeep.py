@@ -13,7 +13,7 @@ import asyncio
 from typing import Final, NoReturn
 
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.flags import EtcdFlags
+from croupier.master.etcd.target import EtcdFlags
 from croupier.model.errors import CroupierError
 from croupier.process.logging import get_logger
 from croupier.process.metric_families import Family

@@ -169,10 +169,6 @@ class Writer:
 
 
 def _check(path: Path) -> None:
-    """Refuse to rename a device or a link.
-
-    Raises:
-        OSError: if `path` is one.
-    """
+    """Refuse to rename a device or a link. Raises OSError if `path` is one."""
     if path.is_symlink() or (path.exists() and not stat.S_ISREG(path.stat().st_mode)):
         raise OSError("it is not a regular file")

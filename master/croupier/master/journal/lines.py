@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from croupier.master.core import facts
-from croupier.master.journal.entry import (
+from croupier.master.journal.journal import (
+    MOST_QUOTED,
     Happening,
     JournalEntry,
     OffersLapsed,
@@ -22,8 +23,6 @@ from croupier.v1 import operator_pb2 as pb
 
 # Of the framework and the machine of an event, by their ids.
 Names = Mapping[str, str]
-# Characters of one text that a peer chose, such as a message, in a line.
-MOST_QUOTED: Final = 300
 _AGENT_LEFT: Final[Mapping[str, tuple[str, str]]] = {
     "suspected": ("agent-suspected", "is silent and is not offered"),
     "disconnected": ("agent-disconnected", "disconnected"),
@@ -86,17 +85,6 @@ _FIXED: Final[Mapping[type, str]] = {
     Preempting: "preemption-begun",
     facts.PreemptionEnded: "preemption-ended",
 }
-# Facts that are no events of their own: too many, or of no interest to people.
-OMITTED: Final = frozenset(
-    {
-        facts.OfferMade,
-        facts.OfferEnded,
-        facts.CallAnswered,
-        facts.UpdateHandled,
-        facts.UpdateAcknowledged,
-        facts.TaskLined,
-    }
-)
 # All kinds of events.
 KINDS: Final = tuple(
     sorted(

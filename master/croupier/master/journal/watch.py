@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from croupier.master.access.caller import Caller, CredentialKind, current_call
 from croupier.master.core.access_records import TokenId
-from croupier.master.journal.entry import JournalEntry, id_text, may_view, parse_id
+from croupier.master.journal.journal import JournalEntry, id_text, may_view, parse_id
 from croupier.master.journal.lines import kind_of
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import LOCAL_ADMIN

@@ -37,11 +37,7 @@ MOST_FAILURES: Final = 10
 
 
 async def make_heatmap(read: Read, caller: Principal) -> Made[pb.GetHeatmapResponse]:
-    """Return the map of the agents that the caller may view.
-
-    Raises:
-        CroupierError: as `Leadership.read`.
-    """
+    """Return the map of the agents that the caller may view. Raises as `Leadership.read`."""
     walk, found = Walk(read), _Columns(caller)
     await walk.over(lambda state: sorted(state.agents), found.add)
     return Made(found.to_wire(), walk.cost_s)
@@ -121,11 +117,7 @@ def state_word(agent: Agent) -> str:
 
 
 async def make_totals(read: Read, caller: Principal, clock: Clock) -> Made[pb.GetOverviewResponse]:
-    """Return the totals that the caller may view, without masters.
-
-    Raises:
-        CroupierError: as `Leadership.read`.
-    """
+    """Return the totals that the caller may view, without masters. Raises as `Leadership.read`."""
     walk, wall = Walk(read), WallTime(clock)
     tally = _Tally(caller, wall)
     # Before the live ones, so that a task that is forgotten meanwhile is not counted twice.

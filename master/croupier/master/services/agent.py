@@ -148,11 +148,7 @@ class AgentService(AgentServiceServicer):
     async def Exec(  # type: ignore[override]
         self, request_iterator: AsyncIterator[pb.AgentServiceExecRequest], context: Context
     ) -> None:
-        """Serve the agent's side of a command beside a task.
-
-        Raises:
-            CroupierError: as for `Execs.serve_agent`; the gate ends the stream with it.
-        """
+        """Serve the agent's side of a command beside a task. Raises as `Execs.serve_agent`."""
         await self._execs.serve_agent(current_call().caller, request_iterator, context.write)
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:

@@ -293,10 +293,6 @@ def _bearer(values: Sequence[str]) -> str:
 
 
 def _compare(digest: str, known: str) -> None:
-    """Compare hashes in constant time.
-
-    Raises:
-        AuthenticationFailed: if they differ.
-    """
+    """Compare hashes in constant time. Raises AuthenticationFailed if they differ."""
     if not hmac.compare_digest(digest, known):
         raise AuthenticationFailed("the token is unknown: it was revoked, or never made", "unknown")

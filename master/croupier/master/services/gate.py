@@ -105,11 +105,7 @@ class Gate(grpc.aio.ServerInterceptor):
         return grpc.stream_unary_rpc_method_handler(serve_unary)
 
     async def _begin_stream(self, call: Call, context: Context, *, is_bulk: bool) -> None:
-        """Begin a call with many requests.
-
-        Raises:
-            CroupierError: if it is refused.
-        """
+        """Begin a call with many requests. Raises CroupierError if it is refused."""
         await self._authenticate(call, context)
         if is_bulk:
             await self._checks.admit(call)

@@ -195,11 +195,7 @@ def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
 
 
 async def count_tasks(read: Read) -> Counter[Role]:
-    """Count the live tasks of each role and of the roles below it.
-
-    Raises:
-        CroupierError: as for `Leadership.read`.
-    """
+    """Count the live tasks of each role and of the roles below it. Raises as `Leadership.read`."""
     counts: Counter[Role] = Counter()
     waiting = await read(lambda state: list(state.frameworks))
     while waiting:

@@ -247,11 +247,7 @@ class OperatorService(OperatorServiceServicer):
     async def WatchEvents(
         self, request: pb.WatchEventsRequest, context: Context
     ) -> AsyncIterator[pb.WatchEventsResponse]:
-        """Yield what happened, and with `follow` what happens.
-
-        Raises:
-            CroupierError: as for `Watch`; the gate ends the stream with it.
-        """
+        """Yield what happened, and with `follow` what happens. Raises as `Watch`."""
         term, caller = self._leadership.term(), current_caller()
         within_s = request.within_ms / 1000 if request.HasField("within_ms") else None
         kinds = matching_kinds(request.kinds)
@@ -294,11 +290,7 @@ class OperatorService(OperatorServiceServicer):
     async def ExecTask(  # type: ignore[override]
         self, request_iterator: AsyncIterator[pb.ExecTaskRequest], context: Context
     ) -> None:
-        """Run a command beside a task.
-
-        Raises:
-            CroupierError: as for `Execs.serve_caller`; the gate ends the stream with it.
-        """
+        """Run a command beside a task. Raises as `Execs.serve_caller`."""
         await self._execs.serve_caller(current_call(), request_iterator, context.write)
 
     async def ListTaskFiles(

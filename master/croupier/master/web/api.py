@@ -111,11 +111,7 @@ class HttpApi:
             raise _RefusedError(error) from None
 
     async def _asked(self, route: ApiRoute, request: web.Request, calls: Calls) -> Asked:
-        """Return the checked request.
-
-        Raises:
-            CroupierError: if it is refused.
-        """
+        """Return the checked request. Raises CroupierError if it is refused."""
         check_size(request)
         if route.method == "POST":
             check_sender(request)

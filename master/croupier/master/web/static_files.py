@@ -111,11 +111,7 @@ class StaticFiles:
         )
 
     async def _read(self, name: str, path: Path) -> _File:
-        """Return a file.
-
-        Raises:
-            OSError: if it cannot be read.
-        """
+        """Return a file. Raises OSError if it cannot be read."""
         known = self._files.get(name)
         data, changed_ns = await asyncio.to_thread(_newer, path, known)
         if known is None or data is not None:
