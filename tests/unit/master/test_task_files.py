@@ -15,13 +15,7 @@ from croupier.master.allocator import Allocator
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.services import task_files
-from croupier.master.services.task_files import (
-    Chunk,
-    TaskFiles,
-    WantedPart,
-    check_part,
-    listing_to_wire,
-)
+from croupier.master.services.task_files import Chunk, TaskFiles, WantedPart, listing_to_wire
 from croupier.master.services.task_places import NamedTask, TaskPlace
 from croupier.model.access import AccessPolicy, Action, Rule
 from croupier.model.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
@@ -30,6 +24,7 @@ from croupier.model.principal import Principal, PrincipalName
 from croupier.net.credentials import ClientSecurity
 from croupier.process.clock import SystemClock
 from croupier.process.http.fetch import AgentFiles, Interrupted, LinkRefused, Part
+from croupier.v1 import operator_pb2 as pb
 
 NAMED = NamedTask(TaskId("t1"), FrameworkId("F1"), AgentId("a1"))
 ADS = Role("ads")
@@ -97,7 +92,11 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
         async def find(*_: object) -> TaskPlace:
             return place
 
-        parts = {"_agents": agents, "_find": find, "_link": lambda _, path: path}
+        parts = {
+            "_agents": agents,
+            "_find": find,
+            "_link": lambda _, path, query: f"{path}?{query}",
+        }
         for name, value in parts.items():
             monkeypatch.setattr(files, name, value, raising=False)
         return files.read(NAMED, part, caller)
@@ -174,9 +173,13 @@ async def test_an_agent_chooses_no_path_on_another_server(address: str) -> None:
 
 
 def test_malformed_requests_and_answers() -> None:
-    for part in (WantedPart(""), WantedPart("x", 0, tail_lines=1), WantedPart("x", None, 1, 1, 1)):
+    for request in (
+        pb.ReadTaskFileRequest(),
+        pb.ReadTaskFileRequest(path="x", offset=0, tail_lines=1),
+        pb.ReadTaskFileRequest(path="x", tail_lines=1, tail_bytes=1),
+    ):
         with pytest.raises(InvalidRequest):
-            check_part(part)
+            WantedPart.of(request)
     assert WantedPart("a b/ä?", 3).query() == "offset=3&path=a%20b%2F%C3%A4%3F"
     assert Chunk(1, b"", 2).size == 2
     entry = {"name": "x", "kind": "file", "size": 1, "modified_ms": 2, "mode": 3}

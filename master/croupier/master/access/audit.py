@@ -226,9 +226,7 @@ class AuditFile:
         """Rename the file, and delete the oldest ones beyond the limit."""
         file, self._file = self._file, -1
         os.close(file)
-        self._path.rename(files.next_older(self._path))
-        for each in files.older(self._path)[: -(FILES - 1)]:
-            each.unlink()
+        files.make_room(self._path, FILES)
 
     def _on_failed(self, error: Exception) -> None:
         reason = str(getattr(error, "strerror", None) or repr(error))

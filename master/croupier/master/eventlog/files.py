@@ -37,6 +37,18 @@ def next_older(path: Path) -> Path:
     return path.with_name(f"{path.name}.{number:0{DIGITS}d}")
 
 
+def make_room(path: Path, most: int) -> None:
+    """Rename the newest file, if there is one, and delete the oldest of more than `most` files.
+
+    Raises:
+        OSError: if that fails.
+    """
+    if path.exists():
+        path.rename(next_older(path))
+    for each in older(path)[: -(most - 1) or None]:
+        each.unlink()
+
+
 def all_of(path: Path) -> list[Path]:
     """Return all files of the log that has the file `path`, oldest first.
 

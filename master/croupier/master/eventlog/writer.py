@@ -148,10 +148,7 @@ class Writer:
             rest = rest[done:]
 
     def _next_file(self) -> int:
-        if self._path.exists():
-            self._path.rename(files.next_older(self._path))
-        for each in files.older(self._path)[: -(self._most - 1) or None]:
-            each.unlink()
+        files.make_room(self._path, self._most)
         return self._open_file(self._path)
 
     def _close_file(self) -> None:

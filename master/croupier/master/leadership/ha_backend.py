@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from prometheus_client.registry import Collector
 
 from croupier.master.core.access_records import TokenId, TokenRecord
-from croupier.master.etcd.target import EtcdTarget
 from croupier.master.store import MemoryStore, SqliteStore, Store
 from croupier.net.address import Address
 from croupier.process.metric_families import FamilyCollector
@@ -22,6 +21,7 @@ from croupier.process.metric_families import FamilyCollector
 if TYPE_CHECKING:  # cyclopts, etcd
     from croupier.master.config import MasterConfig
     from croupier.master.etcd.presence import EtcdPresence
+    from croupier.master.etcd.target import EtcdTarget
     from croupier.master.etcd.upkeep import EtcdRenewal
 
 

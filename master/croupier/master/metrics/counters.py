@@ -130,17 +130,11 @@ FACT_COUNTERS: Final = (
 )
 
 
-# Label values that are exported as 0 before their first event: else a rate misses it.
+# Values of a label that are exported as 0 before their first event: else a rate misses it.
 _LABEL_VALUES: Final = {
-    "agent_removals": [
-        ("suspected",),
-        ("disconnected",),
-        ("unreachable",),
-        ("stopped",),
-        ("gone",),
-    ],
-    "offers": [("sent",), ("accepted",), ("declined",), ("rescinded",), ("expired",)],
-    "preemption_victims": [("asked",), ("yielded",), ("killed",), ("spared",), ("rescinded",)],
+    "agent_removals": ("suspected", "disconnected", "unreachable", "stopped", "gone"),
+    "offers": ("sent", "accepted", "declined", "rescinded", "expired"),
+    "preemption_victims": ("asked", "yielded", "killed", "spared", "rescinded"),
 }
 _Counts = Mapping[str, Mapping[tuple[object, ...], int]]
 _TERM_ENDS: Final = ("failed_over", "store_unavailable")
@@ -162,7 +156,8 @@ class Metrics:
         # By values of labels: a counter of the library takes a lock and costs ten times as much.
         self._counts: dict[str, dict[tuple[object, ...], int]] = {
             entry.name: dict.fromkeys(
-                _LABEL_VALUES.get(entry.name, ()) if entry.labels else [()], 0
+                [(value,) for value in _LABEL_VALUES.get(entry.name, ())] if entry.labels else [()],
+                0,
             )
             for entry in FACT_COUNTERS
         }

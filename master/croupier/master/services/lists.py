@@ -125,7 +125,7 @@ def all_roles(
     """
 
     def keys(state: State) -> list[str]:
-        found = Visibility(state, caller).roles(known_roles(state))
+        found = filter(Visibility(state, caller).has_role, known_roles(state))
         return [role.replace("/", _BETWEEN) for role in found if chosen.passes(role)]
 
     def view(state: State, key: str) -> pb.RoleView | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from croupier.master.access.caller import CredentialKind, current_call, current_caller
 from croupier.master.core.agent_commands import (
@@ -30,7 +30,7 @@ from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
-from croupier.master.services.task_files import TaskFiles, WantedPart, check_part, listing_to_wire
+from croupier.master.services.task_files import TaskFiles, WantedPart, listing_to_wire
 from croupier.master.services.task_places import NamedTask
 from croupier.master.services.task_use import use_to_wire
 from croupier.master.services.views import WallTime
@@ -97,8 +97,7 @@ class OperatorService(OperatorServiceServicer):
         """Return a page of the agents."""
         listed = lists.all_agents(self._wall, _principal(), AgentFilter.of(request))
         found, token = await self._pages.page(listed, request)
-        now_ms = self._wall.now_ms
-        return pb.ListAgentsResponse(agents=found, next_page_token=token, now_ms=now_ms)
+        return pb.ListAgentsResponse(agents=found, next_page_token=token, now_ms=self._wall.now_ms)
 
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
@@ -130,15 +129,12 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
         """Return a page of the tasks that pass the filters."""
+        chosen, with_commands = TaskFilter.of(request), request.with_commands
         listed = lists.tasks_of(
-            TaskFilter.of(request),
-            self._wall,
-            with_commands=request.with_commands,
-            caller=_principal(),
+            chosen, self._wall, with_commands=with_commands, caller=_principal()
         )
         found, token = await self._pages.page(listed, request)
-        now_ms = self._wall.now_ms
-        return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=now_ms)
+        return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=self._wall.now_ms)
 
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
         """Kill a task."""
@@ -172,29 +168,26 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.DrainAgentRequest, context: Context
     ) -> pb.DrainAgentResponse:
         """End an agent's tasks, and stop offering it."""
-        view = await self._operate(request.agent, drain_from_wire(request), context)
+        view = await self._operate(request, drain_from_wire(request), context)
         return pb.DrainAgentResponse(agent=view)
 
     async def DeactivateAgent(
         self, request: pb.DeactivateAgentRequest, context: Context
     ) -> pb.DeactivateAgentResponse:
         """Stop offering an agent."""
-        view = await self._operate(request.agent, Deactivate(), context)
-        return pb.DeactivateAgentResponse(agent=view)
+        return pb.DeactivateAgentResponse(agent=await self._operate(request, Deactivate(), context))
 
     async def ReactivateAgent(
         self, request: pb.ReactivateAgentRequest, context: Context
     ) -> pb.ReactivateAgentResponse:
         """Offer an agent again."""
-        view = await self._operate(request.agent, Reactivate(), context)
-        return pb.ReactivateAgentResponse(agent=view)
+        return pb.ReactivateAgentResponse(agent=await self._operate(request, Reactivate(), context))
 
     async def MarkAgentGone(
         self, request: pb.MarkAgentGoneRequest, context: Context
     ) -> pb.MarkAgentGoneResponse:
         """Declare an agent and its tasks dead."""
-        view = await self._operate(request.agent, MarkGone(), context)
-        return pb.MarkAgentGoneResponse(agent=view)
+        return pb.MarkAgentGoneResponse(agent=await self._operate(request, MarkGone(), context))
 
     async def TeardownFramework(
         self, request: pb.TeardownFrameworkRequest, context: Context
@@ -271,16 +264,7 @@ class OperatorService(OperatorServiceServicer):
             CroupierError: as for `TaskFiles.read`; the gate ends the stream with it.
         """
         caller = current_caller()
-        part = check_part(
-            WantedPart(
-                request.path,
-                request.offset if request.HasField("offset") else None,
-                request.limit if request.HasField("limit") else None,
-                request.tail_lines,
-                request.tail_bytes,
-                request.follow,
-            )
-        )
+        part = WantedPart.of(request)
         chunks = self._files.read(NamedTask.of(request), part, caller)
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -326,10 +310,10 @@ class OperatorService(OperatorServiceServicer):
         with suppress(CroupierError):
             call.rule = await self._leadership.read(rule)
 
-    async def _operate(self, named: str, action: AgentAction, context: Context) -> pb.AgentView:
+    async def _operate(self, request: Any, action: AgentAction, context: Context) -> pb.AgentView:
         peer, caller = context.peer(), _principal()
         status = await self._leadership.ask(
-            lambda number: OperateAgent(number, named, action, peer, caller)
+            lambda number: OperateAgent(number, request.agent, action, peer, caller)
         )
         return await self._seen(
             caller, lambda visible: views.view_agent(status, visible, self._wall)

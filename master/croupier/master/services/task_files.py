@@ -64,6 +64,27 @@ class WantedPart:
     tail_bytes: int = 0
     follow: bool = False
 
+    @classmethod
+    def of(cls, request: pb.ReadTaskFileRequest) -> WantedPart:
+        """Return the part that a request names.
+
+        Raises:
+            InvalidRequest: if it names no file, or gives several places to begin at.
+        """
+        if not request.path:
+            raise InvalidRequest("name a file: stdout, stderr or a path below the sandbox")
+        has_offset = request.HasField("offset")
+        if has_offset + bool(request.tail_lines) + bool(request.tail_bytes) > 1:
+            raise InvalidRequest("give only one of offset, tail and tail_bytes")
+        return cls(
+            request.path,
+            request.offset if has_offset else None,
+            request.limit if request.HasField("limit") else None,
+            request.tail_lines,
+            request.tail_bytes,
+            request.follow,
+        )
+
     @property
     def action(self) -> Action:
         """What the caller must be allowed to do."""
@@ -167,8 +188,8 @@ class TaskFiles:
             patience = self._patience(WantedPart(path))
             while True:
                 place = await self._find(named, Action.READ_FILES, caller.principal)
-                link = f"{self._link(place, files_path(place.framework_id, place.task_id))}"
-                link += f"{'&' if '?' in link else '?'}list=1&path={quote(path, safe='')}"
+                query = f"list=1&path={quote(path, safe='')}"
+                link = self._link(place, files_path(place.framework_id, place.task_id), query)
                 try:
                     _check_placed(place)
                     return await self._agents.document(place.agent_id, place.http_address, link)
@@ -190,9 +211,7 @@ class TaskFiles:
         _check_placed(place)
         ids = place.framework_id, place.task_id
         path = output_path(*ids, part.path) if part.path in STREAMS else files_path(*ids)
-        link, query = self._link(place, path), part.query()
-        if query:
-            link += f"{'&' if '?' in link else '?'}{query}"
+        link = self._link(place, path, part.query())
         async with self._agents.read(place.agent_id, place.http_address, link) as found:
             offset = found.offset
             yield Chunk(offset, b"", found.size)
@@ -201,16 +220,16 @@ class TaskFiles:
                     yield Chunk(offset, data, found.size)
                     offset += len(data)
 
-    def _link(self, place: TaskPlace, path: str) -> str:
-        """Return the encoded path, signed if agents require that.
+    def _link(self, place: TaskPlace, path: str, query: str = "") -> str:
+        """Return the encoded path with a query, signed if agents require that.
 
         Raises:
             NotLeader: if this master does not lead any more.
         """
-        keys = self._leadership.term().links
-        if keys is None:
-            return quote(path)
-        return keys.link_to(place.agent_id, path, self._clock.wall_ms() / 1000)
+        keys, link = self._leadership.term().links, quote(path)
+        if keys is not None:
+            link = keys.link_to(place.agent_id, path, self._clock.wall_ms() / 1000)
+        return f"{link}{'&' if '?' in link else '?'}{query}" if query else link
 
     async def _find(self, named: NamedTask, action: Action, caller: Principal) -> TaskPlace:
         def find(state: State) -> TaskPlace:
@@ -286,19 +305,6 @@ def _rest(part: WantedPart, chunk: Chunk) -> WantedPart:
     return replace(
         part, offset=chunk.offset + len(chunk.data), limit=limit, tail_lines=0, tail_bytes=0
     )
-
-
-def check_part(part: WantedPart) -> WantedPart:
-    """Return a part that names a file.
-
-    Raises:
-        InvalidRequest: if it names none, or its numbers are out of range.
-    """
-    if not part.path:
-        raise InvalidRequest("name a file: stdout, stderr or a path below the sandbox")
-    if (part.offset is not None) + bool(part.tail_lines) + bool(part.tail_bytes) > 1:
-        raise InvalidRequest("give only one of offset, tail and tail_bytes")
-    return part
 
 
 def listing_to_wire(found: Mapping[str, Any]) -> pb.ListTaskFilesResponse:

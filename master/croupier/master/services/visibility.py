@@ -6,7 +6,6 @@ it with its offers and tasks; everything else needs a rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from croupier.master.core.authorisation import may_on_role, may_view_agent, may_view_framework
@@ -82,7 +81,3 @@ class Visibility:
         """Return the owner of a framework; empty if it has none, or is not known."""
         framework = self._state.frameworks.get(framework_id)
         return "" if framework is None else framework.owner
-
-    def roles(self, roles: Iterable[Role]) -> list[Role]:
-        """Return the roles that the caller may view."""
-        return [role for role in roles if self.has_role(role)]
