@@ -38,9 +38,7 @@ def sqlite_snapshot(path: Path) -> Iterator[Snapshot]:
         raise InvalidRequest(f"there is no store {path}")
     try:
         log = path.with_name(path.name + "-wal")
-        what = damage(log)
-        # A running master may write the log while this process reads it.
-        if what and damage(log) == what:
+        if what := damage(log):
             raise InvalidRequest(f"the store {path} has lost commits: in {log.name} {what}")
         connection = table.connect_to_read(path)
         try:

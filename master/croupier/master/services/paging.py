@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -144,11 +144,30 @@ class Pages:
         return views, _make_token(listed.title, listing_id, listing.keys[end - 1])
 
     async def _begin(self, listed: Listed[ViewT]) -> _Listing:
+        found: list[str] = []
+        rest: Iterator[str] | None = None
+
+        def search(state: State) -> bool:
+            """Find more keys, for at most a slice of time; return whether these are all."""
+            nonlocal rest
+            until = self._clock.now() + SLICE_S
+            if rest is None:
+                listed_keys = listed.keys(state)
+                if isinstance(listed_keys, list):
+                    found.extend(map(natural, listed_keys))
+                    return True
+                rest = iter(listed_keys)
+            while True:
+                some = list(islice(rest, KEYS_AT_ONCE))
+                found.extend(natural(key) for key in some if key)
+                if len(some) < KEYS_AT_ONCE:
+                    return True
+                if self._clock.now() >= until:
+                    return False
+
+        while not await self._read(search):
+            pass
         keys: list[str] = []
-        search = _Search(listed.keys, self._clock)
-        while not search.is_over:
-            await self._read(search.advance)
-        found = search.found
         for start in range(0, len(found), SORTED_AT_ONCE):
             keys += sorted(found[start : start + SORTED_AT_ONCE])
             await asyncio.sleep(0)
@@ -159,23 +178,31 @@ class Pages:
     async def _fill(
         self, listed: Listed[ViewT], keys: Sequence[str], at: int, size: int
     ) -> tuple[list[ViewT], int]:
-        """Return items from `at` on until the page is full, and the index of the next."""
-        page = _Page[ViewT](size)
-        while at < len(keys) and not page.is_full:
-            at = await self._read(partial(self._add_some, listed, keys, at, page))
-        return page.views, at
+        """Return at least one item from `at` on, if there is one, and the index of the next."""
+        views: list[ViewT] = []
+        size_bytes = 0
 
-    def _add_some(
-        self, listed: Listed[ViewT], keys: Sequence[str], at: int, page: _Page[ViewT], state: State
-    ) -> int:
-        until = self._clock.now() + SLICE_S
-        for end in range(at, min(at + SLICE_ITEMS, len(keys))):
-            view = listed.view(state, keys[end].translate(_MARKS))
-            if view is not None and not page.add(view):
-                return end
-            if page.is_full or self._clock.now() >= until:
-                return end + 1
-        return min(at + SLICE_ITEMS, len(keys))
+        def add_some(state: State) -> bool:
+            """Add items, for at most a slice of time; return whether the page is full."""
+            nonlocal at, size_bytes
+            until = self._clock.now() + SLICE_S
+            for key in keys[at : at + SLICE_ITEMS]:
+                view = listed.view(state, key.translate(_MARKS))
+                if view is not None:
+                    size_bytes += view.ByteSize()
+                    if views and size_bytes > PAGE_BYTES:
+                        return True
+                    views.append(view)
+                at += 1
+                if len(views) == size:
+                    return True
+                if self._clock.now() >= until:
+                    break
+            return at == len(keys)
+
+        while not await self._read(add_some):
+            pass
+        return views, at
 
     def _known(self, listing_id: str, title: str) -> _Listing | None:
         self._forget(self._clock.now() - IDLE_S)
@@ -213,32 +240,6 @@ def _marked(text: str) -> str:
 _marked_once = lru_cache(1024)(_marked)
 
 
-class _Search:
-    """The search for the keys of a list, in slices."""
-
-    def __init__(self, keys: Callable[[State], Iterable[str]], clock: Clock) -> None:
-        self.found: list[str] = []
-        self.is_over = False
-        self._keys, self._clock = keys, clock
-        self._rest: Iterator[str] | None = None
-
-    def advance(self, state: State) -> None:
-        """Find more keys, for at most a slice of time."""
-        until = self._clock.now() + SLICE_S
-        if self._rest is None:
-            keys = self._keys(state)
-            if isinstance(keys, list):
-                self.found, self.is_over = list(map(natural, keys)), True
-                return
-            self._rest = iter(keys)
-        while not self.is_over:
-            some = list(islice(self._rest, KEYS_AT_ONCE))
-            self.found += [natural(key) for key in some if key]
-            self.is_over = len(some) < KEYS_AT_ONCE
-            if self._clock.now() >= until:
-                return
-
-
 class _Turns:
     """Pages that are made at the same time: a few, and one for each principal."""
 
@@ -263,26 +264,6 @@ class _Turns:
             self._of[caller] = lock, waiting - 1
             if waiting == 1:
                 del self._of[caller]
-
-
-class _Page(Generic[ViewT]):
-    """Items up to a limit of number and of bytes; at least one."""
-
-    def __init__(self, size: int) -> None:
-        self.views: list[ViewT] = []
-        self.is_full = False
-        self._size, self._bytes = size, 0
-
-    def add(self, view: ViewT) -> bool:
-        """Add an item; False if there is no room for it."""
-        size = view.ByteSize()
-        if self.views and self._bytes + size > PAGE_BYTES:
-            self.is_full = True
-            return False
-        self.views.append(view)
-        self._bytes += size
-        self.is_full = len(self.views) >= self._size
-        return True
 
 
 def _make_token(name: str, listing_id: str, last: str) -> str:

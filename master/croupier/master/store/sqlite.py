@@ -157,9 +157,7 @@ class SqliteStore:
         )
         if not is_there and (marker or has_log) and not self._may_begin_anew:
             raise InvalidRequest(self._lost(marker))
-        what = damage(self._log_path)
-        # A running master may write the log while this one reads it.
-        if what and damage(self._log_path) == what:
+        if what := damage(self._log_path):
             raise self._damaged(f"has lost commits: in {self._log_path.name} {what}")
         return marker
 

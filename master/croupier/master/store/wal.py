@@ -70,6 +70,12 @@ def damage(path: Path) -> str:
     Raises:
         OSError: if it cannot be read.
     """
+    what = _damage_at(path)
+    # A running master may write the log while it is read.
+    return what if what and _damage_at(path) == what else ""
+
+
+def _damage_at(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return _damage(file)
