@@ -14,13 +14,14 @@ MOST_SEEDS = 260
 # Where the search for a mutant begins, if not at 1; a wrong number only costs time.
 FIRST_SEEDS = {
     "master: ends wait for others": 10,
-    "master: drops acks": 10,
+    "master: undecided not charged": 19,
+    "master: drops acks": 46,
     "sdk: calls not sent again": 10,
     "agent: refuses silently": 10,
     "store: no fsync": 22,
-    "store: no fence": 3,
-    "store: no commit number": 14,
-    "master: kill lost in failover": 12,
+    "store: no fence": 53,
+    "store: no commit number": 72,
+    "master: kill lost in failover": 121,
     "master: answers lost in failover": 5,
     "master: ends lost in failover": 3,
     "master: sends ends once": 15,
@@ -32,13 +33,13 @@ FIRST_SEEDS = {
     "master: drain lost in failover": 4,
     "master: sends out of order": 7,
     "agent: has no name of its own": 109,
-    "agent: a number twice": 2,
+    "agent: a number twice": 22,
     "master: an old run comes back": 29,
     "agent: no fsync": 14,
     "agent: acts before durable": 27,
-    "agent: ignores epochs": 22,
+    "agent: ignores epochs": 80,
     "agent: forgets before ack": 14,
-    "agent: an id twice": 37,
+    "agent: an id twice": 36,
     "agent: adopts nothing": 4,
     "agent: strays ignored": 3,
     "agent: starts anew": 4,
@@ -46,7 +47,7 @@ FIRST_SEEDS = {
     "master: line lost with its agent": 36,
     "agent: invents exits": 4,
     "agent: ack covers too much": 24,
-    "sdk: end shown twice": 6,
+    "sdk: end shown twice": 11,
 }
 
 
@@ -58,17 +59,18 @@ def test_nothing_is_lost() -> None:
 
 
 def test_a_seed_replays_exactly() -> None:
-    for seed in (3, 7):
+    # Worlds that are small beside others, with many tasks.
+    for seed in (23, 39):
         first, second = run(seed, traced=True), run(seed, traced=True)
         assert first.trace
         assert first.digest == second.digest
         assert run(seed).happened == first.happened
-    assert run(3, traced=True).digest != run(7, traced=True).digest
+    assert run(23, traced=True).digest != run(39, traced=True).digest
 
 
 def test_a_failing_seed_shrinks_to_few_faults() -> None:
     mutant = "agent: invents exits"
-    failing = next(o for seed in range(1, 50) if (o := run(seed, mutant=mutant)).violation)
+    failing = next(o for seed in range(46, 95) if (o := run(seed, mutant=mutant)).violation)
     small = shrunk(failing, mutant)
     assert small.violation
     assert small.trace

@@ -125,10 +125,9 @@ def passes_and_releases(self: State, ended: Task, task: Task, now: float) -> Non
     self.place_task(task, agent_id, now)
 
 
-def forgets_line(self: State, agent: Any, now: float) -> None:
-    for task in list(agent.line.values()):
-        self.leave_line(task)
-        task.hold_as(TaskHold.RELEASED)
+def forgets_line(self: State, task: Task, _now: float) -> None:
+    self.leave_line(task)
+    task.hold_as(TaskHold.RELEASED)
 
 
 def charges_none(state: State) -> None:

@@ -258,7 +258,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: line lost with its agent": (
         "tasks that are lined up at a lost agent are forgotten",
-        _one(State, "place_line", broken.forgets_line),
+        _one(State, "place_lined", broken.forgets_line),
     ),
     "agent: line outlives the session": (
         "an agent keeps what was lined up when its session ends",
