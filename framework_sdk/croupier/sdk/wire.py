@@ -21,7 +21,7 @@ from croupier.wire.task import demand_to_wire, task_to_wire
 
 
 def subscribe_call(identity: pb.Subscribe, subscription: Subscription) -> pb.Call:
-    """Return a SUBSCRIBE with the current subscription, and what `identity` has of all of them."""
+    """Return a SUBSCRIBE with the current subscription and the constant fields in `identity`."""
     everywhere = subscription.suppressed == subscription.roles
     subscribe = pb.Subscribe(
         framework=pb.FrameworkInfo(

@@ -76,7 +76,7 @@ def _readers(message: Descriptor) -> list[tuple[str, Callable[[Any], Any]]]:
 
 
 def _reader(key: Key) -> Callable[[Any], Any]:
-    """Return what reads the value of a key."""
+    """Return a function that reads the value of a key from a message."""
     field, convert = key.field, key.form.convert
     if field is None:
         return lambda message: _in_json(convert(message))
@@ -91,14 +91,14 @@ def _reader(key: Key) -> Callable[[Any], Any]:
 
 
 def _in_json(value: Any) -> Any:
-    """Return what was made of a message, with messages as objects."""
+    """Return a converted value, with the messages in it as objects."""
     if isinstance(value, Message):
         return as_object(value)
     return [_in_json(each) for each in value] if isinstance(value, list) else value
 
 
 def shape_of(message: Descriptor) -> Shape:
-    """Return what of the object of a message is not as the message says."""
+    """Return how the object of a message differs from it."""
     return SHAPES.get(message.name) or Shape()
 
 

@@ -138,7 +138,7 @@ def _attributes(wire: Any) -> dict[str, str]:
 
 
 def _name_in(kind: type[TaskState | Reason | Source]) -> Callable[[int], str]:
-    """Return what names an enumeration's value; its number if only a newer master knows it."""
+    """Return a function that names a value of an enumeration; it returns unknown numbers."""
     names = {each.value: each.name for each in kind}
     return lambda number: names.get(number) or str(number)
 

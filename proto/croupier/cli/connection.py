@@ -1,4 +1,4 @@
-"""The connection of one command to the master that leads, its lists, and what it may view."""
+"""The connection of one command to the master that leads: calls, lists, and permissions."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def ways_to_give_one(found: FoundCredentials) -> str:
 
 
 def missing_credential(target: Target) -> MissingCredential:
-    """Return what tells once that a command waits without a credential."""
+    """Return the advice, given once, for a command that waits without a credential."""
     return MissingCredential(target.credentials, "start again with --token-file or --tls-cert")
 
 

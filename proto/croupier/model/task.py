@@ -258,7 +258,7 @@ class TaskInfo:
         grace_ms: time between SIGTERM and SIGKILL.
         max_completion_ms: the task is ended this long after its start; 0: never.
         output: how much of its output is kept.
-        encoded: the message that describes it, as it came, so that nobody need write it again;
+        encoded: the message that describes it, as it came, so that it need not be written again;
             empty if there is none. A copy that differs has none. It holds no secret.
     """
 

@@ -1,4 +1,4 @@
-"""Certificates: those in PEM files, with names and validity, and that of an agent with TLS."""
+"""Certificates in PEM files, with names and validity, and verification of an agent's."""
 
 from __future__ import annotations
 

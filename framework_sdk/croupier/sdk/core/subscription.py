@@ -1,4 +1,4 @@
-"""The state that a framework repeats to the master in every SUBSCRIBE, from its arguments on.
+"""The state that a framework repeats in every SUBSCRIBE, and the arguments that it comes from.
 
 Rule: a demand counts from the moment it is sent, because the master may have accepted it even if
 its verdict was lost. A refused demand is replaced by the one before. The count falls with every

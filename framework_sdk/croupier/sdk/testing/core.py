@@ -253,7 +253,7 @@ def description(
     http_address: str,
     isolation: Iterable[str] | None,
 ) -> Register:
-    """Return what an agent says of itself; an `isolation` of None is all features."""
+    """Return the registration of an agent; an `isolation` of None is all features."""
     features = known_features(isolation) if isolation is not None else frozenset(Feature)
     said = (AgentId(agent_id), hostname, NOTHING, dict(attributes or {}), http_address)
     return Register(SessionId(0), *said, features=features)

@@ -1,4 +1,4 @@
-"""The streams of a fake master, served as a real master serves them, and what a test sees.
+"""The streams of a fake master, served as a real master serves them, and observed by tests.
 
 Rule: the core decides every call that the test does not refuse. A call is recorded once it is
 decided.

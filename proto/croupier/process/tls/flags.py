@@ -1,4 +1,4 @@
-"""Flags for TLS, the same for masters and agents, and the check of what needs it."""
+"""Flags for TLS, the same for masters and agents, and the refusal to listen without it."""
 
 from __future__ import annotations
 
