@@ -1,6 +1,6 @@
 """Differences between JSON objects and the fields of their messages.
 
-Rule: a key is a field of its name. `keys.py` says which units differ; all other exceptions are in
+Rule: a key is a field of its name. `objects.py` says which units differ; all others are in
 the tables here, by the names of messages and fields.
 """
 
