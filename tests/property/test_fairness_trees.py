@@ -12,8 +12,7 @@ from fractions import Fraction
 from croupier.lab.churn import ChurnPlan, random_plan
 from croupier.lab.engine_rule import EngineRule
 from croupier.lab.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
-from croupier.lab.solvers.filling import demand_of
-from croupier.lab.solvers.hdrf import Rule
+from croupier.lab.solvers.filling import Rule, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.master.allocator import Allocator, Rules
 from croupier.master.allocator.invariants import check_tree

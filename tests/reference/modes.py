@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
-from croupier.lab.solvers.filling import Filling, Machines
-from croupier.lab.solvers.hdrf import HDRF, Key, Rule
+from croupier.lab.solvers.filling import HDRF, Filling, Key, Machines, Rule
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.check import RUNNERS, Runners
 from croupier.lab.vectors.facts import Fact, Got

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from croupier.lab.solvers.hdrf import Eligible, Key, descend
+from croupier.lab.solvers.filling import Eligible, Key, descend
 from croupier.lab.solvers.pools import Forest, Pool
 
 Measure = Callable[[Forest, Pool], Fraction]

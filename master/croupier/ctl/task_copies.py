@@ -21,8 +21,16 @@ from croupier.api.objects import Json
 from croupier.cli.connection import KeptConnection
 from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
-from croupier.ctl.task_files import list_files, listed
-from croupier.ctl.task_reader import PATIENCE_S, RETRY_S, OutputPart, Reader, TaskName, resolve
+from croupier.ctl.task_output import (
+    PATIENCE_S,
+    RETRY_S,
+    OutputPart,
+    Reader,
+    TaskName,
+    list_files,
+    listed,
+    resolve,
+)
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,

@@ -13,8 +13,7 @@ from fractions import Fraction
 
 from croupier.lab.engine_rule import EngineRule
 from croupier.lab.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
-from croupier.lab.solvers.filling import Filling, Machines, demand_of
-from croupier.lab.solvers.hdrf import HDRF, Rule
+from croupier.lab.solvers.filling import HDRF, Filling, Machines, Rule, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 
 MakeRule = Callable[[Filling], Rule]

@@ -80,7 +80,8 @@ class EngineCluster:
     def declare_demand(self, client: Pool) -> None:
         """Declare the client's demand in the forest."""
         framework_id = self.ids[client]
-        demand = Demand(self._declared(client), client.backlog)
+        declared = self.terms.resources(client.declared or client.demand or ())
+        demand = Demand(declared, client.backlog)
         self.allocator.set_demand(framework_id, (demand,))
         if client.is_paused:
             self.allocator.suppress(framework_id)
@@ -149,9 +150,6 @@ class EngineCluster:
     def unit(self, client: Pool) -> Resources:
         """Return the resources of one task."""
         return self.terms.resources(client.demand or ())
-
-    def _declared(self, client: Pool) -> Resources:
-        return self.terms.resources(client.declared or client.demand or ())
 
     def _launch(self, grant: Grant) -> None:
         client = self.clients[grant.framework_id]

@@ -160,7 +160,7 @@ class SimulatedAgent:
     def _obey(self, message: ToAgent | ToFramework) -> None:
         match message:
             case LaunchTask(lined_up=True):
-                self._line_up(message)
+                self._line[message.framework_id, message.task.task_id] = message
             case LaunchTask():
                 self._launch(message)
             case RecallTask(framework_id, task_id):
@@ -198,9 +198,6 @@ class SimulatedAgent:
         self._session = None
         self.error = error
         self.kernel.at(self.kernel.now, self.connect)
-
-    def _line_up(self, order: LaunchTask) -> None:
-        self._line[order.framework_id, order.task.task_id] = order
 
     def _return(self, key: TaskKey) -> None:
         if self._line.pop(key, None) is not None:

@@ -17,7 +17,7 @@ from croupier.agent.app import AgentDaemon
 from croupier.agent.config import AgentConfig
 from croupier.agent.probe import GivenResources
 from croupier.agent.recover import clean_up
-from croupier.ctl.task_files import terminal_text
+from croupier.ctl.task_output import terminal_text
 from croupier.master.app import MasterDaemon
 from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import make_channel

@@ -12,8 +12,11 @@ import pytest
 
 from croupier.ctl.__main__ import main
 from croupier.ctl.certificates.certificate import Leaf
-from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
-from croupier.ctl.certificates.view import certificate_views
+from croupier.ctl.certificates.directory import (
+    AuthorityDirectory,
+    CertificateFiles,
+    certificate_views,
+)
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.net.credentials import ClientSecurity
 

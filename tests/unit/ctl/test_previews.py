@@ -12,11 +12,11 @@ import pytest
 
 from croupier.cli.connection import Master, Refused
 from croupier.cli.flags import CHANGE, Change
-from croupier.ctl import operation, task_reader
+from croupier.ctl import operation, task_output
 from croupier.ctl.lists import find_agent
 from croupier.ctl.operation import Preview, confirm
 from croupier.ctl.previews import agent_use, teardown_preview
-from croupier.ctl.task_reader import TaskName, advising
+from croupier.ctl.task_output import TaskName, advising
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.net.address import Address
 from croupier.net.transport import make_channel
@@ -179,7 +179,7 @@ async def test_a_missing_task_is_told_with_what_is_wrong_with_its_framework(
             raise found
         return found
 
-    monkeypatch.setattr(task_reader, "find_framework", find_framework)
+    monkeypatch.setattr(task_output, "find_framework", find_framework)
     assert await told(NotFound(MISSING), TaskName("t1", framework_id)) == f"{MISSING}; {advice}"
 
 

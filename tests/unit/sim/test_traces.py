@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.lab.mapreduce import MAP_BYTES, MAPS, REDUCE_BYTES, REDUCES, make_job, task_counts
+from croupier.lab.jobs import MAP_BYTES, MAPS, REDUCE_BYTES, REDUCES, make_job, task_counts
 from croupier.lab.traces import SwimJob, read_nodes, read_pods, read_swim
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources

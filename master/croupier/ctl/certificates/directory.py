@@ -1,4 +1,4 @@
-"""The directory of a private authority.
+"""The directory of a private authority, and its certificates for people and programs.
 
 `ca.crt` has the authorities to trust and goes to every machine, `ca.key` stays. Beside them are
 the certificates that were signed, such as `master-m1.crt` with `master-m1.key`.
@@ -9,18 +9,21 @@ is replaced, `ca.crt` has the new and the old one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from croupier.cli.terminal import View
 from croupier.ctl.certificates.certificate import (
     Leaf,
     Signer,
+    hosts,
     is_authority,
     issue,
     make_authority,
@@ -28,11 +31,16 @@ from croupier.ctl.certificates.certificate import (
     to_pem,
     uris,
 )
+from croupier.model.durations import duration_text
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import check_id
+from croupier.net.certificate import parse_certificates
 from croupier.net.credentials import read_pem
 from croupier.net.trust_domain import check_trust_domain, trust_domains
 from croupier.process.durable_files import replace_file
+
+_USES = {ExtendedKeyUsageOID.SERVER_AUTH: "server", ExtendedKeyUsageOID.CLIENT_AUTH: "client"}
+_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +230,73 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         replace_file(path, data, mode)
     except OSError as error:
         raise InvalidRequest(f"cannot write {path}: {error.strerror}") from None
+
+
+def certificate_views(path: Path, now: datetime) -> list[View]:
+    """Return the certificates in a file, or in all `.crt` files of a directory.
+
+    Raises:
+        InvalidRequest: if there are none.
+    """
+    paths = sorted(path.glob("*.crt")) if path.is_dir() else [path]
+    if not paths:
+        raise InvalidRequest(f"there is no .crt file in {path}")
+    return [
+        certificate_view(certificate, file, now)
+        for file in paths
+        for certificate in read_certificates(file)
+    ]
+
+
+def certificate_view(certificate: x509.Certificate, file: Path, now: datetime) -> View:
+    """Return the contents of a certificate."""
+    left_s = (certificate.not_valid_after_utc - now).total_seconds()
+    is_begun = certificate.not_valid_before_utc <= now
+    return {
+        "file": str(file),
+        "is_authority": is_authority(certificate),
+        "uris": uris(certificate),
+        "hosts": hosts(certificate),
+        "issuer": certificate.issuer.rfc4514_string(),
+        "uses": _uses(certificate),
+        "valid_from": _iso(certificate.not_valid_before_utc),
+        "valid_until": _iso(certificate.not_valid_after_utc),
+        "days_left": round(left_s / _DAY_S, 2),
+        "state": "expired" if left_s <= 0 else "valid" if is_begun else "not valid yet",
+        "sha256": certificate.fingerprint(hashes.SHA256()).hex(),
+        "key_id": parse_certificates(to_pem([certificate]), file)[0].key_id,
+    }
+
+
+def certificate_lines(view: View) -> Iterator[str]:
+    """Yield the lines that show a certificate."""
+    yield view["file"]
+    yield f"  name      {', '.join(view['uris']) or '-'}"
+    if view["hosts"]:
+        yield f"  hosts     {', '.join(view['hosts'])}"
+    uses = "authority: signs certificates" if view["is_authority"] else ", ".join(view["uses"])
+    yield f"  use       {uses or 'any'}"
+    yield f"  issuer    {view['issuer']}"
+    yield f"  validity  {view['valid_from']} to {view['valid_until']}: {validity_text(view)}"
+    yield f"  SHA-256   {view['sha256']}"
+    yield f"  key       {view['key_id']}"
+
+
+def validity_text(view: View) -> str:
+    """Return whether the certificate is valid, and for how long."""
+    if view["state"] != "valid":
+        return str(view["state"])
+    days = view["days_left"]
+    return f"{days:.0f} days left" if days >= 2 else f"{duration_text(days * _DAY_S)} left"
+
+
+def _uses(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return []
+    return [_USES.get(each, each.dotted_string) for each in found]
+
+
+def _iso(time: datetime) -> str:
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

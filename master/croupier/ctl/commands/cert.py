@@ -14,8 +14,13 @@ from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, Ma
 from croupier.cli.terminal import print_lines
 from croupier.ctl.app import family
 from croupier.ctl.certificates.certificate import Leaf, utc_now
-from croupier.ctl.certificates.directory import AuthorityDirectory, CertificateFiles
-from croupier.ctl.certificates.view import certificate_lines, certificate_view, certificate_views
+from croupier.ctl.certificates.directory import (
+    AuthorityDirectory,
+    CertificateFiles,
+    certificate_lines,
+    certificate_view,
+    certificate_views,
+)
 from croupier.ctl.commands.access import change_policy, get_policy
 from croupier.ctl.operation import print_objects, print_result
 from croupier.ctl.views.policy import REVOKED

@@ -30,7 +30,7 @@ from croupier.cli.printer import OutputClosed, Printer
 from croupier.cli.signals import EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
-from croupier.ctl.task_reader import TaskArgument, TaskName, advising, resolve
+from croupier.ctl.task_output import TaskArgument, TaskName, advising, resolve
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.net.task_scope import end, reraise_own_cancellation
 from croupier.v1 import exec_pb2

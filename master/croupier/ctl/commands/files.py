@@ -12,8 +12,7 @@ from croupier.cli.terminal import View, print_lines
 from croupier.ctl.app import app
 from croupier.ctl.operation import print_result
 from croupier.ctl.task_copies import copy_directory, copy_file
-from croupier.ctl.task_files import list_files, print_output
-from croupier.ctl.task_reader import OutputPart, TaskArgument, TaskName
+from croupier.ctl.task_output import OutputPart, TaskArgument, TaskName, list_files, print_output
 from croupier.model.errors import InvalidRequest
 from croupier.model.printable import printable
 

@@ -38,7 +38,7 @@ from croupier.ctl.lists import (
     id_of,
 )
 from croupier.ctl.operation import print_result
-from croupier.ctl.task_reader import TaskArgument, TaskName, advising
+from croupier.ctl.task_output import TaskArgument, TaskName, advising
 from croupier.ctl.views.described import agent_page, event_section, framework_page, role_page
 from croupier.ctl.views.task import is_live, task_lines
 from croupier.model.errors import Conflict, CroupierError, NotFound

@@ -173,7 +173,8 @@ class Cluster:
             child, began = self._started[number], loop.time()
             await child.ended.wait()
             self._has_crashed = True
-            report(f"{_exit_line(child)}; restarting it")
+            ending = f"{child.name} (pid {child.pid}) {child.exit_text}"
+            report(f"{ending}; its log: {child.log}; restarting it")
             if loop.time() - began > MAX_RESTART_S:
                 backoff.reset()
             await asyncio.sleep(backoff.next_s())
@@ -248,10 +249,6 @@ class Cluster:
                     f"{child.name} {child.exit_text} before it was ready"
                     + (f": {last}" if last else "")
                 )
-
-
-def _exit_line(child: Child) -> str:
-    return f"{child.name} (pid {child.pid}) {child.exit_text}; its log: {child.log}"
 
 
 def report(line: str) -> None:

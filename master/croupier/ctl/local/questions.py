@@ -40,11 +40,9 @@ async def connected_agents(target: Target) -> dict[str, str]:
             known = await all_of(master, AGENTS)
     except CroupierError:
         return {}
-    return {each["hostname"]: _isolation_text(each) for each in known if _is_connected(each)}
-
-
-def _is_connected(agent: View) -> bool:
-    return bool(agent["state"] == "connected")
+    return {
+        each["hostname"]: _isolation_text(each) for each in known if each["state"] == "connected"
+    }
 
 
 def _isolation_text(agent: View) -> str:

@@ -138,22 +138,25 @@ def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:
     if ALL_AGENTS in found.hidden:
         troubled = replace(troubled, empty="no agents that you may view have problems")
     sections = [
-        _section("roles", roles, found.roles, display, terminal, _role_texts, None),
+        _section(
+            "roles", roles, found.roles, display, terminal, lambda view: (view["role"],), None
+        ),
         _section(
             f"frameworks by {display.order.value}",
             frameworks,
             found.frameworks,
             display,
             terminal,
-            _framework_texts,
+            lambda view: (view["framework_id"], view["name"], *view["roles"]),
             _KEYS[display.order],
         ),
     ]
-    unwell = ("agents with problems", troubled, found.agents, _agent_texts)
     hint = "" if terminal.width < _NARROW else " (croupier logs --stderr TASK)"
-    failed = (f"failed tasks{hint}", tasks.FAILURES, found.failures)
     # What needs a look comes first; that nothing does comes last.
-    for title, table, page, texts in (unwell, (*failed, _task_texts)):
+    for title, table, page, texts in (
+        ("agents with problems", troubled, found.agents, _agent_texts),
+        (f"failed tasks{hint}", tasks.FAILURES, found.failures, _task_texts),
+    ):
         section = _section(title, table, page, display, terminal, texts, None)
         sections.insert(0 if page.views else len(sections), section)
     foot = [] if terminal.height is None else [_foot(display, terminal)]
@@ -271,14 +274,6 @@ def _foot(display: Display, terminal: Terminal) -> str:
         line = f"q quit  s sort: {display.order.value}  / filter{filtered}"
     line = cut(line, terminal.width)
     return terminal.style(line + " " * (terminal.width - text_width(line)), "7")
-
-
-def _role_texts(view: View) -> Sequence[str]:
-    return (view["role"],)
-
-
-def _framework_texts(view: View) -> Sequence[str]:
-    return (view["framework_id"], view["name"], *view["roles"])
 
 
 def _task_texts(view: View) -> Sequence[str]:

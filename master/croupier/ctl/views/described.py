@@ -33,7 +33,8 @@ def framework_page(found: View, width: int | None) -> Iterator[str]:
     state = frameworks.state_text(framework)
     first, *rest = framework_lines(framework, why["policy"], state, why["lined_up_hosts"])
     yield first
-    yield f"  {_plural(framework['roles'], 'role')}: {', '.join(framework['roles'])}"
+    noun = "role" if len(framework["roles"]) == 1 else "roles"
+    yield f"  {noun}: {', '.join(framework['roles'])}"
     yield from rest
     if framework.get("age_s") is not None:
         yield f"  connected for: {duration_text(framework['age_s'])}"
@@ -100,7 +101,3 @@ def event_section(events: Sequence[View], width: int | None) -> Iterator[str]:
         yield "recent events:"
         for event in events:
             yield from (f"  {line}" for line in event_lines(event, width and width - 2))
-
-
-def _plural(items: Sequence[str], noun: str) -> str:
-    return noun if len(items) == 1 else f"{noun}s"

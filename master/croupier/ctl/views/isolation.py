@@ -43,7 +43,7 @@ def isolation_text(isolation: View) -> str:
 
 def use_lines(resources: View, limits: View, usage: View | None) -> Iterator[str]:
     """Yield what a task has used beside its limits or its resources; `usage` None is unknown."""
-    known, has = usage or {}, resources["milli"]
+    known, has, most_s = usage or {}, resources["milli"], limits["max_completion_s"]
     rows = (
         ("memory", _size(known.get("memory_peak_bytes")), "peak", _scalar("mem", limits, has)),
         ("disk", _size(known.get("disk_bytes")), "", _scalar("disk", limits, has)),
@@ -52,7 +52,7 @@ def use_lines(resources: View, limits: View, usage: View | None) -> Iterator[str
         ("open files", "", "", _limit(_count(limits["files"]))),
         ("read", _size(known.get("read_bytes")), "", ""),
         ("written", _size(known.get("written_bytes")), "", ""),
-        ("time", "", "", _limit(_duration(limits["max_completion_s"]))),
+        ("time", "", "", "" if most_s is None else _limit(duration_text(most_s))),
     )
     for name, used, word, bound in rows:
         use = f"{used} {word}".rstrip() if used else ""
@@ -87,7 +87,3 @@ def _cpu_time(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds)
-
-
-def _duration(seconds: float | None) -> str:
-    return "" if seconds is None else duration_text(seconds)

@@ -2,7 +2,7 @@
 
 400 nodes of 16 cores and 32 GB, which count as 12 slots each under the slot scheduler, as in the
 paper. The paper's trace is not public; the SWIM trace, of the same cluster and month, is. It has
-only byte counts: `croupier.lab.mapreduce` derives tasks, times and demands from them, and
+only byte counts: `croupier.lab.jobs` derives tasks, times and demands from them, and
 `croupier.sim.machine` models the cost of overcommitted nodes.
 
 Every job is a client of its own, and all are equal. The run begins with the sixth hour, takes one
@@ -23,8 +23,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from croupier.lab.cluster import Node, Series, SimulatedCluster, make_allocator
-from croupier.lab.jobs import Job, submit
-from croupier.lab.mapreduce import MAPS, REDUCES, make_job
+from croupier.lab.jobs import MAPS, REDUCES, Job, make_job, submit
 from croupier.lab.traces import SWIM_SOURCE, SwimJob, read_swim
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources

@@ -220,18 +220,15 @@ def _descend(
     move = solve(hessian, gradient)
     assert move is not None, "the Hessian is positive definite"
     decrement = sum(g * d for g, d in zip(gradient, move, strict=True))
+    moved = [sum(a * d for a, d in zip(row, move, strict=True)) for row in rows]
     length = min(
         1.0,
         min((-0.95 * xi / d for xi, d in zip(x, move, strict=True) if d < 0), default=inf),
         min(
-            (0.95 * s / u for s, u in zip(slacks, _moved(rows, move), strict=True) if u > 0),
+            (0.95 * s / u for s, u in zip(slacks, moved, strict=True) if u > 0),
             default=inf,
         ),
     )
     for i in range(size):
         x[i] += length * move[i]
     return decrement / step
-
-
-def _moved(rows: Sequence[Sequence[float]], move: Sequence[float]) -> list[float]:
-    return [sum(a * d for a, d in zip(row, move, strict=True)) for row in rows]

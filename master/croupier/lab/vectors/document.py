@@ -18,10 +18,9 @@ from croupier.lab.vectors.vector import (
     Unreadable,
     Vector,
     count,
+    in_range,
     not_negative,
     positive,
-    read_decimal,
-    read_integer,
     shortened,
 )
 from croupier.model.errors import CroupierError
@@ -49,8 +48,8 @@ def read_document(text: str) -> list[object]:
     try:
         document = json.loads(
             text,
-            parse_float=read_decimal,
-            parse_int=read_integer,
+            parse_float=lambda digits: Fraction(in_range(digits)),
+            parse_int=lambda digits: int(in_range(digits)),
             parse_constant=_refuse_constant,
             object_pairs_hook=_object,
         )

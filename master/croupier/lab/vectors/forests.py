@@ -8,8 +8,7 @@ from fractions import Fraction
 from croupier.lab import policies
 from croupier.lab.engine_cluster import EngineCluster
 from croupier.lab.engine_rule import EngineRule
-from croupier.lab.solvers.filling import Filling, Machines, demand_of
-from croupier.lab.solvers.hdrf import HDRF, Rule
+from croupier.lab.solvers.filling import HDRF, Filling, Machines, Rule, demand_of
 from croupier.lab.solvers.pools import Forest
 from croupier.lab.vectors.outcome import resource_index
 from croupier.lab.vectors.vector import Unreadable, Vector, shortened

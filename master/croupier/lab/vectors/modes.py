@@ -13,8 +13,7 @@ from fractions import Fraction
 
 from croupier.lab.engine_rule import EngineRule
 from croupier.lab.policies import Unrotated
-from croupier.lab.solvers.filling import Filling
-from croupier.lab.solvers.hdrf import Rule
+from croupier.lab.solvers.filling import Filling, Rule
 from croupier.lab.solvers.market import ceei
 from croupier.lab.solvers.pools import Forest
 from croupier.lab.vectors.facts import Fact, Got

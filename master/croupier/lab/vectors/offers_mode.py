@@ -14,8 +14,7 @@ from itertools import product
 from croupier.lab.engine_cluster import EngineCluster
 from croupier.lab.engine_rule import EngineRule, role_of
 from croupier.lab.policies import Unrotated
-from croupier.lab.solvers.filling import Machines, demand_of
-from croupier.lab.solvers.hdrf import Eligible
+from croupier.lab.solvers.filling import Eligible, Machines, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact, Got
 from croupier.lab.vectors.forests import ENGINE, forest_of, not_representable

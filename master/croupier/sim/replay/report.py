@@ -66,7 +66,9 @@ def print_figures(runs: Sequence[Figures], names: Mapping[str, str], out: TextIO
         rows = []
         for each in _top_names(kind, *runs):
             cells = zip(*(_cells(run, (kind, each)) for run in runs), strict=True)
-            rows.append((_label(kind, each, names), *(_arrow(*pair) for pair in cells)))
+            rows.append(
+                (_label(kind, each, names), *(" -> ".join(dict.fromkeys(pair)) for pair in cells))
+            )
         print_columns((kind, *_TITLES), _whole(rows, runs[-1], kind), out)
         print(file=out)
     if len(runs) == 1:
@@ -150,10 +152,6 @@ def _cells(figures: Figures, party: Party) -> tuple[str, ...]:
     share, waits = figures.shares.get(party, 0.0), figures.waits.get(party, _NO_WAITS)
     times = (_seconds(waits.mean), _seconds(waits.p95))
     return _percent(share), str(waits.tasks), *times, str(waits.waiting)
-
-
-def _arrow(*texts: str) -> str:
-    return " -> ".join(dict.fromkeys(texts))
 
 
 def _percent(part: float) -> str:
