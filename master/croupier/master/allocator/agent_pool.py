@@ -214,7 +214,9 @@ class AgentPool:
 
         Return None if no agent is dirty.
         """
-        agent_id = self._queue.take() if self.line_up() else None
+        if self._is_all_changed or self._fresh:
+            self.line_up()
+        agent_id = self._queue.take()
         if agent_id is None:
             return None
         if agent_id in self._changed:

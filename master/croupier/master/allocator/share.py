@@ -80,10 +80,11 @@ class Totals:
 
     def dominant(self, held: Mapping[str, int]) -> int:
         """Return the dominant share of `held`, in the present scale. O(resources held)."""
-        factors = self.factors
-        return max(
-            [milli * factors[name] for name, milli in held.items() if name in factors] or [0]
-        )
+        factors, share = self.factors, 0
+        for name, milli in held.items():
+            if name in factors and milli * factors[name] > share:
+                share = milli * factors[name]
+        return share
 
     def share(self, held: Mapping[str, int], weights: Mapping[str, int] | None = None) -> Fraction:
         """Return the dominant share of `held`, over weights in thousandths; 1 is the cluster."""

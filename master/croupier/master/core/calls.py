@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from croupier.model.demand import ANYWHERE, Demand, Placement
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
 from croupier.model.task import TaskInfo
+from croupier.model.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MalformedTask:
     """A task of an ACCEPT or a SUBMIT that could not be parsed.
 
@@ -24,7 +24,7 @@ class MalformedTask:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Accept:
     """Launch tasks on offers of one agent, in one role; the remainder is declined.
 
@@ -44,7 +44,7 @@ class Accept:
         return _in_order(self.tasks, self.malformed)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Submit:
     """Queue tasks, which the master places.
 
@@ -65,14 +65,14 @@ class Submit:
         return _in_order(self.tasks, self.malformed)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Withdraw:
     """End tasks that are still queued."""
 
     task_ids: tuple[TaskId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decline:
     """Decline offers."""
 
@@ -81,28 +81,28 @@ class Decline:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpdateDemand:
     """Replace the declared demand; without any, offers are whole remainders."""
 
     demands: tuple[Demand, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Suppress:
     """Stop offers, in these roles or in all if there are none."""
 
     roles: tuple[Role, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Revive:
     """Resume offers and clear filters, in these roles or in all if there are none."""
 
     roles: tuple[Role, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Kill:
     """End a task."""
 
@@ -110,7 +110,7 @@ class Kill:
     grace_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Acknowledge:
     """Acknowledge updates, each up to and with its sequence.
 
@@ -123,7 +123,7 @@ class Acknowledge:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reconcile:
     """Send the latest status of these tasks, or of all if there are none.
 
@@ -135,12 +135,12 @@ class Reconcile:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Teardown:
     """Remove the framework."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Malformed:
     """A call that could not be parsed.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources
+from croupier.model.value import value
 
 # Shapes of a demand, and the number of units of each.
 Units = tuple[tuple[Resources, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Offer:
     """An outstanding offer, until it is accepted, declined, rescinded or expires.
 

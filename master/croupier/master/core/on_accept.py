@@ -222,14 +222,14 @@ def _launch(
     state.allocator.charges.launch(*place, info.resources)
     state.add_task(task)
     yield Save(task.record())
-    yield from order_launch(state, task)
+    yield order_launch(state, task)
     yield Happened(moved_fact(status))
 
 
-def order_launch(state: State, task: Task) -> Iterator[Effect]:
-    """Order the launch of a task, for the first time or again if it never arrived."""
+def order_launch(state: State, task: Task) -> Send:
+    """Return the order to launch a task, for the first time or again if it never arrived."""
     agent = state.agents[task.agent_id]
     assert agent.session is not None
     epoch = state.frameworks[task.framework_id].epoch
     order = LaunchTask(task.framework_id, task.info, task.role, epoch, lined_up=task.is_lined_up)
-    yield Send(agent.session, order)
+    return Send(agent.session, order)

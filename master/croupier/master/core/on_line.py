@@ -208,7 +208,7 @@ def _line_up(state: State, agent: Agent, place: Place, number: int) -> Iterator[
         state.line_up(framework, suitable, agent.agent_id)
     for task in suitable:
         yield Save(task.record())
-        yield from order_launch(state, task)
+        yield order_launch(state, task)
         yield Happened(TaskLined("lined_up"))
 
 

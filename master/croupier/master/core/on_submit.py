@@ -71,13 +71,12 @@ def submit(
         try:
             if isinstance(task, calls.MalformedTask):
                 raise InvalidRequest(task.message)
-            shape = _check(state, submission, task)
+            _check(state, submission, task)
         except CroupierError as error:
             # Equal errors are shared, since verdicts stay in memory.
             kept = shared.setdefault((type(error), str(error)), shortened(error))
             verdicts.append(TaskVerdict(task.task_id, kept))
             continue
-        submission.checked.add(shape)
         yield from _enqueue(state, submission, task, now)
         verdicts.append(TaskVerdict(task.task_id))
     return tuple(verdicts)
@@ -119,7 +118,7 @@ def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
     assert grant.shape is not None
     number = sum(units for _, units in grant.units)
     tasks = state.frameworks[grant.framework_id].queues.first((grant.role, grant.shape), number)
-    yield from launch_on(state, grant, tasks, now)
+    return launch_on(state, grant, tasks, now)
 
 
 def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> Iterator[Effect]:
@@ -153,8 +152,8 @@ def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> 
         yield Send(framework.session, Placed(agent.describe(), tuple(launched)))
 
 
-def _check(state: State, submission: _Submission, task: TaskInfo) -> Shape:
-    """Check that a task can be queued; return its shape."""
+def _check(state: State, submission: _Submission, task: TaskInfo) -> None:
+    """Check that a task can be queued."""
     framework, permissions = submission.framework, state.permissions(submission.framework.principal)
     task.check()
     if task.resources.ranges or task.resources.sets:
@@ -179,7 +178,7 @@ def _check(state: State, submission: _Submission, task: TaskInfo) -> Shape:
                 f"the queued tasks of the framework have {MAX_QUEUES} different resources,"
                 " constraints or roles; try again when all tasks of one kind were placed"
             )
-    return shape
+        submission.checked.add(shape)
 
 
 def _enqueue(state: State, submission: _Submission, info: TaskInfo, now: float) -> Iterator[Effect]:
@@ -214,5 +213,5 @@ def _launch(
     state.allocator.charges.launch(*grant.place, amount)
     state.place_task(task, grant.agent_id, now)
     yield Save(task.record())
-    yield from order_launch(state, task)
+    yield order_launch(state, task)
     yield Happened(moved_fact(task.status))

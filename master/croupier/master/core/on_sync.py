@@ -109,7 +109,7 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
             )
         if not task.is_active:
             state.charge_tasks(task.agent_id, (task,))
-        yield from order_launch(state, task)
+        yield order_launch(state, task)
 
 
 def _unsuitable(state: State, agent: Agent, task: Task) -> CroupierError | None:

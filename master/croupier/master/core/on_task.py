@@ -282,6 +282,7 @@ def _check_drain(state: State, task: Task) -> Iterator[Effect]:
 def _receive(
     state: State, framework: Framework, task: Task, status: TaskStatus
 ) -> Iterator[Effect]:
+    """Send an update to its framework, unless it is early or stale."""
     if framework.is_removed:
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("unknown"))
@@ -291,27 +292,16 @@ def _receive(
     elif framework.session is None:
         yield Happened(UpdateHandled("waiting"))
     else:
-        yield from _forward(task, status, framework.session)
-
-
-def _forward(task: Task, status: TaskStatus, session: SessionId) -> Iterator[Effect]:
-    """Send an update to its framework, unless it is early or stale."""
-    sent = task.sent_on(session)
-    if _is_early(task, status, sent):
-        yield Happened(UpdateHandled("waiting"))
-    elif sent.has_end and not status.state.is_terminal:
-        # RECONCILE was answered with the terminal update. The next update is not early.
-        task.delivery = replace(sent, sequence=max(sent.sequence, status.sequence))
-        yield Happened(UpdateHandled("stale"))
-    else:
-        task.delivery = Delivery(session, status.sequence, sent.has_end)
-        yield Send(session, Updated((status,)))
-        yield Happened(UpdateHandled("forwarded"))
-
-
-def _is_early(task: Task, status: TaskStatus, sent: Delivery) -> bool:
-    """Return whether earlier updates have not been sent to the framework.
-
-    They arrived while it was disconnected. Its agents were ordered to resend them on its return.
-    """
-    return status.sequence > max(task.acknowledged, sent.sequence) + 1
+        sent = task.sent_on(framework.session)
+        if status.sequence > max(task.acknowledged, sent.sequence) + 1:
+            # Earlier updates arrived while the framework was disconnected. Its agents were ordered
+            # to resend them on its return.
+            yield Happened(UpdateHandled("waiting"))
+        elif sent.has_end and not status.state.is_terminal:
+            # RECONCILE was answered with the terminal update. The next update is not early.
+            task.delivery = replace(sent, sequence=max(sent.sequence, status.sequence))
+            yield Happened(UpdateHandled("stale"))
+        else:
+            task.delivery = Delivery(framework.session, status.sequence, sent.has_end)
+            yield Send(framework.session, Updated((status,)))
+            yield Happened(UpdateHandled("forwarded"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Literal
 
@@ -334,8 +333,9 @@ class State:
     def slim_task(self, task: Task) -> None:
         """Drop the command and labels of a large task that has ended."""
         slim = task.info.slimmed()
-        self.descriptions.add(task.framework_id, slim.size - task.info.size)
-        task.info = slim
+        if slim is not task.info:
+            self.descriptions.add(task.framework_id, slim.size - task.info.size)
+            task.info = slim
 
     def remember_verdict(self, framework: Framework, verdict: Verdict) -> None:
         """Hold a verdict until it is marked as seen: the call may be sent again."""
@@ -370,13 +370,13 @@ class State:
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.add(replace(self.snapshot(task).slimmed(), owner=framework.owner))
+        self.ended.add(self.snapshot(task, framework.owner).slimmed())
 
-    def snapshot(self, task: Task) -> TaskSnapshot:
-        """Return a task at this moment."""
+    def snapshot(self, task: Task, owner: PrincipalName = NO_OWNER) -> TaskSnapshot:
+        """Return a task at this moment; `owner` is that of a task that is forgotten."""
         agent = self.agents.get(task.agent_id)
         name = self.frameworks[task.framework_id].name
-        return task.snapshot(name, "" if agent is None else agent.hostname)
+        return task.snapshot(name, "" if agent is None else agent.hostname, owner)
 
     def used(self, agent: Agent) -> Resources:
         """Return the resources of an agent that its tasks hold, or held when it was connected."""

@@ -16,6 +16,7 @@ from croupier.master.core.records import NO_OWNER, QueuePlace, TaskRecord
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
+from croupier.model.value import value
 
 # The role and the shape of submitted tasks.
 Key = tuple[Role, Shape]
@@ -56,7 +57,7 @@ TRANSITIONS: dict[TaskHold, frozenset[TaskHold]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KillRequest:
     """A kill that the agent must execute, now or when it returns.
 
@@ -71,7 +72,7 @@ class KillRequest:
     due: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Delivery:
     """The updates of a task that were sent to its framework on one session.
 
@@ -180,13 +181,16 @@ class Task:
         """Whether it counts as used by its role and framework."""
         return self.is_active or self.is_absent
 
-    def snapshot(self, framework_name: str, hostname: str) -> TaskSnapshot:
+    def snapshot(
+        self, framework_name: str, hostname: str, owner: PrincipalName = NO_OWNER
+    ) -> TaskSnapshot:
         """Return the task at this moment, with the names of its framework and its host."""
         return TaskSnapshot(
             self.info,
             self.framework_id,
             self.role,
             self.status,
+            owner,
             since=self.since if self.submitted is None else self.submitted,
             submitted=self.submitted,
             placed=self.placed,
