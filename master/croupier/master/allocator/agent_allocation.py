@@ -19,7 +19,6 @@ submitted tasks keep their place in the order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
@@ -42,19 +41,6 @@ _FOR_GOOD = (Cause.DOES_NOT_FIT, Cause.CONSTRAINT)
 _IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One slice of a pass over dirty agents; all its visits share these values.
-
-    Attributes:
-        last: the parties that back off, with the end of each back-off.
-    """
-
-    state: AllocatorState
-    last: Mapping[Party, float]
-    now: float
-
-
 class AgentAllocation:
     """A visit to one agent, within a pass.
 
@@ -62,21 +48,24 @@ class AgentAllocation:
         checks: how many frameworks were checked.
     """
 
-    def __init__(self, agent: PooledAgent, this_pass: Pass) -> None:
-        self._agent, self._pass, self._state = agent, this_pass, this_pass.state
-        self._tree = this_pass.state.tree
-        self._eligibility = Eligibility(agent, this_pass.state, this_pass.now, this_pass.last)
+    def __init__(
+        self, agent: PooledAgent, state: AllocatorState, now: float, last: Mapping[Party, float]
+    ) -> None:
+        """Begin a visit; the parties in `last` back off until those times."""
+        self._agent, self._state, self._tree = agent, state, state.tree
+        self._back_off = last
+        self._eligibility = Eligibility(agent, state, now, last)
         # Leaves of parties that back off; they are offered the rest after all others.
         self._last: set[Leaf] = set()
         # Leaves that are offered nothing, since filters cover what they would be offered.
         self._refused: set[Leaf] = set()
-        self._is_last = not this_pass.last
+        self._is_last = not last
         # A framework that cannot use the agent cannot for the rest of the visit: what is left
         # only shrinks.
         self._out: set[Leaf] = set()
         # The fit of each framework that was found eligible: of several the tree chooses one.
         self._fits: dict[Leaf, Fit] = {}
-        self._profile = this_pass.state.profiles.of(agent)
+        self._profile = state.profiles.of(agent)
         self._profile.begin()
         self._misfits = self._profile.misfits
         self._passed_over = 0
@@ -181,7 +170,7 @@ class AgentAllocation:
         one_by_one = self._state.rules.order == "spread"
         eligibility, neediest = self._eligibility, self._tree.neediest
         is_eligible, profile = self._is_eligible, self._profile
-        self._is_last = not self._pass.last
+        self._is_last = not self._back_off
         self._last.clear()
         while eligibility.left:
             if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
@@ -204,7 +193,7 @@ class AgentAllocation:
 
         It decides nothing but which frameworks are ahead from now on.
         """
-        eligibility, last = self._eligibility, self._pass.last
+        eligibility, last = self._eligibility, self._back_off
         if self._is_last or not (eligibility.starved or eligibility.ahead):
             return False
         return any(
@@ -215,7 +204,7 @@ class AgentAllocation:
         if leaf in self._out or self._is_closed:
             self._passed_over += 1
             return False
-        is_last = not self._is_last and leaf.party in self._pass.last
+        is_last = not self._is_last and leaf.party in self._back_off
         found: Fit | Cause | None = None
         if leaf.queued or not is_last:
             found = self._check(leaf, only_queued=is_last or leaf in self._refused)

@@ -337,14 +337,12 @@ class Eligibility:
                 self._could_use(leaf, pending, name)
                 for leaf in self._tree.askers.get(name, ())
                 if leaf.is_willing
-                for pending in self._in_turn(leaf)
+                # A back-off holds back all but submitted tasks.
+                for pending in (
+                    leaf.queued.values() if leaf.party in self._last else leaf.pending or ()
+                )
             )
         return self._demanded[name]
-
-    def _in_turn(self, leaf: Leaf) -> Iterable[PendingDemand]:
-        """Return the demand of the leaf that no back-off holds back."""
-        backs_off = self._last and leaf.party in self._last
-        return leaf.queued.values() if backs_off else leaf.pending or ()
 
     def _could_use(self, leaf: Leaf, pending: PendingDemand, name: str) -> bool:
         unit = pending.demand.unit

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.agent_allocation import AgentAllocation, Pass
+from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.eligibility import Eligibility, Fit
 from croupier.master.allocator.grant import Grant, merged
@@ -46,7 +46,7 @@ class Passes:
                 return []
             self.number += 1
         state.tree.refresh()
-        this_pass = Pass(state, state.back_off.active(now), now)
+        last = state.back_off.active(now)
         grants: list[Grant] = []
         sweep = Sweep(state)
         while budget > 0:
@@ -57,7 +57,7 @@ class Passes:
             if leaves is not None and sweep.skips(agent, leaves):
                 budget -= 1
                 continue
-            visit = AgentAllocation(agent, this_pass)
+            visit = AgentAllocation(agent, state, now, last)
             grants += visit.run(leaves)
             budget -= visit.checks + visit.work + 1
         self._in_pass = agents.is_dirty

@@ -223,7 +223,13 @@ class Starvation:
             if now - found.since >= timeout:
                 starving.append(found)
         self._since = since
-        starving.sort(key=lambda each: (not each.by_guarantee, _order(each), each.leaf.arrival))
+        starving.sort(
+            key=lambda each: (
+                not each.by_guarantee,
+                Fraction(*each.satisfaction),
+                each.leaf.arrival,
+            )
+        )
         return starving
 
     def describe(self, projection: ShareProjection, leaf: Leaf, now: float) -> str:
@@ -257,7 +263,7 @@ class Starvation:
     def is_below(self, projection: ShareProjection, leaf: Leaf) -> bool:
         """Return whether the leaf is below its entitlement or a guarantee, whatever its demand."""
         return _needs(projection, leaf) or is_below(
-            projection.satisfaction(leaf), _ratio(self._rules.tolerance)
+            projection.satisfaction(leaf), self._rules.tolerance.as_integer_ratio()
         )
 
     def _judge(self, projection: ShareProjection, leaf: Leaf, now: float) -> Starving | None:
@@ -280,11 +286,3 @@ class Starvation:
 
 def _needs(projection: ShareProjection, leaf: Leaf) -> bool:
     return any(projection.is_needy(node) for node in leaf.path)
-
-
-def _ratio(fraction: Fraction) -> Ratio:
-    return fraction.numerator, fraction.denominator
-
-
-def _order(starving: Starving) -> Fraction:
-    return Fraction(*starving.satisfaction)

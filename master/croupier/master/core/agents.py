@@ -17,12 +17,12 @@ from croupier.master.core.records import AgentRecord, DrainRequest
 from croupier.master.core.tasks import Key, Task
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
-from croupier.model.errors import Conflict
+from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
-from croupier.model.isolation import NO_FEATURES, Features
+from croupier.model.isolation import NO_FEATURES, Features, feature_names
 from croupier.model.resources import NOTHING, Resources
-from croupier.model.task import TaskStatus
+from croupier.model.task import TaskInfo, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,25 @@ class Agent:
         """Return framework, role and shape of a submitted task; None if it is none."""
         task = self.tasks.get((status.framework_id, status.task_id))
         return None if task is None or task.kind is None else (task.framework_id, task.kind)
+
+    def check_suitable(self, task: TaskInfo) -> None:
+        """Check that the agent can be sent the task, and can enforce all that the task asks for.
+
+        Raises:
+            InvalidRequest: if it cannot.
+        """
+        missing = task.needs() - self.features
+        if missing:
+            able = ", ".join(feature_names(self.features)) or "nothing"
+            raise InvalidRequest(
+                f"agent {self.agent_id} cannot enforce {', '.join(feature_names(missing))}, which"
+                f" the task asks for; it enforces {able}"
+            )
+        if task.command.secrets and not self.takes_secrets:
+            raise InvalidRequest(
+                f"agent {self.agent_id} gets no secrets: they need TLS between agents and masters,"
+                " or --insecure on the master"
+            )
 
     def describe(self) -> AgentDescription:
         """Return its description for frameworks; the same object until it registers again."""

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
 from croupier.model.access import (
     CLUSTER,
+    OWN_USER,
     OWNER,
     Action,
     Decision,
     Object,
     Permissions,
     agent_object,
+    image_object,
     role_object,
+    user_object,
 )
 from croupier.model.errors import PermissionDenied
 from croupier.model.ids import AgentId, Role
 from croupier.model.principal import Principal
+from croupier.model.task import TaskInfo
 
 
 def may_on_role(permissions: Permissions, action: Action, role: Role, owner: str) -> Decision:
@@ -85,6 +90,29 @@ def require_registered(permissions: Permissions, roles: Iterable[Role]) -> None:
     """
     for role in roles:
         require(permissions, Action.REGISTER, role_object(role))
+
+
+def require_image(permissions: Permissions, task: TaskInfo) -> None:
+    """Check that the framework's principal may launch the task's image, if it has one.
+
+    Raises:
+        PermissionDenied: if it may not.
+    """
+    if task.isolation.image:
+        require(permissions, Action.LAUNCH_IMAGE, image_object(task.isolation.image))
+
+
+def require_user(permissions: Permissions, agent: Agent, task: TaskInfo) -> None:
+    """Check that the framework's principal may run as the account that the task gets.
+
+    A task without a user needs no rule on an agent that gives it a uid of its own.
+
+    Raises:
+        PermissionDenied: if it may not.
+    """
+    user = task.command.user or agent.default_user
+    if task.command.user or user != OWN_USER:
+        require(permissions, Action.RUN_AS, user_object(user))
 
 
 def _may_on_any_role(permissions: Permissions, action: Action, framework: Framework) -> bool:

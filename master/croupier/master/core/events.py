@@ -133,10 +133,7 @@ class Register:
         principal: the caller.
         takes_secrets: whether tasks with secrets can be sent to it: the connection is encrypted
             or local.
-        features: what it can enforce or measure.
-        default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
-        takes_exec: whether it runs commands beside tasks.
-        lines_up: whether tasks can be lined up at it.
+        features, default_user, takes_exec, lines_up: as in `agents.Agent`.
     """
 
     session: SessionId

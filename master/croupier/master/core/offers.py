@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from croupier.master.allocator.grant import Units
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources
 from croupier.model.value import value
-
-# Shapes of a demand, and the number of units of each.
-Units = tuple[tuple[Resources, int], ...]
 
 
 @value

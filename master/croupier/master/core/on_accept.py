@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from croupier.master.core import calls
+from croupier.master.core.authorisation import require_image, require_user
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
-from croupier.master.core.suitability import check_suitable, require_image, require_user
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.access import Action, role_object
 from croupier.model.agent_orders import LaunchTask
@@ -174,7 +174,7 @@ def _check(
         raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
     check_counts(state, framework)
     # Raises no Conflict: the same offer would come again at once.
-    check_suitable(agent, task)
+    agent.check_suitable(task)
     # The limits may have been lowered after the offer was made.
     over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
     if over:

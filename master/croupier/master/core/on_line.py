@@ -16,13 +16,13 @@ from math import ceil
 from typing import Final
 
 from croupier.master.core.agents import Agent
+from croupier.master.core.authorisation import require_user
 from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.facts import TaskLined
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_task import end, moved_fact, on_status, order_kill, recall
 from croupier.master.core.state import State
-from croupier.master.core.suitability import check_suitable, require_user
 from croupier.master.core.tasks import Key, Task, TaskHold
 from croupier.model.errors import CroupierError
 from croupier.model.ids import FrameworkId
@@ -220,7 +220,7 @@ def _may_wait(state: State, agent: Agent, task: Task) -> bool:
     try:
         permissions = state.permissions(state.frameworks[task.framework_id].principal)
         require_user(permissions, agent, info)
-        check_suitable(agent, info)
+        agent.check_suitable(info)
     except CroupierError:
         # It is told when the task is dealt.
         return False

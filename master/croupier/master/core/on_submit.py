@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core import calls
-from croupier.master.core.authorisation import require, require_registered
+from croupier.master.core.authorisation import (
+    require,
+    require_image,
+    require_registered,
+    require_user,
+)
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Placed
@@ -20,7 +25,6 @@ from croupier.master.core.on_accept import check_counts, order_launch
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
 from croupier.master.core.state import State
-from croupier.master.core.suitability import check_suitable, require_image, require_user
 from croupier.master.core.task_queues import MAX_QUEUES, shape_of
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.access import Action, user_object
@@ -133,7 +137,7 @@ def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> 
             # The constraints of the shape cannot state these.
             permissions = state.permissions(framework.principal)
             require_user(permissions, agent, task.info)
-            check_suitable(agent, task.info)
+            agent.check_suitable(task.info)
         except CroupierError as error:
             unused += 1
             task.queued = None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from croupier.master.core.agent_status import drain_kills
 from croupier.master.core.agents import Agent
+from croupier.master.core.authorisation import require_user
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.facts import TasksUnproven
@@ -30,7 +31,6 @@ from croupier.master.core.on_task import (
     set_status,
 )
 from croupier.master.core.state import State
-from croupier.master.core.suitability import check_suitable, require_user
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import KillTask
 from croupier.model.errors import CroupierError
@@ -116,7 +116,7 @@ def _unsuitable(state: State, agent: Agent, task: Task) -> CroupierError | None:
     """Return why a returned agent cannot be sent a task that it never got; None if it can."""
     framework = state.frameworks[task.framework_id]
     try:
-        check_suitable(agent, task.info)
+        agent.check_suitable(task.info)
         # After a failover the framework's principal is not known until it subscribes again.
         if not task.info.command.user and not framework.principal.is_anonymous:
             require_user(state.permissions(framework.principal), agent, task.info)

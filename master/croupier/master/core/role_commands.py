@@ -25,7 +25,7 @@ from croupier.master.core.roles import (
     role_status,
 )
 from croupier.master.core.state import State
-from croupier.model.access import Action, Permissions, role_object
+from croupier.model.access import Action, role_object
 from croupier.model.errors import NotFound
 from croupier.model.ids import Role
 from croupier.model.principal import ANONYMOUS, Principal
@@ -76,7 +76,9 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         """
         permissions = state.permissions(self.caller)
         for change in self.changes:
-            _check_caller(permissions, change.role)
+            if not finds_in_role(permissions, Action.CHANGE_ROLES, change.role):
+                raise NotFound(f"no role {change.role[:80]!r}")
+            require(permissions, Action.CHANGE_ROLES, role_object(change.role))
         wanted = _checked(state, self)
         what_if = state.allocator.queries.what_if(wanted)
         moved = (role for role in what_if.moved() if role not in wanted)
@@ -95,12 +97,6 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         pairs, named = tuple(zip(before, after, strict=True)), len(wanted)
         omitted = named + len(others) - len(shown)
         return RolesMoved(pairs[:named], pairs[named:], omitted)
-
-
-def _check_caller(permissions: Permissions, role: Role) -> None:
-    if not finds_in_role(permissions, Action.CHANGE_ROLES, role):
-        raise NotFound(f"no role {role[:80]!r}")
-    require(permissions, Action.CHANGE_ROLES, role_object(role))
 
 
 def _predicted(
