@@ -57,6 +57,7 @@ class Controller(Engine):
     """Runs one service. `over` is done when it was stopped, or has been asked to end.
 
     Attributes:
+        service: the service; `turn` after a change.
         is_stopped: whether all instances of a stopped service have ended.
     """
 
@@ -70,7 +71,7 @@ class Controller(Engine):
         adopts: bool = False,
     ) -> None:
         """Continue the service; with `adopts`, wait for instances it does not know."""
-        self._service, self._directory, self._journal = service, directory, journal
+        self.service, self._directory, self._journal = service, directory, journal
         self._adopts = adopts
         self._demands = Demands(service)
         super().__init__(
@@ -87,51 +88,38 @@ class Controller(Engine):
         self._demanded: list[Demand] | None = None
         self._launching = 0
         # The calls that are under way.
-        self._demanding: asyncio.Task[None] | None = None
-        self._syncing: asyncio.Task[None] | None = None
+        self._calling: asyncio.Task[None] | None = None
         # Something has happened: the next turn is due.
         self._changed = asyncio.Event()
-        self._contact_at = self._asked_at = self._now()
+        self._contact_at = self._asked_at = self.now()
         self._is_synced = self.is_stopped = False
-        resume(self._service, self._now())
+        resume(self.service, self.now())
         # Nothing is launched or updated before the master has told which instances run.
-        self._service.hold_until = float("inf")
-
-    # What commands use.
-
-    @property
-    def service(self) -> Service:
-        """The service; `turn` after a change."""
-        return self._service
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it knows the state of its instances, and launches more."""
-        return self._is_synced and self._now() >= self._service.hold_until
+        self.service.hold_until = float("inf")
 
     def now(self) -> float:
-        """Return the time of the service's state, in seconds since the epoch."""
-        return self._now()
+        """Return seconds since the epoch that never go back while this process runs."""
+        return self._epoch + time.monotonic()
 
     # The policy.
 
     def on_known(self, framework_id: str) -> None:
         """Keep the id, and ask for the state of all instances."""
         self._contact()
-        self._service.framework_id = framework_id
+        self.service.framework_id = framework_id
         self._demanded, self._is_synced = None, False
         # What has ended makes room for others.
-        self.ask_about(self._service.instances)
+        self.ask_about(self.service.instances)
         self._changed.set()
 
     def is_open(self, task_id: str) -> bool:
         """Return whether this is an instance."""
-        return task_id in self._service.instances
+        return task_id in self.service.instances
 
     def on_live(self, status: TaskStatus) -> None:
         """Apply the state of an instance."""
         self._contact()
-        events.on_live(self._service, status, self._now())
+        events.on_live(self.service, status, self.now())
         self._changed.set()
 
     def on_unknown_task(self, status: TaskStatus) -> None:
@@ -142,11 +130,11 @@ class Controller(Engine):
         """Apply the end of an instance, or that its launch was refused."""
         self._contact()
         if end.error is None:
-            events.on_end(self._service, end.status, self._now())
+            events.on_end(self.service, end.status, self.now())
         else:
             is_fault = isinstance(end.error, InvalidRequest)
             events.on_refused(
-                self._service, end.status.task_id, str(end.error), self._now(), is_fault=is_fault
+                self.service, end.status.task_id, str(end.error), self.now(), is_fault=is_fault
             )
         self._changed.set()
 
@@ -158,10 +146,8 @@ class Controller(Engine):
         """Launch instances on the offers, and decline the rest."""
         self._contact()
         rooms = [self._demands.room(offer) for offer in offers]
-        needs = {
-            number: self._demands.template(number).needs() for number in self._service.versions
-        }
-        placed = place(self._service, rooms, needs, self._now())
+        needs = {number: self._demands.template(number).needs() for number in self.service.versions}
+        placed = place(self.service, rooms, needs, self.now())
         if placed:
             await self._save()
         chosen: dict[str, list[Placed]] = {}
@@ -179,7 +165,7 @@ class Controller(Engine):
 
     async def on_preempt(self, request: PreemptRequest) -> None:
         """End the instances gracefully."""
-        events.on_preempt(self._service, tuple(request.task_ids))
+        events.on_preempt(self.service, tuple(request.task_ids))
         self._changed.set()
 
     # The turn.
@@ -198,12 +184,12 @@ class Controller(Engine):
     def save_last(self) -> None:
         """Save the state at the end of this controller."""
         with suppress(Unavailable):
-            self._directory.save(self._service)
+            self._directory.save(self.service)
         self._tell_news()
 
     async def turn(self) -> None:
         """Decide once, make that durable, and perform it."""
-        service, now = self._service, self._now()
+        service, now = self.service, self.now()
         is_connected = self.was_subscribed and now - self._contact_at < 2 * QUIET_S
         kills = decide(service, now, is_connected=is_connected)
         await self._save()
@@ -217,10 +203,8 @@ class Controller(Engine):
                 self.own(self._check(instance))
         if not self.was_subscribed:
             return
-        if not self._is_synced and (self._syncing is None or self._syncing.done()):
-            self._syncing = self.own(self._sync())
-        if self._demanding is None or self._demanding.done():
-            self._demanding = self.own(self._send_demand())
+        if self._calling is None or self._calling.done():
+            self._calling = self.own(self._call_master())
         self._ask_for_overdue(now)
         if service.is_stopping and self._is_ended():
             self.is_stopped = True
@@ -228,11 +212,11 @@ class Controller(Engine):
 
     def _is_ended(self) -> bool:
         """Return whether no instance is left, or only those that the teardown will end."""
-        return all(each.unreachable_since is not None for each in self._service.instances.values())
+        return all(each.unreachable_since is not None for each in self.service.instances.values())
 
     def _is_idle(self) -> bool:
         """Return whether the next turn has time: nothing changes, and no check is due soon."""
-        service = self._service
+        service = self.service
         return (
             self._is_synced
             and service.rollout.state.is_over
@@ -248,7 +232,7 @@ class Controller(Engine):
             has_failed = False
             while True:
                 try:
-                    self._directory.save(self._service)
+                    self._directory.save(self.service)
                 except Unavailable as error:
                     if not has_failed:
                         self._journal.write(f"{error}; nothing is launched until that works")
@@ -260,14 +244,14 @@ class Controller(Engine):
                     return
 
     def _tell_news(self) -> None:
-        news, self._service.news = self._service.news, []
+        news, self.service.news = self.service.news, []
         for line in news:
             self._journal.write(line)
 
     # Work.
 
     def _tasks(self, placed: Iterable[Placed]) -> list[Task]:
-        service = self._service
+        service = self.service
         tasks = []
         for each in placed:
             template = self._demands.template(each.instance.version)
@@ -276,43 +260,47 @@ class Controller(Engine):
         return tasks
 
     async def _check(self, instance: Instance) -> None:
-        health = self._service.health_of(instance)
+        health = self.service.health_of(instance)
         async with self._probes:
             if health.port < len(instance.ports):
                 port = instance.ports[health.port]
                 passed, text = await probe(health, instance.host, port)
             else:
                 passed, text = False, "the instance has no such port"
-        events.on_check(self._service, instance.task_id, passed=passed, text=text, now=self._now())
+        events.on_check(self.service, instance.task_id, passed=passed, text=text, now=self.now())
 
-    async def _sync(self) -> None:
-        """Ask for instances that this state does not know; the next turn repeats a failed call."""
+    async def _call_master(self) -> None:
+        """Ask for instances that this state does not know, and for offers.
+
+        The next turn repeats a failed call.
+        """
         with suppress(Unavailable):
-            await self.reconcile()
-            self._contact()
-            self._is_synced = True
-            if self._service.hold_until == float("inf"):
-                wait_s = ADOPT_S if self._adopts else SYNC_S
-                self._service.hold_until = self._now() + wait_s
+            if not self._is_synced:
+                await self.reconcile()
+                self._contact()
+                self._is_synced = True
+                if self.service.hold_until == float("inf"):
+                    self.service.hold_until = self.now() + (ADOPT_S if self._adopts else SYNC_S)
+            await self._send_demand()
 
     async def _send_demand(self) -> None:
         """Ask for what is lacking; offers of nothing else are made."""
-        wanted = self._demands.wanted(self._now())
+        wanted = self._demands.wanted(self.now())
         if self._launching or wanted == self._demanded:
             return
         self._demanded = wanted
         try:
             await self.demands(wanted)
         except Unavailable:
-            self._demanded = None  # the next turn tries again
-            return
+            self._demanded = None
+            raise
         except CroupierError as error:
             self._journal.write(f"the master refuses the demand: {error}")
         self._contact()
 
     def _ask_for_overdue(self, now: float) -> None:
         """Ask for states that are overdue, and test a silent connection during an update."""
-        service = self._service
+        service = self.service
         if now - self._asked_at < QUIET_S:
             return
         overdue = [
@@ -329,11 +317,7 @@ class Controller(Engine):
             self.ask_about(overdue)
 
     def _contact(self) -> None:
-        self._contact_at = self._now()
-
-    def _now(self) -> float:
-        """Return seconds since the epoch that never go back while this process runs."""
-        return self._epoch + time.monotonic()
+        self._contact_at = self.now()
 
 
 def framework_name(service: str) -> str:

@@ -57,7 +57,7 @@ async def running(
     controller = Controller(saved, directory, Journal("web"), Target.parse(master.address))
     async with controller.serving(controller.tick()):
         await master.subscribed()
-        await eventually(lambda: controller.is_ready)
+        await eventually(lambda: controller.now() >= controller.service.hold_until)
         yield controller
     controller.save_last()
 
