@@ -140,7 +140,7 @@ def test_a_restored_run_ends_like_the_one_that_was_cut(job: BatchJob, data: st.D
     finished(cut, data.draw(st.integers(0, 20)))
     again = BatchTasks(plan)
     done = {task.node.index for task in cut.tasks if task.state is NodeState.DONE}
-    again.restore(task.row for task in cut.tasks if task.launches)
+    again.restore(task for task in cut.tasks if task.launches)
     again.begin()
     again.check()
     finished(again, 100_000)

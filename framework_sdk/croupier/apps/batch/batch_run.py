@@ -151,7 +151,7 @@ class BatchCommand:
             task.report("", _LOST)
             machine.on_end(task, Outcome.FAILED)
         self._state.keep(framework_id="")
-        self._state.save(task.row for task in lost)
+        self._state.save(lost)
 
     async def serve(self, runner: Runner) -> int:
         """Serve the framework until the run is over; return 0, or the exit code of a signal."""
@@ -218,9 +218,9 @@ async def _show(display: Display, runner: Runner) -> None:
 def _on_failed(display: Display, tails: Tails, ended: FailedAttempt) -> None:
     task = ended.task
     if task.state is NodeState.FAILED:
-        display.note(f"{task.node.name} failed: {ended.reason}")
+        display.note(f"{task.name} failed: {ended.reason}")
         tails.read(ended)
     else:
         left = task.node.step.spec.retries - task.failures + 1
         times = "1 retry is" if left == 1 else f"{left} retries are"
-        display.note(f"{task.node.name}: {ended.reason}; {times} left")
+        display.note(f"{task.name}: {ended.reason}; {times} left")

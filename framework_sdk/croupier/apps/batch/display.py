@@ -142,7 +142,7 @@ def _failure(task: BatchTask) -> Iterator[str]:
     reason = task.reason or "for an unknown reason"
     agent = f", on {task.agent_id}" if task.agent_id else ""
     times = f", {task.failures} attempts" if task.failures > 1 else ""
-    yield f"FAILED   {task.node.name}: {reason}{agent}{times}"
+    yield f"FAILED   {task.name}: {reason}{agent}{times}"
     for line in task.output.splitlines():
         yield f"    | {line}"
 

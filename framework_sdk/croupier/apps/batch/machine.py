@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -37,6 +37,11 @@ class NodeState(Enum):
         """Whether the task has ended."""
         return self in FINAL
 
+    @property
+    def stored(self) -> NodeState:
+        """The state to store: WAITING for a task that is to be started again."""
+        return self if self in _KEPT else NodeState.WAITING
+
 
 _S = NodeState
 _KEPT: Final = frozenset({_S.ACTIVE, _S.DONE, _S.FAILED})
@@ -50,59 +55,43 @@ TRANSITIONS: Final[dict[NodeState, frozenset[NodeState]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
     """The stored state of a task that was started at least once.
 
     Attributes:
-        state: WAITING for a task that is to be started again.
+        launches: how often it was handed to the cluster; numbers its task ids.
+        failures: failed attempts.
+        drops: attempts that never ran.
         agent_id: of the latest attempt that failed.
         reason: why that attempt failed; empty if none did.
         output: the last lines of a task that failed.
     """
 
     name: str
-    state: NodeState
-    launches: int
-    failures: int
-    drops: int
+    state: NodeState = NodeState.WAITING
+    launches: int = 0
+    failures: int = 0
+    drops: int = 0
     agent_id: str = ""
     reason: str = ""
     output: str = ""
 
 
 @dataclass(slots=True)
-class BatchTask:
+class BatchTask(Row):
     """The state of one task.
 
     Attributes:
-        launches: how often it was handed to the cluster; numbers its task ids.
-        failures: failed attempts.
-        drops: attempts that never ran.
         cause: of a SKIPPED task: the name of the task that failed.
-        agent_id, reason, output: see `Row`.
     """
 
-    node: Node
-    state: NodeState = NodeState.WAITING
-    launches: int = 0
-    failures: int = 0
-    drops: int = 0
+    node: Node = field(kw_only=True)
     cause: str = ""
-    agent_id: str = ""
-    reason: str = ""
-    output: str = ""
 
     def report(self, agent_id: str = "", reason: str = "", output: str = "") -> None:
         """Record the latest failed attempt; without arguments, that there is none."""
         self.agent_id, self.reason, self.output = agent_id, reason, output
-
-    @property
-    def row(self) -> Row:
-        """The row to store."""
-        state = self.state if self.state in _KEPT else NodeState.WAITING
-        counts = self.launches, self.failures, self.drops
-        return Row(self.node.name, state, *counts, self.agent_id, self.reason, self.output)
 
     @property
     def task_id(self) -> str:
@@ -121,7 +110,7 @@ class BatchTasks:
 
     def __init__(self, plan: JobPlan) -> None:
         self.plan = plan
-        self.tasks = [BatchTask(node) for node in plan.tasks]
+        self.tasks = [BatchTask(node.name, node=node) for node in plan.tasks]
         self.counts = dict.fromkeys(NodeState, 0)
         self.counts[NodeState.WAITING] = plan.count
         self.is_stopped = False
@@ -136,7 +125,7 @@ class BatchTasks:
     def restore(self, rows: Iterable[Row]) -> None:
         """Set what is stored of tasks. Only before `begin`."""
         assert not self._has_begun
-        named = {task.node.name: task for task in self.tasks}
+        named = {task.name: task for task in self.tasks}
         for row in rows:
             task = named.get(row.name)
             if task is None:
@@ -157,7 +146,7 @@ class BatchTasks:
             if not node.needs:
                 self._unblock(node.index, skipped)
         for task in ended:
-            cause = "" if task.state is NodeState.DONE else task.node.name
+            cause = "" if task.state is NodeState.DONE else task.name
             skipped += self._settle(task.node, cause)
         return skipped
 
@@ -199,7 +188,7 @@ class BatchTasks:
                 self._pause(task, now + backoff.pause_s(task.failures, chance))
                 return []
         self._move(task, NodeState.FAILED)
-        return self._settle(task.node, task.node.name)
+        return self._settle(task.node, task.name)
 
     def on_time(self, now: float) -> None:
         """Make the tasks ready whose pause is over."""
@@ -283,7 +272,7 @@ class BatchTasks:
         heapq.heappush(self._paused, (due, task.node.index))
 
     def _move(self, task: BatchTask, state: NodeState) -> None:
-        assert state in TRANSITIONS[task.state], f"{task.node.name}: {task.state} to {state}"
+        assert state in TRANSITIONS[task.state], f"{task.name}: {task.state} to {state}"
         self.counts[task.state] -= 1
         self.counts[state] += 1
         task.state = state

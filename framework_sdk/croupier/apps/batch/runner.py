@@ -177,7 +177,7 @@ class Runner(Engine):
         return task if is_latest else None
 
     def _save(self, tasks: Iterable[BatchTask]) -> None:
-        self._state.save(task.row for task in tasks)
+        self._state.save(tasks)
 
     def _most(self) -> int:
         most = min(MAX_QUEUED - len(self.queued), _IN_A_CALL)
@@ -188,8 +188,8 @@ class Runner(Engine):
     def _made(self, task: BatchTask) -> Handover | None:
         """Return the task to submit; None if no agent can ever run it."""
         step, position = task.node.step, task.node.position
-        title = step.filled(step.title, position) or task.node.name
-        labels = {"batch": self._job.name, "task": task.node.name}
+        title = step.filled(step.title, position) or task.name
+        labels = {"batch": self._job.name, "task": task.name}
         if step.name not in self._conditions:
             self._conditions[step.name] = step.spec.conditions()
         try:

@@ -70,8 +70,8 @@ class BatchState(Store):
         """Store tasks in one transaction."""
         values = [
             (
-                row.name, row.state.value, row.launches, row.failures, row.drops, row.agent_id,
-                row.reason, row.output,
+                row.name, row.state.stored.value, row.launches, row.failures, row.drops,
+                row.agent_id, row.reason, row.output,
             )
             for row in rows
         ]  # fmt: skip
