@@ -37,7 +37,7 @@ class Engine:
     """Runs calls in a thread of its own, from the first call until `close`."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         # The garbage collector may close an executor at any place, also while the lock is held.
         self._lock = threading.RLock()
         self._arrived: deque[Callable[[], None]] = deque()
@@ -50,14 +50,6 @@ class Engine:
         self._exchange = Exchange(self._loop, self._changed.set, settings)
 
     # Called in any thread.
-
-    def check(self, shape: Shape) -> None:
-        """Check that such workers can be asked for.
-
-        Raises:
-            InvalidRequest: if no agent can ever run one.
-        """
-        self._settings.task("check", shape)
 
     def check_open(self) -> None:
         """Check that calls can be submitted.
@@ -81,7 +73,13 @@ class Engine:
         with self._lock:
             self.check_open()
             if self._thread is None:
-                self._start(call.terms.shape)
+                self._thread = threading.Thread(
+                    target=self._run,
+                    args=(call.terms.shape,),
+                    name="croupier-futures",
+                    daemon=True,
+                )
+                self._thread.start()
             self._post(lambda: self._exchange.add(call))
 
     def cancelled(self, call: Call) -> None:
@@ -118,12 +116,6 @@ class Engine:
         """Count calls and workers; approximately, while they change."""
         return self._exchange.progress(len(self._arrived))
 
-    def _start(self, first: Shape) -> None:
-        self._thread = threading.Thread(
-            target=self._run, args=(first,), name="croupier-futures", daemon=True
-        )
-        self._thread.start()
-
     def _post(self, action: Callable[[], None]) -> None:
         self._arrived.append(action)
         if not self._is_woken:
@@ -149,16 +141,16 @@ class Engine:
                 self._loop.close()
 
     async def _main(self, first: Shape) -> None:
-        reach = self._settings.reach
+        reach = self.settings.reach
         self._identity = ExecutorIdentity()
-        self._gate = Gate(self._identity, self._exchange, self._settings.max_bytes)
+        self._gate = Gate(self._identity, self._exchange, self.settings.max_bytes)
         try:
             self._port = await self._gate.listen(reach.listen, reach.port)
         except OSError as error:
             text = f"cannot listen on {reach.listen}:{reach.port}: {error}"
             self._exchange.break_off(ClusterBroken(text))
             return
-        self._fleet = Fleet(self._settings, self._exchange, self._make_task, first)
+        self._fleet = Fleet(self.settings, self._exchange, self._make_task, first)
         session = asyncio.create_task(self._session())
         try:
             await self._serve(session)
@@ -229,11 +221,11 @@ class Engine:
         await asyncio.sleep(LATE_S)
 
     def _tick(self) -> None:
-        self._exchange.tidy(self._settings.idle_s)
+        self._exchange.tidy(self.settings.idle_s)
         self._tell()
 
     def _tell(self) -> None:
-        tell, progress = self._settings.on_progress, self.progress()
+        tell, progress = self.settings.on_progress, self.progress()
         if tell is not None and progress != self._told:
             self._told = progress
             try:
@@ -252,14 +244,14 @@ class Engine:
 
     def _make_task(self, task_id: str, shape: Shape) -> Task:
         given = {
-            "host": self._settings.reach.host,
+            "host": self.settings.reach.host,
             "port": self._port,
             "certificate": self._identity.certificate,
             "task": task_id,
             "token": self._identity.token(task_id),
             "unreachable": UNREACHABLE,
         }
-        return self._settings.task(task_id, shape, json.dumps(given))
+        return self.settings.task(task_id, shape, json.dumps(given))
 
 
 async def _end_rest() -> None:

@@ -161,13 +161,6 @@ class Exchange:
 
         self._loop.run_in_executor(None, unpickle)
 
-    def _on_error(self, call: Call, body: bytes, host: str) -> None:
-        error = error_of(body, self._settings.max_bytes, host)
-        if isinstance(error, call.terms.retry_on):
-            self._retry(call, error)
-        else:
-            self._fail(call, error)
-
     def _retry(self, call: Call, error: BaseException) -> None:
         """Run a call again, if it may be; else it fails with `error`."""
         if call.attempts > call.terms.retries or self.broken is not None:
@@ -225,7 +218,9 @@ class Exchange:
                 if kind == protocol.RESULT:
                     self._on_result(call, body)
                 else:
-                    self._on_error(call, body, link.hello.host)
+                    error = error_of(body, self._settings.max_bytes, link.hello.host)
+                    give_up = self._retry if isinstance(error, call.terms.retry_on) else self._fail
+                    give_up(call, error)
                 self._answers.popleft()
             if not self.board.running:
                 self._wake()

@@ -275,7 +275,7 @@ class ClusterExecutor(CallExecutor):
         """
         old = self._terms
         shape = shape_of(old.shape, cpus, mem, resources, constraints, limits, image, python)
-        self._engine.check(shape)
+        self._engine.settings.task("check", shape)
         terms = Terms(
             shape,
             old.retries if retries is None else _count("retries", retries),

@@ -65,7 +65,7 @@ def _split(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not 0 <= number <= 65535:
         raise InvalidRequest(f"address must be HOST or HOST:PORT, not {address!r}")
-    if _is_any(host):
+    if _is_ip(host) and ip_address(host).is_unspecified:
         raise InvalidRequest(
             f"workers cannot connect to {host}: give a name or an address, and listen={host!r}"
         )
@@ -93,10 +93,6 @@ def _is_ip(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_any(host: str) -> bool:
-    return _is_ip(host) and ip_address(host).is_unspecified
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,10 +131,12 @@ def summary_lines(machine: BatchTasks, seconds: float) -> Iterator[str]:
     if len(failed) > SHOWN:
         yield f"FAILED   {len(failed) - SHOWN} more"
     causes = Counter(task.cause for task in machine.tasks if task.state is NodeState.SKIPPED)
+    shown = 0
     for cause, count in causes.most_common(SHOWN):
+        shown += count
         yield f"SKIPPED  {_tasks(count)}, because {cause} failed"
     if len(causes) > SHOWN:
-        yield f"SKIPPED  {sum(causes.values()) - _top(causes)} more"
+        yield f"SKIPPED  {sum(causes.values()) - shown} more"
     yield f"{progress_text(machine, 0)}, in {duration_text(seconds)}"
 
 
@@ -145,10 +147,6 @@ def _failure(task: BatchTask) -> Iterator[str]:
     yield f"FAILED   {task.name}: {reason}{agent}{times}"
     for line in task.output.splitlines():
         yield f"    | {line}"
-
-
-def _top(causes: Counter[str]) -> int:
-    return sum(count for _, count in causes.most_common(SHOWN))
 
 
 def _tasks(count: int) -> str:

@@ -80,8 +80,10 @@ class Runner(Engine):
             asked.update(new)
             queued = [task.task_id for task in active if task.node.index in self.queued]
             try:
-                for task_id in await self._take_back(queued):
-                    self.end_task(task_id)
+                verdicts = await self.withdraw(queued) if queued else []
+                for verdict in verdicts:
+                    if isinstance(verdict.error, Conflict):  # it was placed already
+                        self.end_task(verdict.task_id)
             except CroupierError:
                 asked.clear()
             for task_id in set(new).difference(queued):
@@ -198,11 +200,6 @@ class Runner(Engine):
             self._end(task, Outcome.REFUSED, None, str(error))
             return None
         return Handover(made, self._conditions[step.name])
-
-    async def _take_back(self, task_ids: list[str]) -> list[str]:
-        """Withdraw tasks; return those that were placed already."""
-        verdicts = await self.withdraw(task_ids) if task_ids else []
-        return [each.task_id for each in verdicts if isinstance(each.error, Conflict)]
 
     def _settle(self) -> None:
         if self.machine.is_over:

@@ -41,7 +41,8 @@ class WaitReasons:
                 if is_empty and await may_view(master, TOTALS):
                     return WaitReason("no agents", "no agents are registered")
                 if framework_id is None:
-                    return self._not_admitted()
+                    text = "the master has not admitted this command yet"
+                    return WaitReason("no session", f"{text}{self._missing.advice()}")
                 request = pb.ExplainRequest(framework_id=framework_id)
                 answer = await master.ask(master.service.Explain, request)
                 return wait_reason_of(answer.reasons)
@@ -49,10 +50,6 @@ class WaitReasons:
             # The text of a refusal has its own advice.
             advice = self._missing.advice() if isinstance(error, Unavailable) else ""
             return WaitReason(f"error {type(error).__name__}", f"{error}{advice}")
-
-    def _not_admitted(self) -> WaitReason:
-        text = f"the master has not admitted this command yet{self._missing.advice()}"
-        return WaitReason("no session", text)
 
 
 class WaitWatch:

@@ -69,7 +69,9 @@ class Keeper:
         while True:
             self._wait()
             if not self._link.fill():
-                self._end_child()
+                if self._child is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(self._child.pid, signal.SIGKILL)
                 os._exit(1)
             for frame in self._link.frames():
                 inherited = self._on_executor(*frame)
@@ -204,11 +206,6 @@ class Keeper:
             self._link.flush()
         self._link.sock.close()
         os._exit(code)
-
-    def _end_child(self) -> None:
-        if self._child is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self._child.pid, signal.SIGKILL)
 
 
 def _status_of(pid: int) -> int | None:
