@@ -13,15 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from croupier.master.allocator import limits, rejections
+from croupier.master.allocator import limits, reasons
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.comparison import is_ahead
 from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
-from croupier.master.allocator.reasons import Cause
-from croupier.master.allocator.rejections import Text
+from croupier.master.allocator.reasons import Cause, Text
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.attributes import Constraint
 from croupier.model.resources import NOTHING, Resources
@@ -138,7 +137,7 @@ class Eligibility:
             owner = self._reserved_for(leaf, found)
             if owner is not None:
                 self.is_contended = True
-                return Rejection(Cause.KEPT, rejections.reserved(owner))
+                return Rejection(Cause.KEPT, reasons.reserved(owner))
         return found
 
     def refused(self, leaf: Leaf, candidate: Resources) -> Rejection | None:
@@ -150,7 +149,7 @@ class Eligibility:
             self._wake_by(until)
         else:
             self.waits_for_round = True
-        return Rejection(Cause.FILTERED, rejections.filtered(until - self._now))
+        return Rejection(Cause.FILTERED, reasons.filtered(until - self._now))
 
     def unmet_for_good(self, leaf: Leaf) -> list[Constraint | None] | None:
         """Return the constraint that each shape of the leaf fails; None if its unit is too large.
@@ -185,12 +184,12 @@ class Eligibility:
             bound = limits.exhausted(leaf)
             if bound is not None:
                 self.blocked[leaf] = False
-                return Rejection(Cause.LIMIT, rejections.AtLimit.of(*bound))
+                return Rejection(Cause.LIMIT, reasons.AtLimit.of(*bound))
             whole, room = room, limits.trimmed(room, limits.headroom(leaf))
             if room is not whole:
                 self.blocked[leaf] = True
         if not self._rules.useful.holds(room):
-            return self._misfit(leaf, Rejection(Cause.NOT_USEFUL, rejections.free_text(room)))
+            return self._misfit(leaf, Rejection(Cause.NOT_USEFUL, reasons.free_text(room)))
         if self._agent.filters:
             refused = self.refused(leaf, room)
             if refused is not None:
@@ -229,7 +228,7 @@ class Eligibility:
                 needed = {name: milli * least for name, milli in unit.scalars.items()}
                 bound = limits.binding(leaf, needed)
                 assert bound is not None
-                return Rejection(Cause.LIMIT, rejections.AtLimit.of(*bound))
+                return Rejection(Cause.LIMIT, reasons.AtLimit.of(*bound))
             if units < whole and self._agent.filters and pending.shape is None:
                 self.blocked[leaf] = True
         is_first = dealt is None or not dealt.offered
@@ -264,7 +263,7 @@ class Eligibility:
             return self._misfit(leaf, Rejection(cause, too_few), unit)
         if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, pending, least):
             self.starved.append((leaf, unit))
-        shortage = rejections.Shortage(unit, least, room, total)
+        shortage = reasons.Shortage(unit, least, room, total)
         return self._misfit(leaf, Rejection(cause, shortage), unit)
 
     def _could_use_empty(self, leaf: Leaf, pending: PendingDemand, least: int) -> bool:

@@ -16,8 +16,7 @@ from croupier.master.allocator.back_off import PATIENCE_S, Party
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
-from croupier.master.allocator.reasons import Cause, PassedOver, passed_over
-from croupier.master.allocator.rejections import AtLimit, Shortage
+from croupier.master.allocator.reasons import AtLimit, Cause, PassedOver, Shortage, passed_over
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId

@@ -1,11 +1,20 @@
-"""Reasons why agents are not dealt to a framework, for `croupier why`."""
+"""Reasons why agents are not dealt to a framework, for `croupier why`.
+
+The detail of a rejection is cheap to make in a pass. `str` puts it into words when an operator
+asks.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
+from croupier.master.allocator.node import Leaf, RoleNode
+from croupier.master.allocator.policies.policy import needy
 from croupier.model.ids import AgentId, Role
+from croupier.model.resources import Resources
+from croupier.model.roles import format_amounts
+from croupier.model.scalar import format_scalar
 
 
 class Cause(Enum):
@@ -63,3 +72,100 @@ def passed_over(
     """Return a reason about the role and rival that `detail` names, or else about the agent."""
     about = getattr(detail, "role", "") or agent_id
     return PassedOver(cause, agents, text, role, about, getattr(detail, "rival", ""))
+
+
+class Text:
+    """A template and its values.
+
+    Attributes:
+        role: the role that it is about, if any.
+        rival: the framework that came first, if any.
+    """
+
+    __slots__ = ("_template", "_values", "rival", "role")
+
+    def __init__(self, template: str, *values: object, role: str = "", rival: str = "") -> None:
+        self._template, self._values, self.role, self.rival = template, values, role, rival
+
+    def __str__(self) -> str:
+        return self._template.format(*self._values)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Too few free resources for the units of an offer."""
+
+    unit: Resources
+    least: int
+    left: Resources
+    total: Resources
+
+    def __str__(self) -> str:
+        units = f"{self.least} units of <{self.unit}>" if self.least > 1 else str(self.unit)
+        whole = self.amounts(self.total)
+        if whole:
+            return f"needs {units}, but the agent has only {', '.join(whole)} in all"
+        free = self.amounts(self.left)
+        if not free:
+            return f"needs {units}, but {free_text(self.left)}"
+        return f"needs {units}, but only {', '.join(free)} is free"
+
+    def amounts(self, room: Resources) -> list[str]:
+        """Return the amounts of the resources that are short in `room`."""
+        names = (*self.unit.scalars, *self.unit.ranges, *self.unit.sets)
+        return [
+            # A resource that `room` lacks altogether is named, too.
+            str(_only(name, room)) or f"{name}:0"
+            for name in names
+            if _only(name, self.unit).units_within(room, self.least) < self.least
+        ]
+
+
+def _only(name: str, resources: Resources) -> Resources:
+    return Resources(
+        {n: milli for n, milli in resources.scalars.items() if n == name},
+        {n: ranges for n, ranges in resources.ranges.items() if n == name},
+        {n: items for n, items in resources.sets.items() if n == name},
+    )
+
+
+def free_text(left: Resources) -> Text:
+    """Return how much is free."""
+    return Text("only {} is free", left) if left else Text("nothing is free")
+
+
+def filtered(seconds: float) -> Text:
+    """Return that a filter excludes it for another `seconds`, or for this round only."""
+    if seconds <= 0:
+        return Text("the framework refused it; others are offered it first")
+    return Text("the framework refused it for another {:.1f} s", seconds)
+
+
+def reserved(leaf: Leaf) -> Text:
+    """Return that the agent is reserved for `leaf`, whose unit does not fit yet."""
+    rival = leaf.framework_id
+    for node in leaf.path:
+        if isinstance(node, RoleNode) and needy(node):
+            promised = format_amounts(node.settings.guarantee)
+            text = "reserved for {}, below the guarantee of {} ({})"
+            return Text(text, rival, node.role, promised, role=leaf.role, rival=rival)
+    return Text("reserved for {}, which holds less", rival, role=leaf.role, rival=rival)
+
+
+@dataclass(frozen=True, slots=True)
+class AtLimit:
+    """A role's limit that leaves no headroom, with the amounts at that moment."""
+
+    role: str
+    resource: str
+    held: int
+    limit: int
+
+    @classmethod
+    def of(cls, node: RoleNode, resource: str) -> AtLimit:
+        """Return the limit of a role as it is now."""
+        return cls(node.role, resource, node.held.get(resource, 0), node.settings.limit[resource])
+
+    def __str__(self) -> str:
+        held, limit = (format_scalar(self.resource, each) for each in (self.held, self.limit))
+        return f"role {self.role} holds {self.resource}:{held} of its limit of {limit}"

@@ -293,9 +293,7 @@ def _receive(
         yield Happened(UpdateHandled("waiting"))
     else:
         sent = task.sent_on(framework.session)
-        if status.sequence > max(task.acknowledged, sent.sequence) + 1:
-            # Earlier updates arrived while the framework was disconnected. Its agents were ordered
-            # to resend them on its return.
+        if _is_early(task, status, sent):
             yield Happened(UpdateHandled("waiting"))
         elif sent.has_end and not status.state.is_terminal:
             # RECONCILE was answered with the terminal update. The next update is not early.
@@ -305,3 +303,11 @@ def _receive(
             task.delivery = Delivery(framework.session, status.sequence, sent.has_end)
             yield Send(framework.session, Updated((status,)))
             yield Happened(UpdateHandled("forwarded"))
+
+
+def _is_early(task: Task, status: TaskStatus, sent: Delivery) -> bool:
+    """Return whether earlier updates have not been sent to the framework.
+
+    They arrived while it was disconnected. Its agents were ordered to resend them on its return.
+    """
+    return status.sequence > max(task.acknowledged, sent.sequence) + 1
