@@ -87,12 +87,8 @@ class Sessions:
     ) -> None:
         """Seal and open secrets with `box`; None has no key.
 
-        Args:
-            limits: of sessions.
-            box: holds the keys of secrets.
-            links: keys of links to output; None: output needs no links.
-            proofs: as the attribute.
-            accepts_plaintext: whether secrets may pass unencrypted between machines.
+        `links` holds the keys of links to output; None: output needs no links.
+        `accepts_plaintext`: secrets may pass unencrypted between machines.
         """
         self._box, self._accepts_plaintext = box or KeyBox(), accepts_plaintext
         self._links, self.proofs = links, proofs

@@ -28,21 +28,9 @@ from croupier.model.resources import Resources
 KIND = "kind"
 
 ERRORS: Final[Mapping[str, type[CroupierError]]] = {
-    each.__name__: each
-    for each in (
-        errors.CroupierError,
-        errors.InvalidRequest,
-        errors.NotFound,
-        errors.Conflict,
-        errors.Unavailable,
-        errors.NotLeader,
-        errors.FailedOver,
-        errors.Removed,
-        errors.TooSlow,
-        errors.ProtocolViolation,
-        errors.Unauthenticated,
-        errors.PermissionDenied,
-    )
+    name: each
+    for name, each in vars(errors).items()
+    if isinstance(each, type) and issubclass(each, CroupierError)
 }
 
 Encode = Callable[[Any], Any]

@@ -42,11 +42,8 @@ def restored(
 ) -> Restored:
     """Return the store that `copy` becomes.
 
-    Args:
-        copy: a whole copy.
-        witnesses: what is known of the store that it replaces.
-        names: random names for a new generation.
-        accepts_old: whether the operator gives up what was committed after the copy.
+    `witnesses` know the store that it replaces. `accepts_old`: the operator gives up what was
+    committed after the copy, in a new generation with these random `names`.
 
     Raises:
         InvalidRequest: if the copy is of another cluster, or is older than a witness.

@@ -134,11 +134,6 @@ class TaskFiles:
     ) -> AsyncGenerator[Chunk, None]:
         """Yield a part of a file; the first chunk, which may be empty, tells where it begins.
 
-        Args:
-            named: the task.
-            part: of its output or of one of its files.
-            caller: whose permission and credential count.
-
         Raises:
             NotFound: if the caller may see no such task, or there is no such file.
             PermissionDenied: if the caller may see the task, but not the file, or may not any more.

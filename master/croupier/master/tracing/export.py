@@ -23,10 +23,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 def otlp_export(endpoint: str, version: str, instance: str) -> Callable[[Sequence[Span]], bool]:
     """Return a function that sends a batch of spans, and returns whether it was accepted.
 
-    Arguments:
-        endpoint: the URL of the collector, without `/v1/traces`.
-        version: of Croupier.
-        instance: a name of this master.
+    `endpoint` is the URL of the collector, without `/v1/traces`; `instance` a name of this master.
     """
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
     names = {

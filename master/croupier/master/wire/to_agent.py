@@ -40,13 +40,10 @@ def order_to_wire(
     links: LinkKeys | None = None,
     reconnect_s: float = 0.0,
 ) -> pb.Order:
-    """Return the order for `message`.
+    """Return the order for `message`; a launch delivers `secrets`.
 
-    Args:
-        message: to encode.
-        secrets: that a launch delivers.
-        links: the keys of links to output; None: output needs no links.
-        reconnect_s: bound of the agent's waits between attempts to reconnect; 0: its own.
+    REGISTERED has the agent's key of `links` to output (None: output needs no links), and the bound
+    of its waits between attempts to reconnect (0: its own).
     """
     match message:
         case LaunchTask(framework_id, task, role, framework_epoch, proof, lined_up):
