@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NoReturn, TypeVar, cast
 
-from croupier.master.access.caller import UNKNOWN_CALLER, Caller
+from croupier.master.access.caller import UNKNOWN_CALLER, Caller, CredentialKind
 from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import LaunchUnsent, SessionEnded
@@ -231,25 +231,22 @@ class Sessions:
             return
         for session in list(self._sessions.values()):
             caller = session.caller
-            if caller.credential_id in revoked and caller.is_revocable:
+            can_be_revoked = caller.is_token or caller.kind is CredentialKind.CERTIFICATE
+            if can_be_revoked and caller.credential_id in revoked:
                 error = Unauthenticated(f"the {caller.kind.value} of this stream was revoked")
                 self._cut_off(session.session_id, error)
 
-    def end_expired(self, now_ms: int) -> None:
-        """End sessions whose credential has expired; `now_ms`: milliseconds since the epoch.
+    async def watch_expiry(self, clock: Clock) -> NoReturn:
+        """End sessions whose credentials expire, until cancelled.
 
         The error is not fatal for peers: they connect again, and read a renewed credential.
         """
         error = Unavailable("the credential has expired; connect again with a renewed one")
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            _, session_id = heappop(self._expiries)
-            self._cut_off(session_id, error)
-
-    async def watch_expiry(self, clock: Clock) -> NoReturn:
-        """End sessions whose credentials expire, until cancelled."""
         while True:
             await asyncio.sleep(EXPIRY_S)
-            self.end_expired(clock.wall_ms())
+            while self._expiries and self._expiries[0][0] <= clock.wall_ms():
+                _, session_id = heappop(self._expiries)
+                self._cut_off(session_id, error)
 
     def end_all(self, error: CroupierError) -> None:
         """Write what is queued and `error` on every session, and end it."""

@@ -62,11 +62,6 @@ class Caller:
         """Whether the credential is a token that the master stores."""
         return self.kind in (CredentialKind.TOKEN, CredentialKind.JOIN)
 
-    @property
-    def is_revocable(self) -> bool:
-        """Whether the master knows if the credential was revoked."""
-        return self.is_token or self.kind is CredentialKind.CERTIFICATE
-
     def is_expired(self, now_ms: int) -> bool:
         """Return whether the credential has expired; `now_ms`: milliseconds since the epoch."""
         return self.expires_ms is not None and self.expires_ms <= now_ms

@@ -191,10 +191,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _term_began(what: TermBegan, _names: Names) -> str:
-    return f"Master {what.master_id} began to lead"
-
-
 def _offers_lapsed(what: OffersLapsed, names: Names) -> str:
     parts = [
         f"{_count(number, 'offer')} {verb}"
@@ -207,14 +203,6 @@ def _offers_lapsed(what: OffersLapsed, names: Names) -> str:
 def _agent_joined(what: facts.AgentJoined, names: Names) -> str:
     tasks = f", with {_count(what.tasks, 'task')}" if what.tasks else ""
     return f"Agent {_agent(what, names)} {_AGENT_JOINED[what.kind]}{tasks}"
-
-
-def _agent_left(what: facts.AgentLeft, names: Names) -> str:
-    return f"Agent {_agent(what, names)} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
-
-
-def _agent_refused(what: facts.AgentRefused, names: Names) -> str:
-    return f"Agent {_agent(what, names)} was refused{_because(what.message)}"
 
 
 def _framework_left(what: facts.FrameworkLeft, names: Names) -> str:
@@ -265,23 +253,22 @@ def _preemption_begun(what: Preempting, names: Names) -> str:
     )
 
 
-def _preemption_ended(what: facts.PreemptionEnded, names: Names) -> str:
-    outcome = _PREEMPTED[what.outcome]
-    return f"The preempted task {what.task_id} of {_framework(what, names)} {outcome}"
-
-
 _TEXTS: Final[Mapping[type, Callable[[Any, Names], str]]] = {
-    TermBegan: _term_began,
+    TermBegan: lambda what, _: f"Master {what.master_id} began to lead",
     OffersLapsed: _offers_lapsed,
     facts.AgentJoined: _agent_joined,
-    facts.AgentLeft: _agent_left,
+    facts.AgentLeft: lambda what, names: (
+        f"Agent {_agent(what, names)} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
+    ),
     facts.AgentOperated: lambda what, names: (
         f"{_OPERATED.get(what.action, what.action)} {_agent(what, names)}"
     ),
     facts.AgentDrained: lambda what, names: (
         f"Agent {_agent(what, names)} is drained: no task is left"
     ),
-    facts.AgentRefused: _agent_refused,
+    facts.AgentRefused: lambda what, names: (
+        f"Agent {_agent(what, names)} was refused{_because(what.message)}"
+    ),
     facts.TasksUnproven: lambda what, names: (
         f"Agent {_agent(what, names)} was told to end {_count(what.tasks, 'task')} without proof"
         f" of launch: {_quoted(what.first)}"
@@ -297,5 +284,7 @@ _TEXTS: Final[Mapping[type, Callable[[Any, Names], str]]] = {
     facts.TaskMoved: _task_moved,
     facts.RoleChanged: _role_changed,
     Preempting: _preemption_begun,
-    facts.PreemptionEnded: _preemption_ended,
+    facts.PreemptionEnded: lambda what, names: (
+        f"The preempted task {what.task_id} of {_framework(what, names)} {_PREEMPTED[what.outcome]}"
+    ),
 }

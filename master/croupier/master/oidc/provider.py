@@ -150,7 +150,10 @@ class Provider:
         """
         now = self._clock.now()
         if self._find(key_id) is None or now - self._read_at > MOST_S:
-            await self._refreshed()
+            refreshing = self.refresh()
+            if refreshing is not None:
+                # Other calls wait for it too, so the end of this one must not cancel it.
+                await asyncio.shield(refreshing)
         elif now - self._read_at > FRESH_S:
             self.refresh()
         found = self._find(key_id)
@@ -169,12 +172,6 @@ class Provider:
         self._tried_at = self._clock.now()
         self._refreshing = asyncio.create_task(self._read(), name="oidc keys")
         return self._refreshing
-
-    async def _refreshed(self) -> None:
-        refreshing = self.refresh()
-        if refreshing is not None:
-            # Other calls wait for it too, so the end of this one must not cancel it.
-            await asyncio.shield(refreshing)
 
     def _find(self, key_id: str) -> PyJWK | None:
         if not key_id and len(self._keys) == 1:

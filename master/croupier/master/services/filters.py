@@ -166,7 +166,7 @@ class TaskFilter:
     def test(self, state: State, visible: Visibility, wall: WallTime, now_ms: int) -> TaskTest:
         """Return the test at `now_ms`, milliseconds since the epoch. O(agents) for a hostname."""
         if not self.has_conditions:
-            return _passes_all
+            return lambda _: True
         agents = self._agents(state, visible)
 
         def passes(task: Task | TaskSnapshot) -> bool:
@@ -203,10 +203,6 @@ class TaskFilter:
         ]
         # The id of a forgotten agent may still be that of ended tasks.
         return frozenset((named, *filter(visible.has_agent, found)))
-
-
-def _passes_all(_: Task | TaskSnapshot) -> bool:
-    return True
 
 
 def digest(*parts: str) -> str:

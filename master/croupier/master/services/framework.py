@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from croupier.master.access.caller import current_call
-from croupier.master.core.events import Received, Subscribe
+from croupier.master.core.events import Received
 from croupier.master.core.step import Event
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.services.stream import Context, is_private, refuse, serve_stream
@@ -95,14 +95,9 @@ async def _put(
                 pass
             case "subscribe":
                 event = subscribe_from_wire(session_id, call.subscribe)
-                await guard.put(inbox, _by_caller(event, session), call)
+                event = replace(event, principal=session.caller.principal)
+                await guard.put(inbox, event, call)
             case _:
                 called = await call_from_wire(session_id, call, session.seal)
                 for part in split_call(called):
                     await guard.put(inbox, part, call)
-
-
-def _by_caller(event: Subscribe, session: FrameworkSession) -> Subscribe:
-    """Return SUBSCRIBE with the principal of the session."""
-    principal = session.caller.principal
-    return event if principal.is_anonymous else replace(event, principal=principal)

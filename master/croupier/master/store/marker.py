@@ -20,11 +20,6 @@ from croupier.model.store_position import StorePosition
 from croupier.process.durable_files import replace_file
 
 
-def lock_path(database: Path) -> Path:
-    """Return the path of the lock file of a database."""
-    return database.with_name(database.name + ".lock")
-
-
 class StoreLock:
     """The lock of one database, held from `take` to `release` or the end of the process.
 
@@ -33,7 +28,7 @@ class StoreLock:
 
     def __init__(self, database: Path) -> None:
         """Prepare; `take` opens the file."""
-        self._path = lock_path(database)
+        self._path = database.with_name(database.name + ".lock")
         self._fd: int | None = None
 
     def take(self) -> bool:

@@ -99,7 +99,8 @@ class SqliteStore:
     def _load(self) -> Registry:
         try:
             marker = self._check_beside()
-            self._take_lock()
+            if self._path.parent.is_dir() and not self._lock.take():
+                raise self._unavailable(LOCKED)
             registry = self._read(self._open())
             self._check_marker(marker, registry.master)
             self._foreign_commits = table.foreign_commits(self._connected)
@@ -118,10 +119,6 @@ class SqliteStore:
             raise
         else:
             return registry
-
-    def _take_lock(self) -> None:
-        if self._path.parent.is_dir() and not self._lock.take():
-            raise self._unavailable(LOCKED)
 
     @property
     def _connected(self) -> sqlite3.Connection:

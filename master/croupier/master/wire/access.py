@@ -129,11 +129,13 @@ def token_from_wire(wire: pb.Token, token_hash: bytes) -> TokenRecord:
     kind = _KINDS.get(wire.kind)
     if kind is None:
         raise InvalidRequest("the kind of the token is missing, or unknown to this master")
+    if len(token_hash) != HASH_BYTES:
+        raise InvalidRequest(f"token_hash has {HASH_BYTES} bytes: the SHA-256 of the secret part")
     return TokenRecord(
         TokenId(wire.token_id),
         kind,
         PrincipalName(wire.principal),
-        hash_from_wire(token_hash),
+        token_hash.hex(),
         created_ms=0,
         expires_ms=wire.expires_ms if wire.HasField("expires_ms") else None,
         uses_left=wire.uses_left if wire.HasField("uses_left") else None,
@@ -141,14 +143,3 @@ def token_from_wire(wire: pb.Token, token_hash: bytes) -> TokenRecord:
         description=wire.description,
         max_resources=resources_from_wire(wire.max_resources),
     )
-
-
-def hash_from_wire(token_hash: bytes) -> str:
-    """Return the hash of a token's secret in hexadecimal digits.
-
-    Raises:
-        InvalidRequest: if it has another length than SHA-256.
-    """
-    if len(token_hash) != HASH_BYTES:
-        raise InvalidRequest(f"token_hash has {HASH_BYTES} bytes: the SHA-256 of the secret part")
-    return token_hash.hex()
