@@ -7,7 +7,7 @@ log delays no decision. If the process dies, the log may lack the last events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from croupier.master.core.effects import Effect
@@ -20,13 +20,6 @@ from croupier.master.eventlog.lines import Head, Known, summarise
 from croupier.master.eventlog.writer import Writer
 from croupier.model.clock import Clock
 from croupier.process.metric_families import Family
-
-
-@dataclass(slots=True)
-class _Tally:
-    part: int = 1
-    events: int = 0
-    bytes_in_file: int = 0
 
 
 class FileRecorder:
@@ -43,7 +36,7 @@ class FileRecorder:
         self._head, self._clock = replace(head, registry=None), clock
         self._encode = event_encoder()
         self._digest = Digest()
-        self._tally = _Tally()
+        self._part, self._events, self._bytes_in_file = 1, 0, 0
         self._pending: list[tuple[Event, float, Sequence[Effect]]] = []
         writer.put(write_line(head))
 
@@ -60,7 +53,7 @@ class FileRecorder:
     def flush(self, state: State) -> None:
         """Write the events of a batch whose effects are performed."""
         now = self._write()
-        if now is not None and self._tally.bytes_in_file >= self._file_size:
+        if now is not None and self._bytes_in_file >= self._file_size:
             self._begin_file(state, now)
 
     def close(self) -> None:
@@ -82,8 +75,8 @@ class FileRecorder:
             self._writer.give_up(f"an event that cannot be written: {error!r}")
             self.dropped += len(pending)
             return None
-        self._tally.events += len(pending)
-        self._tally.bytes_in_file += len(data)
+        self._events += len(pending)
+        self._bytes_in_file += len(data)
         self._writer.put(data)
         return pending[-1][1]
 
@@ -97,14 +90,14 @@ class FileRecorder:
         return write_event(entry)
 
     def _begin_file(self, state: State, now: float) -> None:
-        self._tally.part += 1
-        self._tally.bytes_in_file = 0
+        self._part += 1
+        self._bytes_in_file = 0
         head = replace(
             self._head,
-            part=self._tally.part,
+            part=self._part,
             at=now,
             wall_ms=self._clock.wall_ms(),
-            events=self._tally.events,
+            events=self._events,
             digest=str(self._digest),
         )
         self._writer.begin_file(_opening(head, summarise(state)()))

@@ -13,7 +13,6 @@ import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from croupier.master.access.audit import MAX_DETAIL, Audit, AuditOutcome
@@ -62,30 +61,6 @@ _log = get_logger("croupier.master")
 RequestT = TypeVar("RequestT")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A live task on a connected agent that runs commands beside tasks.
-
-    Attributes:
-        session: of the agent.
-        rule: that allows the caller to run one.
-    """
-
-    task: TaskPlace
-    session: SessionId
-    rule: str
-
-
-@dataclass(slots=True, eq=False)
-class _Ordered:
-    """A command whose agent was ordered to call back."""
-
-    agent_id: AgentId
-    stream: asyncio.Future[AgentStream] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-
 class Execs:
     """The commands that this master passes on.
 
@@ -98,7 +73,8 @@ class Execs:
         """Serve as the master that leads; `audit` takes a line at each start and each end."""
         self._leadership, self._clock, self._audit = leadership, clock, audit
         self._pace = Pace(clock)
-        self._ordered: dict[str, _Ordered] = {}
+        # Agents that were ordered to call back, by the id of the command, and their streams.
+        self._ordered: dict[str, tuple[AgentId, asyncio.Future[AgentStream]]] = {}
         self._callers: Counter[str] = Counter()
         self._held = 0
         self.running = 0
@@ -127,16 +103,15 @@ class Execs:
             start = start_of(await _first(requests))
             call.object = f"task:{start.framework_id}/{start.task_id}"
             term = self._leadership.term()
-            place = await self._find(start, call.caller)
-            start.framework_id = place.task.framework_id
-            call.rule = place.rule
+            place, session, call.rule = await self._find(start, call.caller)
+            start.framework_id = place.framework_id
             with self._an_exec():
                 exec_id = secrets.token_hex(16)
-                agent_id = place.task.agent_id
+                agent_id = place.agent_id
                 call.object = f"task:{start.framework_id}/{start.task_id},agent:{agent_id}"
                 caller = CallerStream(requests, write)
-                agent = await self._called_back(term, place, exec_id)
-                check = rechecks(lambda: term, place.task, Action.EXEC, call.caller)
+                agent = await self._called_back(term, agent_id, session, exec_id)
+                check = rechecks(lambda: term, place, Action.EXEC, call.caller)
                 bridge = ExecBridge(agent_id, caller, agent, self._pace, check)
                 with self._noted(call, bridge, start):
                     await bridge.run(start)
@@ -155,50 +130,55 @@ class Execs:
         """
         requests = aiter(requests)
         exec_id = (await _first(requests)).exec_id
-        found, principal = self._ordered.get(exec_id), caller.principal
-        is_other = not principal.is_anonymous and found and principal.agent_id != found.agent_id
-        if found is None or is_other or found.stream.done():
+        agent_id, ordered = self._ordered.get(exec_id, (None, None))
+        is_other = not caller.principal.is_anonymous and caller.principal.agent_id != agent_id
+        if ordered is None or is_other or ordered.done():
             raise NotFound("no command waits for this agent under this id")
         stream = AgentStream(requests, write)
-        found.stream.set_result(stream)
+        ordered.set_result(stream)
         try:
             await stream.is_over.wait()
         finally:
             stream.is_lost.set()
 
-    async def _find(self, start: exec_pb2.ExecStart, caller: Caller) -> _Place:
+    async def _find(
+        self, start: exec_pb2.ExecStart, caller: Caller
+    ) -> tuple[TaskPlace, SessionId, str]:
+        """Return a live task, the session of its agent, and the rule that allows the command."""
         named = NamedTask(TaskId(start.task_id), FrameworkId(start.framework_id), AgentId(""))
 
-        def find(state: State) -> _Place:
+        def find(state: State) -> tuple[TaskPlace, SessionId, str]:
             permissions = state.permissions(caller.principal)
             task = find_place(state, named, Action.EXEC, permissions)
             session = _session(state, task)
             decision = may_on_role(permissions, Action.EXEC, task.roles[0], task.owner)
-            return _Place(task, session, decision.rule if permissions.is_on else "")
+            return task, session, decision.rule if permissions.is_on else ""
 
         return await self._leadership.read(find)
 
-    async def _called_back(self, term: Term, place: _Place, exec_id: str) -> AgentStream:
+    async def _called_back(
+        self, term: Term, agent_id: AgentId, session: SessionId, exec_id: str
+    ) -> AgentStream:
         """Order the agent to call, and return its stream.
 
         Raises:
             Unavailable: if it does not call in time.
         """
-        agent_id = place.task.agent_id
-        ordered = self._ordered[exec_id] = _Ordered(agent_id)
+        stream: asyncio.Future[AgentStream] = asyncio.get_running_loop().create_future()
+        self._ordered[exec_id] = agent_id, stream
         try:
-            if not term.sessions.open_exec(place.session, exec_id):
+            if not term.sessions.open_exec(session, exec_id):
                 raise Unavailable(f"agent {agent_id} is not connected; try again")
-            await asyncio.wait([ordered.stream], timeout=CALL_BACK_S)
-            if not ordered.stream.done():
+            await asyncio.wait([stream], timeout=CALL_BACK_S)
+            if not stream.done():
                 raise Unavailable(
                     f"agent {agent_id} did not call back within {CALL_BACK_S:g} s; try again, or"
                     " see the log of the agent"
                 )
-            return ordered.stream.result()
+            return stream.result()
         except asyncio.CancelledError:
-            if ordered.stream.done():
-                ordered.stream.result().is_over.set()
+            if stream.done():
+                stream.result().is_over.set()
             raise
         finally:
             del self._ordered[exec_id]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -47,12 +46,6 @@ PAGE_HEADERS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    body: Body
-    changed_ns: int
-
-
 class StaticFiles:
     """The files, each read when it is first asked for, and again after it has changed."""
 
@@ -69,7 +62,8 @@ class StaticFiles:
             for path in sorted(directory.rglob("*"))
             if path.suffix in _TYPES and path.is_file()
         }
-        self._files: dict[str, _File] = {}
+        # The body of each file, and the time of its change in nanoseconds.
+        self._files: dict[str, tuple[Body, int]] = {}
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of the page."""
@@ -84,7 +78,7 @@ class StaticFiles:
         if path is None:
             raise web.HTTPNotFound
         try:
-            body = (await self._read(name, path)).body
+            body = await self._read(name, path)
         except OSError:
             raise web.HTTPNotFound from None
         headers = {
@@ -110,18 +104,17 @@ class StaticFiles:
             body=data, headers=headers, content_type=kind, charset="utf-8" if has_charset else None
         )
 
-    async def _read(self, name: str, path: Path) -> _File:
+    async def _read(self, name: str, path: Path) -> Body:
         """Return a file. Raises OSError if it cannot be read."""
-        known = self._files.get(name)
-        data, changed_ns = await asyncio.to_thread(_newer, path, known)
+        known, known_ns = self._files.get(name, (None, -1))
+        data, changed_ns = await asyncio.to_thread(_newer, path, known_ns)
         if known is None or data is not None:
-            known = self._files[name] = _File(await Body.of(data or b""), changed_ns)
+            known = await Body.of(data or b"")
+            self._files[name] = known, changed_ns
         return known
 
 
-def _newer(path: Path, known: _File | None) -> tuple[bytes | None, int]:
-    """Return the content of a file and its time of change; None if it is the known one."""
+def _newer(path: Path, known_ns: int) -> tuple[bytes | None, int]:
+    """Return the content of a file and its time of change; None if it has not changed since."""
     changed_ns = path.stat().st_mtime_ns
-    if known is not None and known.changed_ns == changed_ns:
-        return None, changed_ns
-    return path.read_bytes(), changed_ns
+    return None if changed_ns == known_ns else path.read_bytes(), changed_ns
