@@ -298,7 +298,6 @@ class AgentDaemon:
     async def _isolate(
         self, work_dir: WorkDir, total: Resources, sandboxes: Sandboxes, shim: Shim
     ) -> Layers:
-        """Prepare the isolation of tasks."""
         flags, secrets = self._config.isolate, self._config.secret_files
         has_own_uids = self._config.users.gives_own
         isolation = await asyncio.to_thread(

@@ -261,7 +261,6 @@ class Checkpoint:
             write_all(self._fd, data)
 
     def _is_in_place(self) -> bool:
-        """Return whether the path still names this log."""
         try:
             return os.path.samestat(os.lstat(self.path), os.fstat(self._fd))
         except OSError:
@@ -287,7 +286,6 @@ class Checkpoint:
             self._rewrite_at += SLACK_BYTES
 
     def _rewrite(self, *more: Record) -> None:
-        """Replace the log by one of the current records and `more`."""
         scratch = self.path.with_suffix(".new")
         fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

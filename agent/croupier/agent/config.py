@@ -206,7 +206,6 @@ class AgentConfig:
         return not self.insecure and not self.tls.client().is_encrypted
 
     def _check_protected(self) -> None:
-        """Refuse plain text between machines."""
         has_certificate = self.tls.has_certificate
         # Output needs a link that the master signs.
         check_exposed(self.http, is_encrypted=has_certificate, is_authenticated=has_certificate)

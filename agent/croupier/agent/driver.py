@@ -7,6 +7,7 @@ and performs the effects. All updates of a turn leave in one message.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 from croupier.agent import health_check
 from croupier.agent.checkpoint import Checkpoint
@@ -20,21 +21,20 @@ from croupier.process.inbox import Inbox
 BATCH = 1000
 
 
+@dataclass(frozen=True, slots=True)
 class Driver:
-    """Runs the reactor in real time."""
+    """Runs the reactor in real time.
 
-    def __init__(
-        self,
-        reactor: Reactor,
-        inbox: Inbox[Event],
-        checkpoint: Checkpoint,
-        metrics: Metrics,
-        clock: Clock,
-    ) -> None:
-        self._reactor, self._inbox, self._checkpoint = reactor, inbox, checkpoint
-        self._metrics, self._clock = metrics, clock
-        self.all_ended = asyncio.Event()
-        """Set once the agent is stopping and no task has a process."""
+    Attributes:
+        all_ended: set once the agent is stopping and no task has a process.
+    """
+
+    reactor: Reactor
+    inbox: Inbox[Event]
+    checkpoint: Checkpoint
+    metrics: Metrics
+    clock: Clock
+    all_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Run the reactor until cancelled.
@@ -42,13 +42,13 @@ class Driver:
         Raises:
             Unavailable: if records cannot be made durable.
         """
-        reactor, clock = self._reactor, self._clock
+        reactor, clock = self.reactor, self.clock
         reactor.decide(AgentStarted())
         while True:
             began = clock.now()
-            for event in self._inbox.take(BATCH):
+            for event in self.inbox.take(BATCH):
                 reactor.decide(event)
-            batch = reactor.end_batch(is_full=self._checkpoint.is_urgent)
+            batch = reactor.end_batch(is_full=self.checkpoint.is_urgent)
             decided = clock.now()
             await self._commit(batch)
             committed = clock.now()
@@ -59,29 +59,28 @@ class Driver:
             reactor.perform(batch)
             if reactor.has_ended:
                 self.all_ended.set()
-            self._metrics.turned(decided - began + clock.now() - committed)
+            self.metrics.turned(decided - began + clock.now() - committed)
             wake_at = reactor.wake_at()
-            await self._inbox.wait(None if wake_at is None else wake_at - clock.now())
+            await self.inbox.wait(None if wake_at is None else wake_at - clock.now())
 
     async def _commit(self, batch: Batch) -> None:
-        """Make the batch durable, or defer its records."""
         if not batch.is_urgent:
-            self._checkpoint.defer(batch.records)
+            self.checkpoint.defer(batch.records)
             return
-        began = self._clock.now()
+        began = self.clock.now()
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(health_check.ANSWER_S, self._report_stall)
         try:
-            size = await self._checkpoint.commit(batch.records)
+            size = await self.checkpoint.commit(batch.records)
         finally:
             alarm.cancel()
         if size:
-            self._metrics.committed(self._clock.now() - began, size)
-        if not self._checkpoint.has_room:
+            self.metrics.committed(self.clock.now() - began, size)
+        if not self.checkpoint.has_room:
             # Decided before the launches that wait in the inbox.
-            self._reactor.decide(DiskFull())
+            self.reactor.decide(DiskFull())
 
     def _report_stall(self) -> None:
         """Become unhealthy while the disk hangs: the health check waits for it as well."""
-        problem = health_check.does_not_answer(self._checkpoint.path.parent)
-        self._reactor.decide_at_once(HealthChecked((problem,)))
+        problem = health_check.does_not_answer(self.checkpoint.path.parent)
+        self.reactor.decide_at_once(HealthChecked((problem,)))

@@ -8,6 +8,8 @@ newer, and only its master can detect that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition, check_epoch
 from croupier.v1 import agent_pb2 as pb
@@ -17,19 +19,18 @@ CLEAN_UP = "croupier-agent --recover=cleanup"
 FORGET = "croupier-agent --recover=forget-master"
 
 
+@dataclass(slots=True)
 class NewestMaster:
-    """The newest master seen.
+    """The newest master seen, at first the recorded one.
 
     Attributes:
         cluster: the cluster that it leads; empty if no master was seen.
         position: the position of its store; None if it did not send one.
     """
 
-    def __init__(
-        self, cluster: str = "", epoch: int = 0, position: StorePosition | None = None
-    ) -> None:
-        """Begin with the recorded master."""
-        self.cluster, self.epoch, self.position = cluster, epoch, position
+    cluster: str = ""
+    epoch: int = 0
+    position: StorePosition | None = None
 
     def admit(self, message: pb.AgentServiceConnectResponse, *, is_registered: bool = True) -> bool:
         """Check the master that sent `message`; return whether it is newer than the last.

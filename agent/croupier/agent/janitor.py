@@ -211,7 +211,6 @@ class Janitor:
         return batch
 
     def _move(self, key: Key) -> list[Path]:
-        """Return the new path of the sandbox; none if it is in use again or missing."""
         if key in self._sandboxes.occupied:
             return []
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, assert_never
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -198,19 +198,9 @@ class Metrics:
                 )
             case fx.HealthChanged(_, problems):
                 _log_health(problems)
-            case (
-                fx.Checkpoint()
-                | fx.ReturnTasks()
-                | fx.SendRegister()
-                | fx.CheckHealth()
-                | fx.CancelLaunch()
-                | fx.Signal()
-                | fx.ForgetRun()
-                | fx.Forget()
-            ):
-                pass
             case _:
-                assert_never(effect)
+                # The others leave a trace elsewhere, or none.
+                pass
 
     def tell_statuses(self, on_status: Callable[[TaskStatus], None]) -> None:
         """Call `on_status` with each new status of a task."""
@@ -238,7 +228,6 @@ class Metrics:
         self._count("agent_recovery_errors")
 
     def _count(self, name: str, *labels: str, by: int = 1) -> None:
-        """Count under these values of the labels, which are few."""
         child = self._children.get((name, labels))
         if child is None:
             counter = self._counters[name]

@@ -94,7 +94,6 @@ class RunEnds:
             sweep(marks)
 
     def _read(self, key: Key, running: ShimProcess, until: float) -> None:
-        """Retry if the file cannot be read."""
         self._retries.pop(running.run, None)
         try:
             record = run_file.read_path(self._runs / running.run)
@@ -152,7 +151,6 @@ class RunEnds:
         done.add_done_callback(swept)
 
     def _note_swept(self, key: Key, running: ShimProcess, record: RunRecord) -> None:
-        """Report the end of a run that has no processes any more."""
         if record.end is not None and running.pid:
             self._note_end(self.exited(key, running.run, record))
         elif running.pid:

@@ -292,7 +292,6 @@ class Sandboxes:
 
     @contextmanager
     def _framework(self, framework_id: str) -> Iterator[int]:
-        """Open the directory of a framework for the context."""
         with directory(self.root) as root:
             opened = open_directory(framework_id, root)
         with closing(opened) as framework:
@@ -329,7 +328,6 @@ def _checked(key: Key) -> Key:
 
 
 def _directories(fd: int) -> list[str]:
-    """Return the names of the directories in a directory, without links."""
     with os.scandir(fd) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 

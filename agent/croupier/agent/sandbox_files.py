@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from croupier.agent.core.tasks import Key
@@ -121,11 +122,12 @@ def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[File
 
 def _listed(opened: int) -> tuple[list[FileEntry], bool]:
     entries: list[FileEntry] = []
-    left = MAX_NAMES
+    left, is_cut = MAX_NAMES, False
     with os.scandir(opened) as found:
         for each in found:
             if len(entries) == MAX_ENTRIES:
-                return sorted(entries, key=_name), True
+                is_cut = True
+                break
             try:
                 seen = each.stat(follow_symlinks=False)
             except OSError:
@@ -134,19 +136,15 @@ def _listed(opened: int) -> tuple[list[FileEntry], bool]:
             name = os.fsencode(each.name).decode(errors="replace")
             left -= len(json.dumps(name))
             if left < 0:
-                return sorted(entries, key=_name), True
+                is_cut = True
+                break
             size, mode = seen.st_size if kind == "file" else 0, stat.S_IMODE(seen.st_mode)
             entries.append(FileEntry(name, kind, size, seen.st_mtime_ns // 1_000_000, mode))
-    return sorted(entries, key=_name), False
-
-
-def _name(entry: FileEntry) -> str:
-    return entry.name
+    return sorted(entries, key=attrgetter("name")), is_cut
 
 
 @contextmanager
 def _reported(key: Key, path: str) -> Iterator[None]:
-    """Raise errors of the system as NotFound."""
     try:
         yield
     except OSError as error:

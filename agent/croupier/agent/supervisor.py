@@ -252,7 +252,6 @@ class Supervisor:
     def _takes_over(
         self, key: Key, run: str, shim: run_file.Process, task: run_file.Process | None
     ) -> bool:
-        """Watch the shim if it lives and its task has started; return whether it does."""
         try:
             pidfd = os.pidfd_open(shim.pid)
         except ProcessLookupError:

@@ -75,7 +75,6 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
 
 
 def _pages(tasks: Iterable[pb.AgentTask]) -> list[pb.Report]:
-    """Return reports with a part of the tasks each."""
     pages: list[pb.Report] = []
     size = PAGE_BYTES
     for task in tasks:

@@ -190,7 +190,6 @@ def _count_resources(state: AgentState) -> None:
 
 
 def _void_tasks_of_earlier_ids(state: AgentState) -> None:
-    """Void the tasks of an earlier id of the agent, which was removed."""
     for key, task in list(state.tasks.items()):
         if task.status.agent_id == state.agent_id:
             continue

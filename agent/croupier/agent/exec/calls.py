@@ -53,7 +53,6 @@ class MasterStream:
         self,
         call: grpc.aio.StreamStreamCall[pb.AgentServiceExecRequest, pb.AgentServiceExecResponse],
     ) -> None:
-        """Use the open `call`."""
         self._call, self._turn = call, asyncio.Lock()
 
     async def send(self, **fields: Any) -> None:
@@ -96,7 +95,6 @@ class InputQueue:
     """The input of one command on its way from the stream to the command."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._parts: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._size = 0
 
@@ -209,7 +207,6 @@ class ExecCalls:
             _log.info("exec_broken", master=str(master), error=str(error) or "no answer")
 
     async def _run(self, stream: MasterStream, start: exec_pb2.ExecStart) -> None:
-        """Run the command of a stream."""
         key = FrameworkId(start.framework_id), TaskId(start.task_id)
         try:
             command = await self._execs.start(key, _command(start.command))

@@ -178,7 +178,6 @@ def _number(pid: int, name: str) -> int:
 
 
 def _is_first(pid: int) -> bool:
-    """Return whether the process is the first one of a pid namespace."""
     numbers = _status(pid).get("NSpid", "").split()
     return len(numbers) > 1 and numbers[-1] == "1"
 
@@ -240,7 +239,6 @@ def _exceeded(launch: Launch, pid: int, program: int) -> Iterator[str]:
 
 
 def _limits(pid: int) -> Iterator[str]:
-    """Return the limits of a process as options of the shim."""
     for number in range(_LIMITS):
         soft, hard = resource.prlimit(pid, number)
         if (soft, hard) != resource.getrlimit(number):

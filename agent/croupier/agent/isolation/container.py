@@ -180,7 +180,6 @@ class Container(Isolator):
         )
 
     def _failure(self, run: str) -> str:
-        """Return the last error in the runtime's log."""
         try:
             with (self._directory / run / "log").open("rb") as file:
                 file.seek(0, os.SEEK_END)

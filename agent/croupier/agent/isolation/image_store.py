@@ -221,7 +221,6 @@ class ImageStore:
         return Image(place / "root", digest, tuple((name, value) for name, _, value in pairs))
 
     def _reference(self, name: ImageName, source: str | None = None) -> Path:
-        """Return the file that notes which image a name means."""
         meant = name.source() if source is None else source
         text = f"{name.text}\0{meant}".encode()
         return self._directory / "refs" / hashlib.sha256(text).hexdigest()

@@ -249,7 +249,6 @@ def remove(path: Path) -> None:
 
 
 def _why(tool: str, output: str) -> str:
-    """Return the reason in the last line of a tool's output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if not lines:
         return f"{Path(tool).name} failed"

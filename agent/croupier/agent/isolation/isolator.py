@@ -155,9 +155,7 @@ class Layers:
     ) -> None:
         """Use `isolators`, possibly none. `closing` releases their resources."""
         self._closing = closing or ExitStack()
-        self._isolators = tuple(isolators)
-        self._backwards = self._isolators[::-1]
-        self.isolators = self._isolators
+        self.isolators = tuple(isolators)
         self.names = tuple(each.name for each in isolators)
         self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
         bounding = {each.name for each in isolators if Feature.PIDS in each.features}
@@ -166,7 +164,7 @@ class Layers:
 
     def extended(self, isolator: Isolator) -> Layers:
         """Return these isolators and another one, which prepares launches last."""
-        return Layers((*self._isolators, isolator), self._closing)
+        return Layers((*self.isolators, isolator), self._closing)
 
     def prepare(self, launch: Launch) -> Launch:
         """Make what the run needs; if that fails, remove what was made.
@@ -182,7 +180,7 @@ class Layers:
         if self._are_pids_by_uid and launch.info.limits.pids and not has_own_uid:
             raise InvalidRequest(_PIDS_OF_ACCOUNT)
         try:
-            for isolator in self._isolators:
+            for isolator in self.isolators:
                 launch = isolator.prepare(launch)
         except BaseException:
             # An isolator forgets what it has not made.
@@ -196,31 +194,31 @@ class Layers:
         Raises:
             Unavailable: if no command can be started beside such a run here, with the reason.
         """
-        for isolator in self._isolators:
+        for isolator in self.isolators:
             launch = isolator.join(launch)
         return launch
 
     def usage(self, run: str) -> Usage | None:
         """Return what a run has used until now; None if that is unknown."""
-        return joined(*(each.usage(run) for each in self._isolators))
+        return joined(*(each.usage(run) for each in self.isolators))
 
     def is_empty(self, run: str) -> bool:
         """Return whether no process of the run is left, as far as isolators can tell."""
-        return all(each.is_empty(run) for each in self._isolators)
+        return all(each.is_empty(run) for each in self.isolators)
 
     def kill(self, run: str) -> None:
         """Kill what is left of a run, and wait for its end. Takes seconds in the worst case."""
-        for isolator in self._isolators:
+        for isolator in self.isolators:
             isolator.kill(run)
 
     def end(self, run: str) -> Ending:
         """Return what is known of a run that has ended."""
-        return joined_endings(*(isolator.end(run) for isolator in self._isolators))
+        return joined_endings(*(isolator.end(run) for isolator in self.isolators))
 
     def forget(self, run: str) -> None:
         """Remove everything of a run, the last made first."""
         failed: OSError | None = None
-        for isolator in self._backwards:
+        for isolator in reversed(self.isolators):
             try:
                 isolator.forget(run)
             except OSError as error:
@@ -230,7 +228,7 @@ class Layers:
 
     def clean(self, known: Collection[str]) -> None:
         """Remove what runs of earlier agents have left, except for `known` ones."""
-        for isolator in self._isolators:
+        for isolator in self.isolators:
             isolator.clean(known)
 
     def close(self) -> None:

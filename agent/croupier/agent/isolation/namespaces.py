@@ -120,7 +120,6 @@ class Namespaces(Isolator):
         return is_wanted and not wanted.image
 
     def _inside(self, launch: Launch) -> Iterator[str]:
-        """Return the options for the shim inside."""
         options = [each for each in launch.options if not each.startswith(_OUTSIDE)]
         if not self._tool.by_root:
             # Bubblewrap takes all capabilities away.

@@ -219,7 +219,6 @@ def release_own_uids(work_dir: WorkDir) -> None:
 
 
 def _default_account(name: str | None) -> UnixUser | None:
-    """Return the account of tasks that name none; None for the agent's own."""
     if not name:
         return None
     try:
@@ -260,7 +259,6 @@ def _check_reach(uid: int, directory: Path) -> None:
 
 
 def _barrier(directory: Path) -> Path:
-    """Return the first directory on the way that others cannot enter."""
     for path in (*reversed(directory.parents), directory):
         if not path.stat().st_mode & stat.S_IXOTH:
             return path

@@ -22,7 +22,7 @@ import os
 import random
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -122,7 +122,6 @@ class UidClaims:
         return len(stale)
 
     def _all(self) -> Iterator[tuple[int, Path]]:
-        """Yield all claims of the machine."""
         try:
             names = os.listdir(self._base)  # noqa: PTH208 - names are enough
         except OSError:
@@ -210,14 +209,14 @@ class Leftovers:
             return []
         # After the search: what a later task makes is not in it.
         in_use = uids_of_processes()
-        is_free = self._is_free(in_use)
+
+        def is_free(uid: int) -> bool:
+            return uid not in in_use and not self._claims.has(uid)
+
         for kind, number, uid in objects:
             if is_free(uid):
                 _remove_object(kind, number)
         return [path for path, uid in files if is_free(uid)]
-
-    def _is_free(self, in_use: set[int]) -> Callable[[int], bool]:
-        return lambda uid: uid not in in_use and not self._claims.has(uid)
 
     def _files(self) -> Iterator[tuple[Path, int]]:
         for shared in self._shared:

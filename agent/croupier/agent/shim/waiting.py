@@ -222,7 +222,6 @@ class WaitingShims:
         return is_given
 
     def _start(self) -> WaitingShim:
-        """Start a shim."""
         own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             fd = move_up(its.detach())

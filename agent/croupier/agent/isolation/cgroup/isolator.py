@@ -171,7 +171,6 @@ class CgroupIsolator(Isolator):
             groups.close()
 
     def _of(self, run: str) -> Groups:
-        """Return the groups with that of a run."""
         if not self._earlier or self._groups.has(run):
             return self._groups
         return next((each for each in self._earlier if each.has(run)), self._groups)
