@@ -11,7 +11,7 @@ from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.effects import Forget, ReturnTasks, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import PendingUpdates, ResendDeadline
+from croupier.agent.core.tasks import Due, PendingUpdates
 from croupier.agent.reactor import Reactor
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
@@ -45,7 +45,7 @@ def forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Iterat
     yield from _ON_EXITED(state, event, now)
     task = state.tasks.get(event.key)
     if task is not None and not task.is_live:
-        state.deadlines.cancel(ResendDeadline(event.key))
+        state.deadlines.cancel((Due.RESEND, event.key))
         del state.tasks[event.key]
         yield Forget(event.key)
 

@@ -10,11 +10,9 @@ from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState, Joined, Joining
 from croupier.agent.core.tasks import (
-    CompletionDeadline,
+    Due,
     Ended,
-    KillDeadline,
     Killing,
-    ResendDeadline,
     Running,
     Starting,
 )
@@ -64,7 +62,7 @@ def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
         # REGISTER carries the unacknowledged updates.
         if task.updates.waiting:
             at = now.at + task.updates.restart_resending()
-            state.deadlines.set(ResendDeadline(task.key), at)
+            state.deadlines.set((Due.RESEND, task.key), at)
     yield fx.SendRegister(state.connection.session)
 
 
@@ -73,7 +71,7 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
     if state.connection is not None and session == state.connection.session:
         if isinstance(state.connection, Joined):
             for key in state.tasks:
-                state.deadlines.cancel(ResendDeadline(key))
+                state.deadlines.cancel((Due.RESEND, key))
         state.connection = None
         # REGISTER of the next session tells that they have not started.
         state.line.clear()
@@ -120,9 +118,8 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
     state.live, state.free = 0, state.total
     state.connection = None
     for task in tasks:
-        state.deadlines.cancel(ResendDeadline(task.key))
-        state.deadlines.cancel(KillDeadline(task.key))
-        state.deadlines.cancel(CompletionDeadline(task.key))
+        for due in Due:
+            state.deadlines.cancel((due, task.key))
         if isinstance(task.phase, Ended):
             yield Checkpoint(ForgetTask(*task.key))
             yield fx.Forget(task.key)

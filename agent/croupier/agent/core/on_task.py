@@ -40,10 +40,9 @@ from croupier.agent.core.status_updates import (
 )
 from croupier.agent.core.tasks import (
     Adopting,
-    CompletionDeadline,
+    Due,
     Ended,
     Key,
-    KillDeadline,
     Killing,
     KillOrder,
     LocalTask,
@@ -255,7 +254,7 @@ def begin_killing(
 ) -> Iterator[Effect]:
     """Ask the process of a task to end; `message` names the limit that it exceeded, if it did."""
     killing = Killing(running.run, running.pid, order)
-    state.deadlines.cancel(CompletionDeadline(task.key))
+    state.deadlines.cancel((Due.COMPLETION, task.key))
     if task.state is TaskState.KILLING:
         state.set_phase(task, killing)
     else:
@@ -300,7 +299,7 @@ def kill_task(
 
 
 def _kill_within(state: AgentState, task: LocalTask, order: KillOrder, now: Now) -> None:
-    state.deadlines.set_at_most(KillDeadline(task.key), now.at + order.grace_ms / 1000)
+    state.deadlines.set_at_most((Due.KILL, task.key), now.at + order.grace_ms / 1000)
 
 
 def _rejection(
@@ -331,11 +330,6 @@ def _rejection(
     else:
         return None
     return Cause(reason=reason, message=message)
-
-
-def on_timed_out(state: AgentState, task: LocalTask, now: Now) -> Iterator[Effect]:
-    """Ask a task to end that has run for as long as it may."""
-    yield from kill_task(state, task, KillOrder(Reason.TIMED_OUT, task.info.grace_ms), now)
 
 
 def on_limit_exceeded(state: AgentState, event: LimitExceeded, now: Now) -> Iterator[Effect]:

@@ -8,17 +8,17 @@ from typing import assert_never
 from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Now
-from croupier.agent.core.on_task import on_timed_out
+from croupier.agent.core.on_task import kill_task
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import (
-    CompletionDeadline,
+    Due,
     Key,
-    KillDeadline,
+    KillOrder,
     LocalTask,
-    ResendDeadline,
 )
 from croupier.model.ids import FrameworkId
+from croupier.model.task import Reason
 
 
 def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iterator[Effect]:
@@ -36,7 +36,7 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
     if task.updates.waiting:
         _restart_resending(state, task, now)
         return
-    state.deadlines.cancel(ResendDeadline(key))
+    state.deadlines.cancel((Due.RESEND, key))
     if not task.is_live:
         del state.tasks[key]
         yield Checkpoint(ForgetTask(*key), lazy=True)
@@ -55,23 +55,24 @@ def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterato
 
 def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
     """Act on every deadline that has passed."""
-    for deadline in state.deadlines.due(now.at):
-        task = state.tasks[deadline.key]
-        match deadline:
-            case KillDeadline(key):
+    for due, key in state.deadlines.due(now.at):
+        task = state.tasks[key]
+        match due:
+            case Due.KILL:
                 yield Signal(key, task.pid, Force.KILL)
-            case CompletionDeadline():
-                yield from on_timed_out(state, task, now)
-            case ResendDeadline():
+            case Due.COMPLETION:
+                order = KillOrder(Reason.TIMED_OUT, task.info.grace_ms)
+                yield from kill_task(state, task, order, now)
+            case Due.RESEND:
                 assert state.session is not None
-                state.deadlines.set(deadline, now.at + task.updates.put_off_resending())
+                state.deadlines.set((due, key), now.at + task.updates.put_off_resending())
                 yield fx.SendUpdates(state.session, tuple(task.updates.waiting), again=True)
             case _:
-                assert_never(deadline)
+                assert_never(due)
 
 
 def _restart_resending(state: AgentState, task: LocalTask, now: Now) -> None:
     """Wait the shortest time again for an acknowledgement."""
     if state.session is not None:
         at = now.at + task.updates.restart_resending()
-        state.deadlines.set(ResendDeadline(task.key), at)
+        state.deadlines.set((Due.RESEND, task.key), at)

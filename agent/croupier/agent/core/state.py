@@ -9,14 +9,12 @@ from croupier.agent.core.health import Health
 from croupier.agent.core.records import AgentRecord
 from croupier.agent.core.tasks import (
     Adopting,
-    CompletionDeadline,
     Deadline,
+    Due,
     Key,
-    KillDeadline,
     Live,
     LocalTask,
     Phase,
-    ResendDeadline,
     Running,
     Starting,
 )
@@ -195,10 +193,10 @@ class AgentState:
                 live += 1
                 held = held + task.info.resources
             resends = self.session is not None and bool(task.updates.waiting)
-            assert (ResendDeadline(key) in self.deadlines) == resends
-            assert task.is_live or KillDeadline(key) not in self.deadlines
+            assert ((Due.RESEND, key) in self.deadlines) == resends
+            assert task.is_live or (Due.KILL, key) not in self.deadlines
             may_time_out = isinstance(task.phase, Running) and task.info.max_completion_ms > 0
-            assert (CompletionDeadline(key) in self.deadlines) == may_time_out
+            assert ((Due.COMPLETION, key) in self.deadlines) == may_time_out
         assert held == self.total, "each unit of a resource is held exactly once"
         assert live == self.live
         phases = [*(task.phase for task in self.tasks.values()), *self.voided.values()]
@@ -207,5 +205,4 @@ class AgentState:
         assert self.session is None or not (self.voided or self.adopting)
         assert self.session is not None or not self.line
         assert not (self.line.keys() & (self.tasks.keys() | self.voided.keys()))
-        for deadline in self.deadlines:
-            assert deadline.key in self.tasks
+        assert all(key in self.tasks for _, key in self.deadlines)

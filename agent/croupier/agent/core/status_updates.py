@@ -18,13 +18,11 @@ from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import (
     FIRST_RESEND_S,
-    CompletionDeadline,
+    Due,
     Ended,
-    KillDeadline,
     Killing,
     LocalTask,
     Phase,
-    ResendDeadline,
     Running,
     Starting,
 )
@@ -104,7 +102,7 @@ def change_state(
     if not task.updates.waiting:
         task.updates.restart_resending()
         if state.session is not None:
-            state.deadlines.set(ResendDeadline(task.key), now.at + FIRST_RESEND_S)
+            state.deadlines.set((Due.RESEND, task.key), now.at + FIRST_RESEND_S)
     is_first = not task.updates.sequence
     task.updates.add(status)
     is_short = new in MAY_WAIT
@@ -129,8 +127,8 @@ def end_task(
         cause = replace(cause, successor=successor.task.task_id)
     state.free += task.info.resources
     state.live -= 1
-    state.deadlines.cancel(KillDeadline(task.key))
-    state.deadlines.cancel(CompletionDeadline(task.key))
+    state.deadlines.cancel((Due.KILL, task.key))
+    state.deadlines.cancel((Due.COMPLETION, task.key))
     yield from change_state(state, task, Ended(), new, now, cause)
     yield fx.ForgetRun(task.key, run)
     if successor is not None:
@@ -162,7 +160,7 @@ def limit_completion(state: AgentState, task: LocalTask, now: Now, age_s: float 
     most_s = task.info.max_completion_ms / 1000
     if most_s:
         left_s = min(max(most_s - age_s, 0.0), most_s)
-        state.deadlines.set(CompletionDeadline(task.key), now.at + left_s)
+        state.deadlines.set((Due.COMPLETION, task.key), now.at + left_s)
 
 
 def limit_text(info: TaskInfo, reason: Reason) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import FrameworkId, Role, TaskId
@@ -216,25 +217,12 @@ def place_of(order: LaunchTask) -> Place:
     return (order.framework_id, order.role, order.task.resources)
 
 
-@dataclass(frozen=True, slots=True)
-class KillDeadline:
-    """The grace of a task that was asked to end is over."""
+class Due(Enum):
+    """What happens to a task when a deadline of it has passed."""
 
-    key: Key
-
-
-@dataclass(frozen=True, slots=True)
-class ResendDeadline:
-    """A task's updates were not acknowledged in time."""
-
-    key: Key
+    KILL = "its grace is over"
+    RESEND = "its updates were not acknowledged in time"
+    COMPLETION = "it has run for the longest time that it may take"
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionDeadline:
-    """A task has run for the longest time that it may take."""
-
-    key: Key
-
-
-Deadline = KillDeadline | ResendDeadline | CompletionDeadline
+Deadline = tuple[Due, Key]
