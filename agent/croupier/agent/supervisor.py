@@ -30,7 +30,6 @@ from croupier.agent.shim.orphans import OPTION, kill_given
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import (
-    Channels,
     as_shell,
     cause_on_agent,
     describe,
@@ -118,7 +117,7 @@ class Supervisor:
         message = message_of(words, launch.environment, path) if self._shim.waits else None
         if message is None:
             with sandbox.streams() as streams:
-                channels = Channels(self._null, *streams, self._pipe_end)
+                channels = (self._null, *streams, self._pipe_end)
                 pid, pidfd = start_shim(self._shim, path, words, launch.environment, channels)
             running = ShimProcess(launch.run, pid, pidfd, launch.program)
         else:

@@ -40,7 +40,7 @@ from croupier.agent.shim.orphans import (
     read_own_words,
 )
 from croupier.agent.shim.shim_process import ShimProcess
-from croupier.agent.shim.start import Channels, cannot_run, move_up, start_shim
+from croupier.agent.shim.start import cannot_run, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_environment import environment_of
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
@@ -268,7 +268,7 @@ class TaskExecs:
             raise
         try:
             further = () if inside is None else inside.descriptors
-            channels = Channels(*streams.given, pipe, further)
+            channels = (*streams.given, pipe, *further)
             environment = {**launch.environment, **mark}
             pid, pidfd = start_shim(shim, path, words, environment, channels, EXEC_VARIABLE)
         except BaseException:

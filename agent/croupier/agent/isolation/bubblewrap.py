@@ -31,7 +31,7 @@ from typing import Final
 from croupier.agent.isolation.image_tools import find_tool
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.start import Channels, start_shim
+from croupier.agent.shim.start import start_shim
 from croupier.model.errors import Unavailable
 
 # Each is a directory, or a link such as /bin -> usr/bin.
@@ -230,7 +230,7 @@ def _run(shim: Shim, directory: Path, words: Sequence[str]) -> str:
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
         with tempfile.TemporaryFile(dir=directory) as output:
-            channels = Channels(null, output.fileno(), output.fileno(), null)
+            channels = (null, output.fileno(), output.fileno(), null)
             given = [str(directory), "boxed", "--", *words]
             pid, pidfd = start_shim(shim, path, given, {}, channels)
             try:

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import Final
@@ -105,23 +104,7 @@ def cannot_run(program: str, number: int) -> str:
 
 # The shim's descriptors are 0 to 6. Descriptors from 10 on are not overwritten by the dup2 calls.
 _LEAST_FD = 10
-ALL_SIGNALS = signal.valid_signals()
-TO_DEFAULT = ALL_SIGNALS - {SIGKILL, SIGSTOP}
-
-
-@dataclass(frozen=True, slots=True)
-class Channels:
-    """Descriptors for a shim: its task's streams, and the pipe for reports to the agent.
-
-    Attributes:
-        further: those that an option needs, from number 5 on.
-    """
-
-    stdin: int
-    stdout: int
-    stderr: int
-    pipe: int
-    further: tuple[int, ...] = ()
+_SIGNALS = signal.valid_signals()
 
 
 def start_shim(
@@ -129,13 +112,14 @@ def start_shim(
     path: Path,
     words: Sequence[str],
     environment: Mapping[str, str],
-    channels: Channels,
+    channels: Sequence[int],
     mark: str = VARIABLE,
 ) -> tuple[int, int]:
     """Start a shim on a new run file; return its pid and a pidfd.
 
-    `words` are the sandbox, options, "--", and the task's arguments. The variable `mark` names the
-    run file, and marks the processes of the run.
+    `words` are the sandbox, options, "--", and the task's arguments. `channels` are descriptors of
+    the task's streams, of the pipe for reports to the agent, and those that an option needs. The
+    variable `mark` names the run file, and marks the processes of the run.
 
     Raises:
         OSError: if the run file or the process cannot be created; no file is left then.
@@ -145,27 +129,27 @@ def start_shim(
     try:
         given = {PREFIX + name: value for name, value in environment.items()}
         given[PREFIX + mark] = str(path)
-        pid = os.posix_spawn(
-            shim.argv[0],
-            [*shim.argv, *words],
-            given,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, channels.stdin, 0),
-                (os.POSIX_SPAWN_DUP2, channels.stdout, 1),
-                (os.POSIX_SPAWN_DUP2, channels.stderr, 2),
-                (os.POSIX_SPAWN_DUP2, fd, 3),
-                (os.POSIX_SPAWN_DUP2, channels.pipe, 4),
-                *((os.POSIX_SPAWN_DUP2, each, 5 + at) for at, each in enumerate(channels.further)),
-            ],
-            setsid=True,
-            setsigmask=ALL_SIGNALS,
-            setsigdef=TO_DEFAULT,
-        )
+        return spawn_shim(shim, words, given, (*channels[:3], fd, *channels[3:]))
     except BaseException:
         unlink_beneath(path)
         raise
     finally:
         os.close(fd)
+
+
+def spawn_shim(
+    shim: Shim, words: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+) -> tuple[int, int]:
+    """Start a shim with these descriptors as 0, 1 and so on; return its pid and a pidfd."""
+    pid = os.posix_spawn(
+        shim.argv[0],
+        [*shim.argv, *words],
+        environment,
+        file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(descriptors)],
+        setsid=True,
+        setsigmask=_SIGNALS,
+        setsigdef=_SIGNALS - {SIGKILL, SIGSTOP},
+    )
     shim.enter_group(pid)
     try:
         return pid, os.pidfd_open(pid)
@@ -173,7 +157,6 @@ def start_shim(
         # It has no task yet, or the kernel kills the task with it.
         os.kill(pid, SIGKILL)
         os.waitpid(pid, 0)
-        unlink_beneath(path)
         raise
 
 

@@ -22,12 +22,18 @@ from pathlib import Path
 from signal import SIGKILL, pidfd_send_signal
 from typing import Final
 
-from croupier.agent.directories import directory, open_directory, open_regular, unlink_beneath
+from croupier.agent.directories import (
+    closing,
+    directory,
+    open_directory,
+    open_regular,
+    unlink_beneath,
+)
 from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphans import OPTION, VARIABLE
-from croupier.agent.shim.start import ALL_SIGNALS, TO_DEFAULT, create_locked, move_up
+from croupier.agent.shim.start import create_locked, move_up, spawn_shim
 
 # No run has such a name. The next agent removes these files as orphans.
 _PREFIX: Final = ".spare-"
@@ -213,10 +219,8 @@ class WaitingShims:
         run = self.run_files.take(path.name, waiting.process)
         if run < 0:
             run = create_locked(path, waiting.process)
-        try:
+        with closing(run):
             is_given = waiting.give(message, home, run)
-        finally:
-            os.close(run)
         if not is_given:
             unlink_beneath(path)
         return is_given
@@ -224,38 +228,12 @@ class WaitingShims:
     def _start(self) -> WaitingShim:
         own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            fd = move_up(its.detach())
-        except OSError:
-            own.close()
-            raise
-        try:
-            pid = os.posix_spawn(
-                self._shim.argv[0],
-                [*self._shim.argv, "--wait", self._mark],
-                {},
-                file_actions=[
-                    *((os.POSIX_SPAWN_DUP2, self._null, number) for number in range(3)),
-                    (os.POSIX_SPAWN_DUP2, fd, 3),
-                    (os.POSIX_SPAWN_DUP2, self._pipe, 4),
-                    (os.POSIX_SPAWN_DUP2, self._spare, 5),
-                ],
-                setsid=True,
-                setsigmask=ALL_SIGNALS,
-                setsigdef=TO_DEFAULT,
-            )
+            with closing(move_up(its.detach())) as fd:
+                descriptors = (self._null, self._null, self._null, fd, self._pipe, self._spare)
+                pid, pidfd = spawn_shim(self._shim, ("--wait", self._mark), {}, descriptors)
         except BaseException:
             own.close()
             raise
-        finally:
-            os.close(fd)
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            own.close()
-            os.kill(pid, SIGKILL)
-            os.waitpid(pid, 0)
-            raise
-        self._shim.enter_group(pid)
         process = run_file.Process(pid, run_file.start_of(pid) or 0)
         waiting = self._all[pid] = WaitingShim(process, pidfd, own)
         self._loop.add_reader(pidfd, self._ended, pid)
