@@ -94,8 +94,7 @@ class AgentConfig:
     """
 
     master: Annotated[
-        tuple[Address, ...],
-        read_by(_parse_masters, negative=(), show_default=_format_masters),
+        tuple[Address, ...], read_by(_parse_masters, negative=(), show_default=_format_masters)
     ] = (DEFAULT_MASTER,)
     """Address of the master, or of all masters: HOST:PORT[,HOST:PORT...]."""
 

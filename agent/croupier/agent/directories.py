@@ -95,11 +95,7 @@ _LACKS: Final = frozenset({errno.ENOSYS, errno.EPERM})
 class _OpenHow(ctypes.Structure):
     """`struct open_how` of linux/openat2.h."""
 
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 _syscall: Final = ctypes.CDLL(None, use_errno=True).syscall

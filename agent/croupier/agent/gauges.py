@@ -116,11 +116,7 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
         _problems,
         ("part",),
     ),
-    Family(
-        "agent_execs_running",
-        "Commands that run beside tasks.",
-        lambda view: len(view.execs),
-    ),
+    Family("agent_execs_running", "Commands that run beside tasks.", lambda view: len(view.execs)),
     Family(
         "agent_resources",
         "Resources of the agent; mem and disk in bytes, ranges as the count of their numbers.",

@@ -9,13 +9,7 @@ from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState, Joined, Joining
-from croupier.agent.core.tasks import (
-    Due,
-    Ended,
-    Killing,
-    Running,
-    Starting,
-)
+from croupier.agent.core.tasks import Due, Ended, Killing, Running, Starting
 from croupier.model.ids import AgentId
 
 

@@ -11,12 +11,7 @@ from croupier.agent.core.events import Now
 from croupier.agent.core.on_task import kill_task
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import (
-    Due,
-    Key,
-    KillOrder,
-    LocalTask,
-)
+from croupier.agent.core.tasks import Due, Key, KillOrder, LocalTask
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason
 

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from croupier.agent.core import events as ev
-from croupier.agent.core import (
-    on_health,
-    on_line,
-    on_session,
-    on_task,
-    on_update,
-    recovery,
-)
+from croupier.agent.core import on_health, on_line, on_session, on_task, on_update, recovery
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.records import PositionRecord

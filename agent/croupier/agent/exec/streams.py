@@ -272,10 +272,7 @@ class Streams:
             return b""
 
     async def _ready(
-        self,
-        fds: Collection[int],
-        add: Callable[..., None],
-        remove: Callable[[int], object],
+        self, fds: Collection[int], add: Callable[..., None], remove: Callable[[int], object]
     ) -> None:
         """Wait until one of the descriptors can be used, or the streams are over."""
         ready = self._loop.create_future()

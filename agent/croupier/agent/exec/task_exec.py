@@ -50,11 +50,7 @@ class TaskExec:
     """A command beside a task; `close` it in any case."""
 
     def __init__(
-        self,
-        launch: Launch,
-        started: Started,
-        streams: Streams,
-        closed: Callable[[TaskExec], None],
+        self, launch: Launch, started: Started, streams: Streams, closed: Callable[[TaskExec], None]
     ) -> None:
         """Watch a shim that was started; `closed` is called once nothing is left."""
         self.key, self.run = launch.key, launch.run

@@ -38,15 +38,8 @@ _LIMITS: Final = {
     if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
 }
 _MASKED: Final = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
+    *("/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
     "/sys/firmware",
 )
 _READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
@@ -113,26 +106,10 @@ def command(runtime: tuple[str, ...], contents: Contents, root: Path, name: str)
     """Return the words that start a container whose file system is `root`."""
     mount = contents.directory / "mount"
     return (
-        str(contents.program),
-        "run",
-        str(mount),
-        str(root),
-        "--",
-        *runtime,
-        "--root",
-        str(mount / "state"),
-        "--log",
-        str(contents.directory / "log"),
-        "run",
-        "--detach",
-        "--bundle",
-        str(contents.directory),
-        "--pid-file",
-        str(mount / "pid"),
-        "--preserve-fds",
-        "1",
-        "--no-new-keyring",
-        name,
+        *(str(contents.program), "run", str(mount), str(root), "--"),
+        *(*runtime, "--root", str(mount / "state"), "--log", str(contents.directory / "log")),
+        *("run", "--detach", "--bundle", str(contents.directory)),
+        *("--pid-file", str(mount / "pid"), "--preserve-fds", "1", "--no-new-keyring", name),
     )
 
 

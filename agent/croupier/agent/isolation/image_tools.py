@@ -168,13 +168,8 @@ class ImageTools:
         words = [
             self.skopeo,
             *(() if policy else ("--insecure-policy",)),
-            f"--override-arch={architecture()}",
-            "--override-os=linux",
-            "copy",
-            "--quiet",
-            "--remove-signatures",
-            source,
-            f"oci:{layout}:image",
+            *(f"--override-arch={architecture()}", "--override-os=linux"),
+            *("copy", "--quiet", "--remove-signatures", source, f"oci:{layout}:image"),
         ]
         self._run(words, layout.parent, check)
 

@@ -83,19 +83,8 @@ def _ranges(ports: Iterable[tuple[int, int]]) -> str:
 
 _CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL = 0, 1, 3, 4, 5
 _SETGID, _SETUID, _SETPCAP, _NET_BIND_SERVICE = 6, 7, 8, 10
-ROOT_KEPT: Final = sum(
-    1 << number
-    for number in (
-        _CHOWN,
-        _DAC_OVERRIDE,
-        _FOWNER,
-        _FSETID,
-        _KILL,
-        _SETGID,
-        _SETUID,
-        _NET_BIND_SERVICE,
-    )
-)
+_KEPT: Final = (_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _NET_BIND_SERVICE)
+ROOT_KEPT: Final = sum(1 << number for number in _KEPT)
 _STATUS: Final = Path("/proc/self/status")
 
 

@@ -188,10 +188,7 @@ def filter_bytes(machine: str = "", *, has_ports: bool = False) -> bytes:
         _instruction(LOAD, NUMBER_AT),
     ]
     if kind.has_x32:
-        code += [
-            _instruction(JUMP_AT_LEAST, _X32_BIT, 0, 1),
-            _instruction(RETURN, ERRNO | ENOSYS),
-        ]
+        code += [_instruction(JUMP_AT_LEAST, _X32_BIT, 0, 1), _instruction(RETURN, ERRNO | ENOSYS)]
     for error in sorted({rule.error for _, rule in rules}):
         code += _always(
             [number for number, rule in rules if rule.argument is None and rule.error == error],
@@ -216,11 +213,7 @@ def oci_profile(machine: str = "", *, has_ports: bool = False) -> dict[str, obje
         if NUMBERS[rule.name][kind.column] is not None
         for condition in _oci_conditions(rule.argument)
     ]
-    return {
-        "defaultAction": "SCMP_ACT_ALLOW",
-        "architectures": [kind.oci_name],
-        "syscalls": calls,
-    }
+    return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [kind.oci_name], "syscalls": calls}
 
 
 def _rules(*, has_ports: bool) -> Iterable[Denied]:

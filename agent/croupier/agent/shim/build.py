@@ -13,13 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.shim.compiling import (
-    FLAGS,
-    compile_program,
-    print_version,
-    program_name,
-    works,
-)
+from croupier.agent.shim.compiling import FLAGS, compile_program, print_version, program_name, works
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
 

@@ -152,9 +152,7 @@ _HOW: Final = "under systemd, use croupier-tasks.service and --cgroup-parent, or
 
 
 def delegated_base(
-    own: Path,
-    controllers: Collection[str],
-    get_mark: Callable[[str, str], bytes] = os.getxattr,
+    own: Path, controllers: Collection[str], get_mark: Callable[[str, str], bytes] = os.getxattr
 ) -> Path:
     """Return the group in which the agent may make groups; this may move the agent within it.
 
@@ -174,9 +172,7 @@ def delegated_base(
 
 
 def separate_base(
-    parent: Path,
-    controllers: Collection[str],
-    get_mark: Callable[[str, str], bytes] = os.getxattr,
+    parent: Path, controllers: Collection[str], get_mark: Callable[[str, str], bytes] = os.getxattr
 ) -> Path:
     """Return a group that was delegated for tasks, apart from that of the agent; makes SHIMS in it.
 
