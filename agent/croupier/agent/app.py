@@ -189,9 +189,7 @@ class AgentDaemon:
         self._opened.push_async_callback(self.execs.close)
         self._exec_calls = ExecCalls(self.execs, lambda: credential.security, metrics.exec_ended)
         self._opened.push_async_callback(self._exec_calls.close)
-        view = AgentView(
-            self.state, self._is_registered, self._rejection, janitor, started_s, usage, self.execs
-        )
+        view = AgentView(self.state, self.link, janitor, started_s, usage, self.execs)
         registry.register(view)
         trim = OutputTrim(sandboxes, config.output.bound, self.state.is_live)
         trim.adopt(self.state.tasks.values())
@@ -373,18 +371,12 @@ class AgentDaemon:
         if self._config.exec == "allow":
             self._exec_calls.open(exec_id, master)
 
-    def _is_registered(self) -> bool:
-        return "link" in self._tasks and self.link.is_registered
-
-    def _rejection(self) -> str:
-        return self.link.rejection if "link" in self._tasks else ""
-
     def _waits_for(self) -> str | None:
         if self.state.health.problems:
             return f"unhealthy: {problems_text(self.state.health.problems)}"
-        if self._is_registered():
+        if self.link.is_registered:
             return None
-        why = self._rejection()
+        why = self.link.rejection
         return f"rejected by the master: {why}" if why else "waiting for a master"
 
     def _own(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.janitor import Janitor
+from croupier.agent.link import Link
 from croupier.agent.task_usage import TaskUsage
 from croupier.model.health import PARTS
 from croupier.model.ranges import count
@@ -24,13 +25,11 @@ class AgentView(Collector):
     """The parts of an agent that gauges are read from.
 
     Attributes:
-        rejection: returns why masters reject the agent's credential; empty if they do not.
         started_s: the agent's start time, in seconds since 1970.
     """
 
     state: AgentState
-    is_registered: Callable[[], bool]
-    rejection: Callable[[], str]
+    link: Link
     janitor: Janitor
     started_s: float
     usage: TaskUsage
@@ -66,12 +65,12 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
     Family(
         "agent_registered",
         "1 if a master has registered the agent.",
-        lambda view: float(view.is_registered()),
+        lambda view: float(view.link.is_registered),
     ),
     Family(
         "agent_rejected",
         "1 while masters reject the agent's credential.",
-        lambda view: float(bool(view.rejection())),
+        lambda view: float(bool(view.link.rejection)),
     ),
     Family(
         "agent_start_time_seconds",
