@@ -299,11 +299,7 @@ class Link:
         )
 
     async def _prepare(self, address: Address) -> None:
-        """Have a master accept the agent's token before the first stream with it.
-
-        Raises:
-            CroupierError: if it refuses.
-        """
+        """Have a master accept the agent's token before the first stream with it."""
         if self._credential is None:
             return
         if self.rejection:
@@ -311,12 +307,7 @@ class Link:
         await self._credential.prepare(address, self._agent_id())
 
     def _check_master(self, message: pb.AgentServiceConnectResponse) -> None:
-        """Check which master sent `message`, before its orders are read.
-
-        Raises:
-            Unavailable: if it reports that it does not serve.
-            CroupierError: as `NewestMaster.admit` does.
-        """
+        """Check which master sent `message`, before its orders are read."""
         newest = self._newest
         registers = any(order.HasField("registered") for order in message.orders)
         try:

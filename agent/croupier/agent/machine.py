@@ -161,11 +161,7 @@ class LocalMachine:
             raise Unavailable(f"cannot isolate the task: {_text(error)}") from error
 
     def _secrets(self, spawn: Spawn, command: Command, user: UnixUser | None) -> dict[str, str]:
-        """Deliver the task's secrets; return the variables for them.
-
-        Raises:
-            SecretsUndeliverable: if files are asked for and cannot be made.
-        """
+        """Deliver the task's secrets; return the variables for them."""
         if not command.secret_files or not spawn.secrets:
             return spawn.secrets.reveal()
         directory = self.secret_files.write(spawn.run, spawn.secrets, user)

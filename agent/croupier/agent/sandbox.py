@@ -299,11 +299,7 @@ class Sandboxes:
 
 
 def _renamed(spare: TaskId, task_id: TaskId, framework: int) -> int:
-    """Rename an empty sandbox; return a descriptor.
-
-    Raises:
-        OSError: if it is not as one that was just made.
-    """
+    """Rename an empty sandbox; return a descriptor."""
     os.rename(spare, task_id, src_dir_fd=framework, dst_dir_fd=framework)
     home = open_directory(task_id, framework, to_list=True)
     found = os.fstat(home)

@@ -94,11 +94,7 @@ class SecretFiles:
             return []
 
     def _prepare(self) -> None:
-        """Make the directory of the agent, which others can pass through but not list.
-
-        Raises:
-            SecretsUndeliverable: if it is not in memory, or not the agent's own.
-        """
+        """Make the directory of the agent, which others can pass through but not list."""
         if not is_in_memory(self.root.parent):
             raise SecretsUndeliverable(
                 f"{self.root.parent} is not a tmpfs, so secrets as files would be on a disk"

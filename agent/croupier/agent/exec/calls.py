@@ -236,11 +236,7 @@ class ExecCalls:
 
 
 async def _pass_output(stream: MasterStream, command: TaskExec, is_over: asyncio.Event) -> NoReturn:
-    """Send the output and the end of a command; set `is_over` once it has ended.
-
-    Raises:
-        StreamEnded: if the stream has ended.
-    """
+    """Send the output and the end of a command; set `is_over` once it has ended."""
     async for kind, data in command.output():
         await stream.send(**{_FIELDS[kind]: data})
     ended = await command.wait()

@@ -241,11 +241,7 @@ class TaskExecs:
         return one
 
     def _inside(self, running: ShimProcess) -> Inside:
-        """Return the namespaces of a task.
-
-        Raises:
-            Unavailable: if they cannot be entered.
-        """
+        """Return the namespaces of a task."""
         if self._sealed < 0:
             self._sealed = move_up(sealed_copy(Path(self._shim.argv[0])))
         return find_inside(running)

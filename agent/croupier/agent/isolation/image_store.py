@@ -181,11 +181,7 @@ class ImageStore:
             made.rename(reference)
 
     def _make_room(self, size: int, digest: str) -> None:
-        """Remove the images that were not used for the longest time until `size` fits.
-
-        Raises:
-            Unavailable: if the others are in use.
-        """
+        """Remove the images that were not used for the longest time until `size` fits."""
         out = self._directory / "removed"
         out.mkdir(mode=0o700, exist_ok=True)
         with self._lock:
@@ -230,11 +226,7 @@ class ImageStore:
 
 
 def _described(layout: Path) -> tuple[str, dict[str, Any]]:
-    """Return the digest and the configuration of the image that was copied to `layout`.
-
-    Raises:
-        CroupierError: if the image is malformed.
-    """
+    """Return the digest and the configuration of the image that was copied to `layout`."""
     try:
         (listed,) = read_json(layout / "index.json", "it")["manifests"]
         manifest = read_json(_blob(layout, listed["digest"]), "its manifest")

@@ -175,11 +175,7 @@ def build_namespaces(setting: Setting) -> Iterator[Namespaces]:
 
 
 def _working(setting: Setting, view: View, trial: Path) -> Bubblewrap:
-    """Return the tool in the first way that works.
-
-    Raises:
-        Unavailable: if none does, with the reason of the first.
-    """
+    """Return the tool in the first way that works."""
     path = find_bubblewrap()
     first: Unavailable | None = None
     for by_root in (True, False) if os.geteuid() == 0 else (False,):

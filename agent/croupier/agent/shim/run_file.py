@@ -34,9 +34,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BLANK = HEADING.ljust(LINE) + b" " * (SIZE - LINE)
 # Errors of open: there is a link, no regular file, a socket, or nothing.
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOENT)
-_PROCESS = re.compile(rb"(shim|task) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
+_PROCESS = re.compile(rb"(shim|task|given) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _ERROR = re.compile(rb"error (user|sandbox|exec|isolation)(?::([a-z-]+))? ([0-9]{1,4})\n")
-_GIVEN = re.compile(rb"given ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _END = re.compile(rb"(exit|signal) ([0-9]{1,3})\n")
 # The begins of the lines on a start, and of the report of a silent end.
 START = (b"task", b"error")
@@ -191,7 +190,7 @@ def parse(content: bytes) -> RunRecord:
         start if isinstance(start, StartError) else None,
         end if is_whole else None,
         usage if is_whole else None,
-        _given(content[len(HEADING) : LINE]),
+        _process(b"given", content[len(HEADING) : LINE]),
     )
 
 
@@ -233,11 +232,6 @@ def _process(name: bytes, line: bytes) -> Process | None:
     if match is None or match[1] != name:
         return None
     return Process(int(match[2]), int(match[3]))
-
-
-def _given(text: bytes) -> Process | None:
-    match = _GIVEN.match(text)
-    return None if match is None else Process(int(match[1]), int(match[2]))
 
 
 def _end(line: bytes) -> End | None:
