@@ -39,7 +39,7 @@ class Execs:
             runner.shim,
             runner.supervisor,
             runner.isolation,
-            self.launches,
+            self.launches.launch,
         )
 
     def task(self, launch: Launch) -> None:

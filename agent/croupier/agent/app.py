@@ -185,9 +185,11 @@ class AgentDaemon:
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
         entries = Entries(self.state, sandboxes, users, secret_files)
-        self.execs = TaskExecs(work_dir.execs, shim, supervisor, isolation, entries)
+        self.execs = TaskExecs(work_dir.execs, shim, supervisor, isolation, entries.launch)
         self._opened.push_async_callback(self.execs.close)
-        self._exec_calls = ExecCalls(self.execs, lambda: credential.security, metrics.exec_ended)
+        self._exec_calls = ExecCalls(
+            self.execs.start, lambda: credential.security, metrics.exec_ended
+        )
         self._opened.push_async_callback(self._exec_calls.close)
         view = AgentView(self.state, self.link, janitor, started_s, usage, self.execs)
         registry.register(view)

@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -70,16 +70,8 @@ def open_beneath(path: Path, flags: int) -> int:
 def unlink_beneath(path: Path) -> None:
     """Remove a file, if it exists, from a directory that is not a link."""
     parent, name = os.path.split(path)
-    try:
-        at = os.open(parent, os.O_PATH | _DIRECTORY)
-    except FileNotFoundError:
-        return
-    try:
+    with suppress(FileNotFoundError), closing(os.open(parent, os.O_PATH | _DIRECTORY)) as at:
         os.unlink(name, dir_fd=at)
-    except FileNotFoundError:
-        return
-    finally:
-        os.close(at)
 
 
 # The same number on every architecture.

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from croupier.agent.core.events import NO_ENDING, Ending, Exited, LaunchFailed, Started
 from croupier.agent.core.tasks import Key
@@ -35,18 +34,12 @@ READ_S = 60.0
 READ_AGAIN_S = 0.5
 
 
-class Companions(Protocol):
-    """Processes that run beside tasks, and end with them."""
-
-    def end_with(self, key: Key, then: Callable[[], None]) -> bool:
-        """Kill those of a task that ends; call `then` later. Return False if there are none."""
-
-
 class RunEnds:
     """The runs whose shims have ended, and whose ends are not reported yet.
 
     Attributes:
-        companions: end before the end of their task is told.
+        end_companions: kills what runs beside a task that ends, and calls back later; returns False
+            if there is nothing.
     """
 
     def __init__(
@@ -60,7 +53,7 @@ class RunEnds:
         """Call `report` with each end, and `told` after it; `runs` has the run files."""
         self._runs, self._sandboxes, self._isolation = runs, sandboxes, isolation
         self._report, self._told = report, told
-        self.companions: Companions | None = None
+        self.end_companions: Callable[[Key, Callable[[], None]], bool] = lambda *_: False
         self._loop = asyncio.get_running_loop()
         self._sweeper = ThreadPoolExecutor(1, "sweeper")
         self._retries: dict[str, asyncio.TimerHandle] = {}
@@ -110,7 +103,7 @@ class RunEnds:
         """Report the end once the companions have ended."""
         # They may write until they have ended.
         decide = partial(self._decide_alone, key, running, replace(record, is_silent=False))
-        if self.companions is None or not self.companions.end_with(key, decide):
+        if not self.end_companions(key, decide):
             self._decide_alone(key, running, record)
 
     def _decide_alone(self, key: Key, running: ShimProcess, record: RunRecord) -> None:

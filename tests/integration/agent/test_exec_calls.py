@@ -85,7 +85,7 @@ class Scene:
         self.command, self.started = Command(), list[tuple[Key, ExecCommand]]()
         self.error: NotFound | None = None
         self.outcomes: list[str] = []
-        self.calls = ExecCalls(self, ClientSecurity, self.outcomes.append)
+        self.calls = ExecCalls(self.start, ClientSecurity, self.outcomes.append)
         self.script_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def start(self, key: Key, command: ExecCommand) -> TaskExec:

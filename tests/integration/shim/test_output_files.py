@@ -226,10 +226,9 @@ async def test_the_sandbox_of_another_user_is_not_handed_over(runner: TaskRunner
 async def test_the_sandbox_is_not_handed_over_if_a_command_ran_beside_the_task(
     runner: TaskRunner,
 ) -> None:
-    class Companions:
-        def end_with(self, _: Key, then: Callable[[], None]) -> bool:
-            then()
-            return True
+    def end_companions(_: Key, then: Callable[[], None]) -> bool:
+        then()
+        return True
 
-    runner.supervisor.ends.companions = Companions()
+    runner.supervisor.ends.end_companions = end_companions
     assert not await is_silent(runner, "t1", "true")

@@ -9,9 +9,9 @@ here before the command has taken some.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -165,15 +165,15 @@ class ExecCalls:
 
     def __init__(
         self,
-        execs: StartsCommands,
+        start: Callable[[Key, ExecCommand], Awaitable[TaskExec]],
         security: Callable[[], ClientSecurity],
         count: Callable[[str], None],
     ) -> None:
-        """Serve commands of `execs`, and `count` them by their outcomes.
+        """Serve commands that `start` starts, and `count` them by their outcomes.
 
         `security` returns the present credential of the agent.
         """
-        self._execs, self._security, self._count = execs, security, count
+        self._start, self._security, self._count = start, security, count
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -209,7 +209,7 @@ class ExecCalls:
     async def _run(self, stream: MasterStream, start: exec_pb2.ExecStart) -> None:
         key = FrameworkId(start.framework_id), TaskId(start.task_id)
         try:
-            command = await self._execs.start(key, _command(start.command))
+            command = await self._start(key, _command(start.command))
         except CroupierError as error:
             self._count("refused")
             _log.info("exec_refused", framework_id=key[0], task_id=key[1], error=str(error))

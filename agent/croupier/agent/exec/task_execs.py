@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Adopting, Key, Starting
@@ -127,17 +127,17 @@ class TaskExecs:
         shim: Shim,
         supervisor: Supervisor,
         isolation: Layers,
-        entries: LaunchesCommands,
+        launch: Callable[[Key, ExecCommand, int], Launch],
     ) -> None:
-        """Keep run files in `directory`."""
+        """Keep run files in `directory`; `launch` is as that of `Entries`."""
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory, self._shim = directory.absolute(), shim
-        self._supervisor, self._isolation, self._entries = supervisor, isolation, entries
+        self._supervisor, self._isolation, self._launch = supervisor, isolation, launch
         self._running: set[TaskExec] = set()
         self._is_closed = False
         self._sealed = -1
         self._null = move_up(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-        supervisor.ends.companions = self
+        supervisor.ends.end_companions = self.end_with
 
     def __len__(self) -> int:
         return len(self._running)
@@ -201,7 +201,6 @@ class TaskExecs:
         """End all commands."""
         self._is_closed = True
         await asyncio.gather(*(each.close() for each in list(self._running)))
-        self._supervisor.ends.companions = None
         os.close(self._null)
         if self._sealed >= 0:
             os.close(self._sealed)
@@ -220,9 +219,9 @@ class TaskExecs:
         running = self._supervisor.running(key)
         if running is None or not running.pid:
             # The entries tell why.
-            self._entries.launch(key, command, 0)
+            self._launch(key, command, 0)
             raise NotFound(f"task {key[1]} has ended")
-        launch = self._isolation.join(self._entries.launch(key, command, running.pid))
+        launch = self._isolation.join(self._launch(key, command, running.pid))
         with ExitStack() as opened:
             inside = self._inside(running) if launch.joins else None
             if inside is not None:

@@ -28,6 +28,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -164,12 +165,10 @@ def build_namespaces(setting: Setting) -> Iterator[Namespaces]:
         trial.chmod(0o711)
         tool = _working(setting, view, trial)
         features = {Feature.NAMESPACES}
-        try:
+        # Otherwise tasks in namespaces have the machine's network.
+        with suppress(Unavailable):
             tool.try_out(_trial_view(view, trial), trial, has_network=False)
             features.add(Feature.NO_NETWORK)
-        except Unavailable:
-            # Tasks in namespaces have the machine's network then.
-            pass
     are_all = "namespaces" in flags.isolation
     yield Namespaces(tool, view, flags.default_limits, frozenset(features), are_all=are_all)
 
