@@ -33,6 +33,11 @@ LEAST_FREE_PART = 16
 LEAST_FREE_FILES = 64
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+MARK_NAME = "checkpoint.mark"
+# Stands for the checksum when lines are known to be missing.
+LOST = b"########"
+_SIZE = 64
+_CRC_DIGITS = 8
 
 
 class Reserve:
@@ -94,13 +99,6 @@ def is_short(fd: int, *, was_short: bool = False) -> bool:
     # Some file systems do not count files.
     is_out_of_files = bool(disk.f_files) and disk.f_favail < LEAST_FREE_FILES * times
     return is_out_of_files or blocks * disk.f_frsize < least * times
-
-
-MARK_NAME = "checkpoint.mark"
-# Stands for the checksum when lines are known to be missing.
-LOST = b"########"
-_SIZE = 64
-_CRC_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)

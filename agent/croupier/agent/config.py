@@ -30,6 +30,11 @@ from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
 from croupier.process.tls.flags import TlsFlags, check_exposed
 
+Recovery = Literal["strict", "best-effort", "forget-master", "cleanup"]
+OnStop = Literal["leave", "end"]
+Switch = Literal["on", "off"]
+Permission = Literal["allow", "refuse"]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +66,6 @@ class OutputFlags:
             self.bound.check()
         except InvalidRequest as error:
             raise InvalidRequest(f"--output-size, --output-files: {error}") from None
-
-
-Recovery = Literal["strict", "best-effort", "forget-master", "cleanup"]
-OnStop = Literal["leave", "end"]
-Switch = Literal["on", "off"]
-Permission = Literal["allow", "refuse"]
 
 
 def _parse_masters(text: str) -> tuple[Address, ...]:

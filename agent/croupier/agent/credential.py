@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # cyclopts
 
 NAME: Final = "token"
 _JOINED: Final = "joined"
+JOIN_S: Final = 10.0
+_log = get_logger("croupier.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,6 @@ def remove_own_token(work_dir: Path) -> None:
     """
     with suppress(FileNotFoundError):
         (work_dir / NAME).unlink()
-
-
-JOIN_S: Final = 10.0
-
-_log = get_logger("croupier.agent")
 
 
 class AgentCredential:

@@ -21,6 +21,14 @@ from typing import Final
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# The same number on every architecture.
+_SYS_OPENAT2: Final = 437
+_RESOLVE_NO_MAGICLINKS: Final = 0x02
+_RESOLVE_NO_SYMLINKS: Final = 0x04
+_RESOLVE_BENEATH: Final = 0x08
+_RESOLVE: Final = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+# Older kernels lack the call, and some container runtimes refuse it.
+_LACKS: Final = frozenset({errno.ENOSYS, errno.EPERM})
 
 
 def open_directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> int:
@@ -72,16 +80,6 @@ def unlink_beneath(path: Path) -> None:
     parent, name = os.path.split(path)
     with suppress(FileNotFoundError), closing(os.open(parent, os.O_PATH | _DIRECTORY)) as at:
         os.unlink(name, dir_fd=at)
-
-
-# The same number on every architecture.
-_SYS_OPENAT2: Final = 437
-_RESOLVE_NO_MAGICLINKS: Final = 0x02
-_RESOLVE_NO_SYMLINKS: Final = 0x04
-_RESOLVE_BENEATH: Final = 0x08
-_RESOLVE: Final = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
-# Older kernels lack the call, and some container runtimes refuse it.
-_LACKS: Final = frozenset({errno.ENOSYS, errno.EPERM})
 
 
 class _OpenHow(ctypes.Structure):

@@ -31,6 +31,17 @@ LIMIT_S = 600.0
 # Bytes kept of a command's errors: it may print a line for each of a million files.
 LAST_BYTES = 4096
 _KILLED_S = 1.0
+# Seconds for which a sandbox is kept on an empty disk; proportionally less on a fuller one.
+KEEP_S = 7 * 24 * 3600.0
+# The free share of the disk below which no sandbox is kept.
+HEADROOM = 0.1
+# Seconds for which it is kept even on a full disk, so that readers of the output can finish.
+LEAST_S = 30.0
+# With more sandboxes, the oldest are removed regardless of their age.
+MOST_KEPT = 20_000
+CLEAN_EVERY_S = 10.0
+# The number of sandboxes that one removal takes.
+SLICE = 100
 
 
 async def remove_trees(paths: Sequence[Path]) -> int:
@@ -92,19 +103,6 @@ async def _run(cwd: str, *words: str) -> str:
 
 def _is_there(path: Path) -> bool:
     return os.path.lexists(path)
-
-
-# Seconds for which a sandbox is kept on an empty disk; proportionally less on a fuller one.
-KEEP_S = 7 * 24 * 3600.0
-# The free share of the disk below which no sandbox is kept.
-HEADROOM = 0.1
-# Seconds for which it is kept even on a full disk, so that readers of the output can finish.
-LEAST_S = 30.0
-# With more sandboxes, the oldest are removed regardless of their age.
-MOST_KEPT = 20_000
-CLEAN_EVERY_S = 10.0
-# The number of sandboxes that one removal takes.
-SLICE = 100
 
 
 def used_share(path: Path) -> float:

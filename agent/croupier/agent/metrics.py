@@ -22,6 +22,62 @@ from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.process.logging import get_logger, is_logged, time_text
 
 _log: Final = get_logger("croupier.agent")
+# Answers to adoptions. `Started` and `NotStarted` answer launches.
+_OUTCOMES: Final[dict[type[Event], str]] = {
+    ev.Adopted: "running",
+    ev.Exited: "ended",
+    ev.LaunchFailed: "failed",
+    ev.Vanished: "vanished",
+}
+_ANSWERS = (ev.Started, ev.NotStarted, ev.LaunchFailed, ev.Adopted, ev.Exited, ev.Vanished)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_LIMITS: Final = {
+    Reason.MEMORY_LIMIT: "memory",
+    Reason.DISK_LIMIT: "disk",
+    Reason.TIMED_OUT: "time",
+}
+# Names without the prefix `croupier_` and without `_total`, HELP texts, and labels.
+COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "agent_task_limits_exceeded": (
+        "Tasks that failed because they exceeded a limit: memory, disk or time.",
+        ("limit",),
+    ),
+    "agent_task_transitions": ("Task state transitions.", ("state", "reason")),
+    "agent_status_updates": (
+        "Status updates by outcome: sent, resent or acknowledged.",
+        ("outcome",),
+    ),
+    "agent_container_errors": (
+        "Launches that failed, by step: user, sandbox, secrets, isolation or exec.",
+        ("step",),
+    ),
+    "agent_execs": (
+        "Commands ordered beside tasks by outcome: ended, refused, or cancelled with their stream.",
+        ("outcome",),
+    ),
+    "agent_outdated_orders": ("Kills refused because their framework epoch was old.", ()),
+    "agent_launches_refused": ("Launches refused because the agent was unhealthy.", ()),
+    "agent_recovered_tasks": (
+        "Tasks of an earlier life by outcome: running, ended, failed, vanished or unstarted.",
+        ("outcome",),
+    ),
+    "agent_recovery_errors": ("Damaged records that were left out.", ()),
+    "agent_checkpoint_bytes": ("Bytes of records made durable.", ()),
+}
+# Names without the prefix and without `_seconds`, and HELP texts.
+HISTOGRAMS: Final = {
+    "agent_checkpoint_commit": "Time to make records durable.",
+    "agent_launch": "Time from a launch order to the running process.",
+    "agent_turn": "Time of a turn of the driver, less its commit.",
+}
+# Label values that are exported as 0 before their first event.
+_LABEL_VALUES = {
+    "agent_task_limits_exceeded": tuple(_LIMITS.values()),
+    "agent_status_updates": ("sent", "resent", "acknowledged"),
+    "agent_container_errors": ("user", "sandbox", "secrets", "isolation", "exec"),
+    "agent_recovered_tasks": tuple(_OUTCOMES.values()),
+    "agent_execs": ("ended", "refused", "cancelled"),
+}
 
 
 class TaskLog:
@@ -69,66 +125,6 @@ class TaskLog:
             started_at=None if started_ms is None else time_text(started_ms),
             ended_at=time_text(status.time_ms),
         )
-
-
-# Answers to adoptions. `Started` and `NotStarted` answer launches.
-_OUTCOMES: Final[dict[type[Event], str]] = {
-    ev.Adopted: "running",
-    ev.Exited: "ended",
-    ev.LaunchFailed: "failed",
-    ev.Vanished: "vanished",
-}
-_ANSWERS = (ev.Started, ev.NotStarted, ev.LaunchFailed, ev.Adopted, ev.Exited, ev.Vanished)
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-
-_LIMITS: Final = {
-    Reason.MEMORY_LIMIT: "memory",
-    Reason.DISK_LIMIT: "disk",
-    Reason.TIMED_OUT: "time",
-}
-
-# Names without the prefix `croupier_` and without `_total`, HELP texts, and labels.
-COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "agent_task_limits_exceeded": (
-        "Tasks that failed because they exceeded a limit: memory, disk or time.",
-        ("limit",),
-    ),
-    "agent_task_transitions": ("Task state transitions.", ("state", "reason")),
-    "agent_status_updates": (
-        "Status updates by outcome: sent, resent or acknowledged.",
-        ("outcome",),
-    ),
-    "agent_container_errors": (
-        "Launches that failed, by step: user, sandbox, secrets, isolation or exec.",
-        ("step",),
-    ),
-    "agent_execs": (
-        "Commands ordered beside tasks by outcome: ended, refused, or cancelled with their stream.",
-        ("outcome",),
-    ),
-    "agent_outdated_orders": ("Kills refused because their framework epoch was old.", ()),
-    "agent_launches_refused": ("Launches refused because the agent was unhealthy.", ()),
-    "agent_recovered_tasks": (
-        "Tasks of an earlier life by outcome: running, ended, failed, vanished or unstarted.",
-        ("outcome",),
-    ),
-    "agent_recovery_errors": ("Damaged records that were left out.", ()),
-    "agent_checkpoint_bytes": ("Bytes of records made durable.", ()),
-}
-# Names without the prefix and without `_seconds`, and HELP texts.
-HISTOGRAMS: Final = {
-    "agent_checkpoint_commit": "Time to make records durable.",
-    "agent_launch": "Time from a launch order to the running process.",
-    "agent_turn": "Time of a turn of the driver, less its commit.",
-}
-# Label values that are exported as 0 before their first event.
-_LABEL_VALUES = {
-    "agent_task_limits_exceeded": tuple(_LIMITS.values()),
-    "agent_status_updates": ("sent", "resent", "acknowledged"),
-    "agent_container_errors": ("user", "sandbox", "secrets", "isolation", "exec"),
-    "agent_recovered_tasks": tuple(_OUTCOMES.values()),
-    "agent_execs": ("ended", "refused", "cancelled"),
-}
 
 
 class Metrics:

@@ -30,6 +30,14 @@ from croupier.wire.mapped import Both, mapped
 from croupier.wire.store_position import position_from_wire, position_to_wire
 from croupier.wire.task import status_from_wire, status_to_wire, task_from_wire, task_to_bytes
 
+FORMAT: Final = 2
+# Release 0.1 wrote bodies as JSON: such a checkpoint is converted once, when it is opened.
+_JSON_FORMAT: Final = 1
+_from_json = Codec().decoder(r.Record)
+_PROGRAM = "croupier-agent-checkpoint"
+# The most digits of a line's number.
+_DIGITS = 18
+
 
 class UnknownRecord(CroupierError):
     """A record of a kind that only a newer release has."""
@@ -101,16 +109,6 @@ def record_from_wire(wire: CheckpointRecord) -> r.Record:
     if kind is None:
         raise UnknownRecord("a record of an unknown kind")
     return cast("r.Record", _KINDS[kind][1].from_wire(getattr(wire, kind)))
-
-
-FORMAT: Final = 2
-# Release 0.1 wrote bodies as JSON: such a checkpoint is converted once, when it is opened.
-_JSON_FORMAT: Final = 1
-_from_json = Codec().decoder(r.Record)
-_PROGRAM = "croupier-agent-checkpoint"
-
-# The most digits of a line's number.
-_DIGITS = 18
 
 
 class Damaged(CroupierError):

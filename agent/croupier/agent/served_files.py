@@ -36,6 +36,23 @@ MAX_SEARCH: Final = 16 << 20
 _STEP: Final = 64 * 1024
 # One range; a header with several, or of another unit, is ignored as HTTP allows.
 _RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{0,19})|bytes=-(\d{1,19})", re.ASCII)
+CHUNK_BYTES = 64 * 1024
+# Seconds between two reads for a follower.
+POLL_S = 0.05
+MAX_READERS = 256
+# The most readers at one address, so that others can read too.
+READERS_PER_HOST = 192
+# A reader that takes longer for one chunk yields to a new reader, if there is no room for both.
+SLOW_S = 5.0
+# Seconds for which a reader may follow by one link. It loses access this long after the master
+# stops to sign links for it; other readers continue with a new link.
+FOLLOW_S = 300.0
+# A task may write what a browser would run.
+HEADERS = {
+    "Content-Type": "application/octet-stream",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +165,6 @@ def _number(query: Mapping[str, str], name: str, most: int) -> int | None:
     return int(text)
 
 
-CHUNK_BYTES = 64 * 1024
-# Seconds between two reads for a follower.
-POLL_S = 0.05
-MAX_READERS = 256
-# The most readers at one address, so that others can read too.
-READERS_PER_HOST = 192
-# A reader that takes longer for one chunk yields to a new reader, if there is no room for both.
-SLOW_S = 5.0
-# Seconds for which a reader may follow by one link. It loses access this long after the master
-# stops to sign links for it; other readers continue with a new link.
-FOLLOW_S = 300.0
-# A task may write what a browser would run.
-HEADERS = {
-    "Content-Type": "application/octet-stream",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
 Handle = Callable[[Key, PartRequest], Awaitable[web.StreamResponse]]
 
 

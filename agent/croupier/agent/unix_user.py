@@ -17,6 +17,10 @@ ANY: Final = "*"
 MAX_GROUPS = 65536
 # The value of USER and LOGNAME for a uid of a task's own, which has no account.
 OWN_NAME = "task"
+# 0 to 999 are the system's, and 65534 is the account nobody. The largest 32-bit number is none.
+_LEAST: Final = 1000
+_MOST: Final = 2**31 - 1
+_SUBORDINATE: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,6 @@ def find_user(user: str) -> UnixUser | None:
         raise InvalidRequest(f"cannot run as {user!r}: the agent does not run as root")
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)[:MAX_GROUPS]
     return UnixUser(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(groups))
-
-
-# 0 to 999 are the system's, and 65534 is the account nobody. The largest 32-bit number is none.
-_LEAST: Final = 1000
-_MOST: Final = 2**31 - 1
-_SUBORDINATE: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 @dataclass(frozen=True, slots=True)

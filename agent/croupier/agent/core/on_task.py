@@ -59,6 +59,13 @@ from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
 
 MOST_FRAMEWORKS = 10_000
+# The longest grace of any task when the daemon stops.
+STOP_GRACE_MS = 5_000
+NOT_STARTED = "killed before it was started"
+RAN_BEFORE = (
+    "a task of this id has run on this agent before, and its sandbox is still there; the master"
+    " may have lost records"
+)
 
 
 def note_framework_epoch(
@@ -82,15 +89,6 @@ def _forget_idle(state: AgentState) -> Iterator[Effect]:
     for framework_id in idle[: len(idle) // 2]:
         del state.epochs[framework_id]
         yield Checkpoint(ForgetFramework(framework_id), lazy=True)
-
-
-# The longest grace of any task when the daemon stops.
-STOP_GRACE_MS = 5_000
-NOT_STARTED = "killed before it was started"
-RAN_BEFORE = (
-    "a task of this id has run on this agent before, and its sandbox is still there; the master"
-    " may have lost records"
-)
 
 
 def on_launch(

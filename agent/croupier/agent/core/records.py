@@ -13,6 +13,9 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason, TaskInfo, TaskStatus
 
+# A subject, and a part of it that one record describes.
+Place = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
@@ -114,9 +117,6 @@ class ForgetTask:
 
 TaskFact = TaskRecord | UpdateRecord | KillRecord | AcknowledgedRecord | VoidRecord | ForgetTask
 Record = AgentRecord | PositionRecord | FrameworkRecord | ForgetFramework | TaskFact
-
-# A subject, and a part of it that one record describes.
-Place = tuple[str, str]
 
 
 def key_of(record: TaskFact) -> Key:

@@ -23,6 +23,9 @@ from croupier.model.task import Reason, TaskState, TaskStatus
 
 # Recorded in place of a position that was forgotten.
 NOWHERE: Final = StorePosition(0, 0, "", 0)
+# More updates than any task makes in a life of the agent.
+LOST_NUMBERS = 1_000
+SECRETS_LOST = "the agent restarted before it started the task, and stores no secrets"
 
 
 def recovered(
@@ -213,11 +216,6 @@ def _void_overfull(state: AgentState) -> None:
         del state.tasks[key]
         state.voided[key] = Adopting(task.run)
         state.to_void.append(key)
-
-
-# More updates than any task makes in a life of the agent.
-LOST_NUMBERS = 1_000
-SECRETS_LOST = "the agent restarted before it started the task, and stores no secrets"
 
 
 def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:

@@ -36,6 +36,10 @@ from croupier.model.task import NO_TASK, Reason, Source, TaskInfo, TaskState, Ta
 MAX_MESSAGE = 500
 # States in which a short task is for a few milliseconds only.
 MAY_WAIT = (TaskState.STARTING, TaskState.RUNNING)
+_EXCEEDED = {
+    Reason.MEMORY_LIMIT: "it exceeded its memory limit",
+    Reason.DISK_LIMIT: "it exceeded its disk limit",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +147,6 @@ def start_task(
     run = f"{state.life}-{state.runs}"
     yield from add_task(state, order, Starting(run), TaskState.STARTING, now)
     yield fx.Spawn((order.framework_id, order.task.task_id), run, secrets=secrets)
-
-
-_EXCEEDED = {
-    Reason.MEMORY_LIMIT: "it exceeded its memory limit",
-    Reason.DISK_LIMIT: "it exceeded its disk limit",
-}
 
 
 def limit_completion(state: AgentState, task: LocalTask, now: Now, age_s: float = 0.0) -> None:

@@ -17,6 +17,10 @@ from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
 FIRST_RESEND_S = 10.0
 LAST_RESEND_S = 600.0
+# A task's id is unique within its framework only.
+Key = tuple[FrameworkId, TaskId]
+# Framework, role and resources.
+Place = tuple[FrameworkId, Role, Resources]
 
 
 class PendingUpdates:
@@ -66,12 +70,6 @@ class PendingUpdates:
         numbers = [status.sequence for status in self.waiting]
         assert numbers == list(range(self.sequence - len(numbers) + 1, self.sequence + 1))
         assert FIRST_RESEND_S <= self._resend_s <= LAST_RESEND_S
-
-
-# A task's id is unique within its framework only.
-Key = tuple[FrameworkId, TaskId]
-# Framework, role and resources.
-Place = tuple[FrameworkId, Role, Resources]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,12 @@ from croupier.v1.agent_pb2_grpc import AgentServiceStub
 # Bytes of input that wait for the command.
 INPUT_WINDOW: Final = 256 * 1024
 _BROKEN: Final = (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError)
+# More than commands, since a refusal has a stream too.
+MOST: Final = 128
+# Time to connect and to get the command, and to send a refusal.
+OPEN_S: Final = 10.0
+_log = get_logger("croupier.agent")
+_FIELDS: Final = {Stream.OUTPUT: "output", Stream.ERRORS: "errors"}
 
 
 class StreamEnded(Unavailable):
@@ -254,9 +260,6 @@ async def _pass_input(stream: MasterStream, command: TaskExec, queue: InputQueue
         await queue.drain(stream, command)
     await asyncio.Event().wait()
     raise AssertionError("it waits without end")
-
-
-_FIELDS: Final = {Stream.OUTPUT: "output", Stream.ERRORS: "errors"}
 
 
 def _command(wire: exec_pb2.ExecCommand) -> ExecCommand:

@@ -35,6 +35,24 @@ from croupier.model.errors import Unavailable
 
 _EXEC: Final = 0x10
 _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+# The flags of setns by the names in /proc/PID/ns. The user namespace comes last.
+KINDS: Final = {
+    "mnt": 0x00020000,
+    "pid": 0x20000000,
+    "ipc": 0x08000000,
+    "uts": 0x04000000,
+    "net": 0x40000000,
+    "cgroup": 0x02000000,
+    "time": 0x00000080,
+}
+_USER: Final = 0x10000000
+# Without these, a command would see files or processes of the machine.
+_NEEDED: Final = KINDS["mnt"] | KINDS["pid"]
+_NS_GET_USERNS: Final = 0xB701
+_LIMIT: Final = "limit="
+_BOUNDING: Final = "bounding="
+_LIMITS: Final = 16
+_WHY: Final = "the agent was started again with other flags, or the task has changed that"
 
 
 def sealed_copy(program: Path) -> int:
@@ -56,22 +74,6 @@ def sealed_copy(program: Path) -> int:
         os.close(fd)
         raise
     return fd
-
-
-# The flags of setns by the names in /proc/PID/ns. The user namespace comes last.
-KINDS: Final = {
-    "mnt": 0x00020000,
-    "pid": 0x20000000,
-    "ipc": 0x08000000,
-    "uts": 0x04000000,
-    "net": 0x40000000,
-    "cgroup": 0x02000000,
-    "time": 0x00000080,
-}
-_USER: Final = 0x10000000
-# Without these, a command would see files or processes of the machine.
-_NEEDED: Final = KINDS["mnt"] | KINDS["pid"]
-_NS_GET_USERNS: Final = 0xB701
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,6 @@ def _descends(pid: int, running: ShimProcess) -> bool:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-
-
-_LIMIT: Final = "limit="
-_BOUNDING: Final = "bounding="
-_LIMITS: Final = 16
-_WHY: Final = "the agent was started again with other flags, or the task has changed that"
 
 
 def lowered(launch: Launch, pid: int, inside: Inside | None) -> Launch:

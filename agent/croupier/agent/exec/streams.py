@@ -26,6 +26,14 @@ MOST_WORDS: Final = 4096
 # Characters of all words together; each can take four bytes.
 MOST_TEXT: Final = 128 * 1024
 _MOST_SIDE: Final = 65535
+CHUNK: Final = 64 * 1024
+# Bytes of output that are read after the end of all processes: more than a pipe or terminal holds,
+# unless the machine allows larger pipes.
+MOST_LEFT: Final = 2 * 1024 * 1024
+# Errors of a terminal or pipe whose other end is closed.
+_CLOSED: Final = (errno.EIO, errno.EPIPE)
+# The character that ends the input of a terminal, usually typed as Ctrl-D.
+_END_OF_INPUT: Final = b"\x04"
 
 
 class Stream(Enum):
@@ -97,16 +105,6 @@ class ExecEnd:
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
-
-
-CHUNK: Final = 64 * 1024
-# Bytes of output that are read after the end of all processes: more than a pipe or terminal holds,
-# unless the machine allows larger pipes.
-MOST_LEFT: Final = 2 * 1024 * 1024
-# Errors of a terminal or pipe whose other end is closed.
-_CLOSED: Final = (errno.EIO, errno.EPIPE)
-# The character that ends the input of a terminal, usually typed as Ctrl-D.
-_END_OF_INPUT: Final = b"\x04"
 
 
 class Streams:

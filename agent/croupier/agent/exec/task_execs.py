@@ -48,6 +48,11 @@ from croupier.model.secrets import DIRECTORY_VARIABLE
 
 # Of variables of the task itself, of bubblewrap, and of a container runtime.
 _PREFIXES: Final = ("", PREFIX, CONTAINER_PREFIX)
+MOST: Final = 64
+MOST_OF_TASK: Final = 16
+# The end of a task waits so long for its commands; what is left then is killed with the task.
+END_S: Final = 2.0
+_TASK_ENDED: Final = "its task has ended"
 
 
 @dataclass(frozen=True, slots=True)

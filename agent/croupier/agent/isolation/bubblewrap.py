@@ -44,6 +44,18 @@ _OF_ROOT: Final = ("shadow", "shadow-", "gshadow", "gshadow-", "ssl/private", "s
 _SETTINGS: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs")
 _OPEN: Final = ("--perms", "0755", "--dir")
 _WORK_DIR_BYTES: Final = 65536
+TRIAL_S: Final = 5.0
+_NAMESPACES: Final = (
+    *("--unshare-pid", "--as-pid-1", "--die-with-parent"),
+    *("--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+)
+# A user namespace gives the rights to make the others. The task can make no further ones.
+_OF_USER: Final = ("--unshare-user", "--disable-userns")
+# The descriptor at which the shim passes the filter of system calls; see box.h.
+_FILTER: Final = ("--seccomp", "5")
+# The shim passes itself at this descriptor.
+_SELF: Final = "/proc/self/fd/4"
+_NO_USER: Final = "65534:65534:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +148,6 @@ def _parents(path: str) -> Iterator[str]:
     """
     for parent in reversed(Path(path).parents[:-1]):
         yield from (*_OPEN, str(parent))
-
-
-TRIAL_S: Final = 5.0
-_NAMESPACES: Final = (
-    *("--unshare-pid", "--as-pid-1", "--die-with-parent"),
-    *("--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-)
-# A user namespace gives the rights to make the others. The task can make no further ones.
-_OF_USER: Final = ("--unshare-user", "--disable-userns")
-# The descriptor at which the shim passes the filter of system calls; see box.h.
-_FILTER: Final = ("--seccomp", "5")
-# The shim passes itself at this descriptor.
-_SELF: Final = "/proc/self/fd/4"
-_NO_USER: Final = "65534:65534:"
 
 
 @dataclass(frozen=True, slots=True)

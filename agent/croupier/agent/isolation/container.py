@@ -54,6 +54,8 @@ _KEPT: Final = ("group=", "kill=", "limit=", "umask=", "landlock=", "no-new-priv
 _LOG_BYTES: Final = 4096
 # The runtime takes the groups of an agent that is root from its tasks.
 _ROOT: Final = UnixUser("root", 0, 0, ())
+# The longest time to copy an image, and the longest to unpack it.
+PULL_S: Final = 600.0
 
 
 class Container(Isolator):
@@ -203,10 +205,6 @@ def _secrets(launch: Launch) -> tuple[str, ...]:
     # A task may set the variable itself.
     is_agents = wanted.secret_files and wanted.secrets and path.endswith(f"/{launch.run}")
     return (path,) if is_agents else ()
-
-
-# The longest time to copy an image, and the longest to unpack it.
-PULL_S: Final = 600.0
 
 
 def build_container(setting: Setting) -> Iterator[Isolator]:

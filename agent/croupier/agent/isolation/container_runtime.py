@@ -44,6 +44,10 @@ _MASKED: Final = (
 )
 _READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 _PRIVATE: Final = ("nosuid", "nodev")
+NAMES: Final = ("runc", "crun")
+PROBE_S: Final = 10.0
+_SOURCE: Final = Path(__file__).with_name("container.c")
+_VERSION: Final = b"croupier-container 1\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +205,6 @@ def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:
 def _bind(source: str, path: str, access: str, *, recursive: bool = False) -> dict[str, Any]:
     options = ["rbind" if recursive else "bind", access, *_PRIVATE]
     return {"destination": path, "type": "bind", "source": source, "options": options}
-
-
-NAMES: Final = ("runc", "crun")
-PROBE_S: Final = 10.0
-_SOURCE: Final = Path(__file__).with_name("container.c")
-_VERSION: Final = b"croupier-container 1\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,14 @@ _SYS_QUOTACTL_FD: Final = 443
 _syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.argtypes = (ctypes.c_long, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_char_p)
 _syscall.restype = ctypes.c_long
+_log = get_logger("croupier.agent")
+# A sandbox with so little room below its quota is full.
+FULL = 64 * 1024
+# The part of the disk that is the limit of a task for which none is named.
+DEFAULT_PART = 4
+REMEDY = (
+    "put the work dir on xfs, or on ext4 with the features project and quota, mounted with prjquota"
+)
 
 
 class ProjectQuotas:
@@ -155,17 +163,6 @@ def _set_project(fd: int, project: int, *, inherits: bool = False) -> None:
     flags, size, extents, _, copy_size = _ATTRIBUTES.unpack(data)
     flags |= _INHERIT if inherits else 0
     fcntl.ioctl(fd, _SET_ATTRIBUTES, _ATTRIBUTES.pack(flags, size, extents, project, copy_size))
-
-
-_log = get_logger("croupier.agent")
-
-# A sandbox with so little room below its quota is full.
-FULL = 64 * 1024
-# The part of the disk that is the limit of a task for which none is named.
-DEFAULT_PART = 4
-REMEDY = (
-    "put the work dir on xfs, or on ext4 with the features project and quota, mounted with prjquota"
-)
 
 
 class DiskIsolator(Isolator):

@@ -31,6 +31,10 @@ BLOCK = 512
 # Above these numbers, the result is below the real size.
 MOST_DIRECTORIES = 100_000
 MOST_LINKED = 100_000
+SHARED: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - of tasks
+# The most time for the shared directories, and for the open files of one task.
+LOOK_S: Final = 0.25
+_STEP_FILES: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -169,12 +173,6 @@ class DiskWalk:
         self._entries.close()
         os.close(self._fd)
         self._fd = fd
-
-
-SHARED: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - of tasks
-# The most time for the shared directories, and for the open files of one task.
-LOOK_S: Final = 0.25
-_STEP_FILES: Final = 1_000
 
 
 class FileTotals(NamedTuple):

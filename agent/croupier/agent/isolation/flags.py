@@ -18,6 +18,7 @@ from croupier.model.scalar import format_scalar
 from croupier.process.cli import read_by
 
 _MIB = 1 << 20
+OWN: Final = "own"
 
 
 def parse_roots(text: str) -> tuple[Path, ...]:
@@ -116,9 +117,6 @@ class IsolationFlags:
             raise InvalidRequest("--cgroup-parent is a path below the mount: it begins with /")
         if self.undealt_ports == "refuse" and not {AUTO, "process"} & set(self.isolation):
             raise InvalidRequest("--undealt-ports refuse needs --isolation process")
-
-
-OWN: Final = "own"
 
 
 def _parse_names(text: str) -> tuple[str, ...]:

@@ -28,6 +28,13 @@ _DOCKER: Final = "docker://"
 _OCI: Final = "oci:"
 _DIR: Final = "dir:"
 MAX_JSON: Final = 4 * 1024 * 1024
+# Where tools are, beside PATH: that of a service or an ordinary user may lack them.
+PLACES: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
+_POLICIES: Final = ("~/.config/containers/policy.json", "/etc/containers/policy.json")
+_WATCH_S: Final = 1.0
+_LAST_BYTES: Final = 4096
+_MESSAGE: Final = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +122,6 @@ def _allowed(text: str, path: str, roots: tuple[Path, ...]) -> Path:
     if not target.is_dir():
         raise InvalidRequest(f"image {text}: there is no such directory on this agent")
     return target
-
-
-# Where tools are, beside PATH: that of a service or an ordinary user may lack them.
-PLACES: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
-_POLICIES: Final = ("~/.config/containers/policy.json", "/etc/containers/policy.json")
-_WATCH_S: Final = 1.0
-_LAST_BYTES: Final = 4096
-_MESSAGE: Final = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 
 
 def find_tool(name: str) -> str:

@@ -21,6 +21,14 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import NO_FEATURES, Feature, Features, Limits, Usage, cannot_enforce
 from croupier.model.task import TaskInfo
 
+# The kernel cannot start a program in less.
+LEAST_MEM: Final = 4_000
+_PIDS_OF_ACCOUNT: Final = (
+    "the agent has no control group for pids: it can bound the processes of a task only if the"
+    " task names no user, and so gets a uid of its own"
+)
+_numbers = attrgetter(*(each.name for each in fields(Usage)))
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -55,10 +63,6 @@ class Launch:
     def with_options(self, options: tuple[str, ...]) -> Launch:
         """Return the launch with other options."""
         return replace(self, options=options)
-
-
-# The kernel cannot start a program in less.
-LEAST_MEM: Final = 4_000
 
 
 def limits_of(info: TaskInfo, defaults: Limits, *, has_quota: bool = False) -> Limits:
@@ -136,15 +140,6 @@ class Isolator:
 
     def clean(self, known: Collection[str]) -> None:
         """Remove what runs of earlier agents have left, except `known` ones. Not on the loop."""
-
-
-_PIDS_OF_ACCOUNT: Final = (
-    "the agent has no control group for pids: it can bound the processes of a task only if the"
-    " task names no user, and so gets a uid of its own"
-)
-
-
-_numbers = attrgetter(*(each.name for each in fields(Usage)))
 
 
 class Layers:

@@ -45,6 +45,17 @@ _BIND_TCP, _BIND_TCP_SINCE = 0x1, 4
 # To make devices and to move files to other directories: one right is needed for a domain without
 # scopes. All are allowed, but the kernel refuses changes of mounts then.
 _FILES, _FILES_SINCE = 0x2840, 2
+_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL = 0, 1, 3, 4, 5
+_SETGID, _SETUID, _SETPCAP, _NET_BIND_SERVICE = 6, 7, 8, 10
+_KEPT: Final = (_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _NET_BIND_SERVICE)
+ROOT_KEPT: Final = sum(1 << number for number in _KEPT)
+_STATUS: Final = Path("/proc/self/status")
+UMASK: Final = 0o027
+# Thousandths of a MiB, in bytes.
+_MIB: Final = 1 << 20
+_MOST_PORT: Final = 65535
+_PREFIX: Final = "seccomp-"
+_ACTIONS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
 
 
 def landlock_version() -> int:
@@ -81,13 +92,6 @@ def _ranges(ports: Iterable[tuple[int, int]]) -> str:
     return ",".join(f"{first}-{last}" for first, last in ports)
 
 
-_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL = 0, 1, 3, 4, 5
-_SETGID, _SETUID, _SETPCAP, _NET_BIND_SERVICE = 6, 7, 8, 10
-_KEPT: Final = (_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID, _NET_BIND_SERVICE)
-ROOT_KEPT: Final = sum(1 << number for number in _KEPT)
-_STATUS: Final = Path("/proc/self/status")
-
-
 class OwnCapabilities:
     """The capabilities of this process.
 
@@ -112,14 +116,6 @@ class OwnCapabilities:
         if self.can_drop:
             return f"bounding={ROOT_KEPT if uid == 0 else 0:x}"
         return f"bounding={self.bounding:x}" if uid == 0 else None
-
-
-UMASK: Final = 0o027
-# Thousandths of a MiB, in bytes.
-_MIB: Final = 1 << 20
-_MOST_PORT: Final = 65535
-_PREFIX: Final = "seccomp-"
-_ACTIONS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
 
 
 class ProcessIsolator(Isolator):

@@ -25,32 +25,6 @@ EAFNOSUPPORT: Final = 97
 # The flags of clone and unshare that make namespaces; CLONE_NEWTIME is one of unshare alone.
 NEW_NAMESPACES: Final = 0x7E020000
 CLONE_NEWTIME: Final = 0x80
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A condition on the low 32 bits of an argument: its bits in `any_of`, or a value in `values`.
-
-    Attributes:
-        index: from 0.
-        any_of: holds if the argument has one of these bits.
-        values: holds if the argument is one of these.
-    """
-
-    index: int
-    any_of: int = 0
-    values: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """A system call that answers with an error, always or if a condition on an argument holds."""
-
-    name: str
-    error: int = EPERM
-    argument: Argument | None = None
-
-
 # Numbers on x86_64 and aarch64; None: it does not exist there.
 NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "acct": (163, 89),
@@ -104,10 +78,42 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "userfaultfd": (323, 282),
     "vhangup": (153, 58),
 }
-
 # The C library falls back from clone3 to clone, whose flags a filter can read.
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _AF_VSOCK, _AF_SMC, _IPPROTO_MPTCP = 40, 43, 262
+# Instructions of the packet filter that seccomp uses.
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_SET, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+# Offsets in the data of a system call; both machines are little-endian.
+NUMBER_AT, ARCH_AT, ARGUMENTS_AT = 0, 4, 16
+_X32_BIT = 0x40000000
+_MOST_JUMP = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A condition on the low 32 bits of an argument: its bits in `any_of`, or a value in `values`.
+
+    Attributes:
+        index: from 0.
+        any_of: holds if the argument has one of these bits.
+        values: holds if the argument is one of these.
+    """
+
+    index: int
+    any_of: int = 0
+    values: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A system call that answers with an error, always or if a condition on an argument holds."""
+
+    name: str
+    error: int = EPERM
+    argument: Argument | None = None
+
+
 _CONDITIONAL: Final = (
     Denied("clone", EPERM, Argument(0, any_of=NEW_NAMESPACES)),
     Denied("clone3", ENOSYS),
@@ -126,15 +132,6 @@ DENIED_WITH_PORTS: Final = (
     Denied("socket", EPROTONOSUPPORT, Argument(2, values=(_IPPROTO_MPTCP,))),
     Denied("socket", EAFNOSUPPORT, Argument(0, values=(_AF_SMC,))),
 )
-
-
-# Instructions of the packet filter that seccomp uses.
-LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_SET, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
-# Offsets in the data of a system call; both machines are little-endian.
-NUMBER_AT, ARCH_AT, ARGUMENTS_AT = 0, 4, 16
-_X32_BIT = 0x40000000
-_MOST_JUMP = 255
 
 
 @dataclass(frozen=True, slots=True)

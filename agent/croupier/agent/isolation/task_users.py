@@ -30,6 +30,11 @@ from croupier.process.logging import get_logger
 if TYPE_CHECKING:  # cyclopts
     from croupier.agent.isolation.flags import TaskUserFlags
 
+_log = get_logger("croupier.agent")
+_TRIAL_S: Final = 10.0
+_ENTER: Final = ("/bin/sh", "-c", 'cd -- "$1"', "sh")
+_INSTEAD: Final = "--task-user NAME runs tasks as an account"
+
 
 @dataclass(frozen=True, slots=True)
 class AccountRule:
@@ -68,9 +73,6 @@ class AccountRule:
                 f"tasks may not run as {name!r} on this agent: uid {uid} is one of --task-uids"
             )
         return user
-
-
-_log = get_logger("croupier.agent")
 
 
 class TaskUsers:
@@ -174,11 +176,6 @@ class TaskUsers:
             _log.warning("sandbox_not_taken_over", path=path, error=str(error))
             return False
         return True
-
-
-_TRIAL_S: Final = 10.0
-_ENTER: Final = ("/bin/sh", "-c", 'cd -- "$1"', "sh")
-_INSTEAD: Final = "--task-user NAME runs tasks as an account"
 
 
 def prepare_users(

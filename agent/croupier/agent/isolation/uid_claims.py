@@ -34,6 +34,15 @@ from croupier.model.errors import Unavailable
 BASE: Final = Path("/run/croupier/uids")
 # A claim on a run without a file is kept for this time: the run may just begin.
 _NEW_S: Final = 60.0
+SHARED: Final = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - of tasks
+# Seconds between two sweeps.
+SWEEP_S: Final = 5.0
+# A sweep takes at most this part of the time.
+_REST: Final = 20.0
+# Names in one command.
+_AT_ONCE: Final = 500
+_OBJECTS: Final = ("shm", "msg", "sem")
+_IPC_RMID: Final = 0
 
 
 class UidClaims:
@@ -163,17 +172,6 @@ def uids_of_processes() -> set[int]:
                 if line.startswith("Uid:"):
                     found.update(map(int, line.split()[1:]))
     return found
-
-
-SHARED: Final = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - of tasks
-# Seconds between two sweeps.
-SWEEP_S: Final = 5.0
-# A sweep takes at most this part of the time.
-_REST: Final = 20.0
-# Names in one command.
-_AT_ONCE: Final = 500
-_OBJECTS: Final = ("shm", "msg", "sem")
-_IPC_RMID: Final = 0
 
 
 class Leftovers:

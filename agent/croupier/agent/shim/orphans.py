@@ -42,6 +42,21 @@ from croupier.process.logging import get_logger
 
 # A kernel starts programs with a quarter of the limit of the stack, which is 8 MiB by default.
 MOST_BYTES: Final = 2 * 1024 * 1024
+VARIABLE = "CROUPIER_TASK_RUN"
+# The same of a command beside a task: it has the mark of the task, too, and ends with it.
+EXEC_VARIABLE = "CROUPIER_EXEC_RUN"
+# Variables with this prefix carry a task's environment to its shim, without effect on the shim.
+PREFIX = "T."
+# An option of the shim, which names its run file.
+OPTION = "run="
+# A process may fork during a scan, so the sweep ends after two scans in a row that find nothing.
+_SCAN_AGAIN_S = 0.02
+LIMIT_S = 10.0
+_KILLED_S = 1.0
+_log = get_logger("croupier.agent")
+# A shim tries for 10 s to kill its processes.
+END_S = 12.0
+_POLL_S = 0.005
 
 
 def read_own_words(path: str) -> bytes:
@@ -56,21 +71,6 @@ def read_own_words(path: str) -> bytes:
             parts.append(part)
             left -= len(part)
     return b"".join(parts)
-
-
-VARIABLE = "CROUPIER_TASK_RUN"
-# The same of a command beside a task: it has the mark of the task, too, and ends with it.
-EXEC_VARIABLE = "CROUPIER_EXEC_RUN"
-# Variables with this prefix carry a task's environment to its shim, without effect on the shim.
-PREFIX = "T."
-
-# An option of the shim, which names its run file.
-OPTION = "run="
-
-# A process may fork during a scan, so the sweep ends after two scans in a row that find nothing.
-_SCAN_AGAIN_S = 0.02
-LIMIT_S = 10.0
-_KILLED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +178,6 @@ def _kill(pid: int) -> int:
     except OSError:
         return 0
     return 1
-
-
-_log = get_logger("croupier.agent")
-
-# A shim tries for 10 s to kill its processes.
-END_S = 12.0
-_POLL_S = 0.005
 
 
 def find_live_orphans(runs: Path, known: Collection[str]) -> list[Path]:

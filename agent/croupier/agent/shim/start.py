@@ -39,6 +39,9 @@ OWN_USER: Final = (
 
 # Errors of a machine that lacks a resource, regardless of the program.
 _SHORT = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.ENOSPC, errno.EIO})
+# The shim's descriptors are 0 to 6. Descriptors from 10 on are not overwritten by the dup2 calls.
+_LEAST_FD = 10
+_SIGNALS = signal.valid_signals()
 
 
 def describe(program: str, error: StartError, *, is_own_user: bool = False) -> str:
@@ -100,11 +103,6 @@ def cannot_run(program: str, number: int) -> str:
     """Return the message for the error `number` of an exec."""
     what = repr(program) if program else "its program"
     return f"cannot run {what}: {_WHY.get(number) or os.strerror(number)}"
-
-
-# The shim's descriptors are 0 to 6. Descriptors from 10 on are not overwritten by the dup2 calls.
-_LEAST_FD = 10
-_SIGNALS = signal.valid_signals()
 
 
 def start_shim(

@@ -38,6 +38,16 @@ from croupier.agent.shim.start import create_locked, move_up, spawn_shim
 # No run has such a name. The next agent removes these files as orphans.
 _PREFIX: Final = ".spare-"
 MOST_SPARE: Final = 256
+# Idle shims that are kept, and for how many seconds. Each takes 50 KB.
+MOST_IDLE: Final = 256
+IDLE_S: Final = 30.0
+# Larger tasks get a shim of their own. waiting.h takes twice as much.
+MOST_BYTES: Final = 32768
+MOST_WORDS: Final = 4096
+# The longest name of a run; by far.
+_NAME_BYTES: Final = 64
+# A task in a box has a shim that knows no other task.
+BOXED: Final = "boxed"
 
 
 class SpareRunFiles:
@@ -89,18 +99,6 @@ class SpareRunFiles:
             os.close(fd)
             os.unlink(name, dir_fd=at)
         return -1
-
-
-# Idle shims that are kept, and for how many seconds. Each takes 50 KB.
-MOST_IDLE: Final = 256
-IDLE_S: Final = 30.0
-# Larger tasks get a shim of their own. waiting.h takes twice as much.
-MOST_BYTES: Final = 32768
-MOST_WORDS: Final = 4096
-# The longest name of a run; by far.
-_NAME_BYTES: Final = 64
-# A task in a box has a shim that knows no other task.
-BOXED: Final = "boxed"
 
 
 @dataclass(slots=True, eq=False)

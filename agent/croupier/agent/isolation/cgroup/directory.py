@@ -21,6 +21,11 @@ from croupier.model.errors import Unavailable
 
 KILL_S: Final = 10.0
 _POLL_S: Final = 0.005
+PROCS: Final = "cgroup.procs"
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Errors of a group that was removed, before it is opened and after.
+GONE: Final = frozenset({errno.ENOENT, errno.ENODEV})
+_MOST_BYTES: Final = 65536
 
 
 def kill_listed(processes: Callable[[], Collection[int]]) -> None:
@@ -66,13 +71,6 @@ def _open(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return None
-
-
-PROCS: Final = "cgroup.procs"
-_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Errors of a group that was removed, before it is opened and after.
-GONE: Final = frozenset({errno.ENOENT, errno.ENODEV})
-_MOST_BYTES: Final = 65536
 
 
 def name_for(work_dir: Path) -> str:

@@ -63,6 +63,8 @@ from croupier.process.logging import get_logger
 
 # The shim's option for a limit of processes by user.
 _PROCESSES: Final = f"limit={resource.RLIMIT_NPROC}:"
+_log = get_logger("croupier.agent")
+_ALL = "all"
 
 
 class CgroupIsolator(Isolator):
@@ -187,10 +189,6 @@ def _is_unprivileged(launch: Launch) -> bool:
     user = launch.user
     is_other = user is not None and user.uid not in (0, os.geteuid())
     return is_other and "no-new-privs" in launch.options
-
-
-_log = get_logger("croupier.agent")
-_ALL = "all"
 
 
 def build_cgroup(setting: Setting) -> Iterator[Isolator]:

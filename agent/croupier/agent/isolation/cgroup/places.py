@@ -33,6 +33,14 @@ from croupier.process.durable_files import replace_file
 
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 _TYPES: Final = {"cgroup": 1, "cgroup2": 2}
+# The group of the agent itself, and of its shims.
+LEAF: Final = "croupier-agent"
+# The group of shims, below a parent that is not the agent's own group.
+SHIMS: Final = "croupier-shims"
+_MARKS: Final = ("trusted.delegate", "user.delegate")
+_UNITS: Final = (".service", ".scope", ".slice")
+_HOW: Final = "under systemd, use croupier-tasks.service and --cgroup-parent, or Delegate=yes"
+FILE: Final = "cgroup.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +150,6 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
 
 
-# The group of the agent itself, and of its shims.
-LEAF: Final = "croupier-agent"
-# The group of shims, below a parent that is not the agent's own group.
-SHIMS: Final = "croupier-shims"
-_MARKS: Final = ("trusted.delegate", "user.delegate")
-_UNITS: Final = (".service", ".scope", ".slice")
-_HOW: Final = "under systemd, use croupier-tasks.service and --cgroup-parent, or Delegate=yes"
-
-
 def delegated_base(
     own: Path, controllers: Collection[str], get_mark: Callable[[str, str], bytes] = os.getxattr
 ) -> Path:
@@ -239,9 +238,6 @@ def _move_into_leaf(own: Path) -> None:
         # One may have ended.
         with suppress(ProcessLookupError):
             (leaf / PROCS).write_text(pid)
-
-
-FILE: Final = "cgroup.json"
 
 
 @dataclass(frozen=True, slots=True)

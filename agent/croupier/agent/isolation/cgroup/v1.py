@@ -30,6 +30,19 @@ MOST: Final = 64
 # Memory that may stay charged to a group: at most this, and this part of its limit.
 _MOST_LEFT: Final = MIB
 _PART_LEFT: Final = 16
+CONTROLLERS: Final = ("memory", "pids", "cpu", "cpuacct")
+_FEATURES: Final = {
+    "memory.limit_in_bytes": Feature.MEMORY,
+    "pids.max": Feature.PIDS,
+    "cpu.shares": Feature.CPU_WEIGHT,
+    "cpu.cfs_quota_us": Feature.CPU_QUOTA,
+    "cpuacct.usage": Feature.USAGE,
+}
+_MEMORY: Final = "memory.limit_in_bytes"
+_WITH_SWAP: Final = "memory.memsw.limit_in_bytes"
+# A limit was met if the peak is below it by at most this part: some kernels keep memory.failcnt at
+# 0, and each cpu may hold back some pages.
+_NEAR: Final = 16
 
 
 class SpareGroups:
@@ -95,22 +108,6 @@ class SpareGroups:
             del self._by_bounds[bounds]
         for directory in self._all:
             directory.remove(name)
-
-
-CONTROLLERS: Final = ("memory", "pids", "cpu", "cpuacct")
-_FEATURES: Final = {
-    "memory.limit_in_bytes": Feature.MEMORY,
-    "pids.max": Feature.PIDS,
-    "cpu.shares": Feature.CPU_WEIGHT,
-    "cpu.cfs_quota_us": Feature.CPU_QUOTA,
-    "cpuacct.usage": Feature.USAGE,
-}
-_MEMORY: Final = "memory.limit_in_bytes"
-_WITH_SWAP: Final = "memory.memsw.limit_in_bytes"
-
-# A limit was met if the peak is below it by at most this part: some kernels keep memory.failcnt at
-# 0, and each cpu may hold back some pages.
-_NEAR: Final = 16
 
 
 class V1Groups:
