@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from signal import SIGKILL, SIGTERM
+from typing import Final
 
 from croupier.agent.core.effects import CheckHealth, Force, Spawn
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
@@ -22,16 +25,44 @@ from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
 from croupier.agent.shim.start import cannot_start
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.task_environment import environment_of
 from croupier.agent.unix_user import UnixUser
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.ids import AgentId
 from croupier.model.secrets import DIRECTORY_VARIABLE
-from croupier.model.task import Command
+from croupier.model.task import Command, TaskInfo
 
+MAX_PORT_VARIABLES: Final = 100
+_KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ")
+_DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Errors of a sandbox that another task has replaced.
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 _SIGNALS = {Force.TERMINATE: SIGTERM, Force.KILL: SIGKILL}
+
+
+def environment_of(
+    agent_id: AgentId, key: Key, task: TaskInfo, sandbox: str, user: UnixUser | None
+) -> dict[str, str]:
+    """Return the variables of every task, without its secrets, overridden by its own."""
+    return {
+        "PATH": _DEFAULT_PATH,
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        "HOME": sandbox,
+        "TMPDIR": sandbox,
+        "CROUPIER_AGENT_ID": agent_id,
+        "CROUPIER_FRAMEWORK_ID": key[0],
+        "CROUPIER_TASK_ID": key[1],
+        "CROUPIER_SANDBOX": sandbox,
+        **_ports(task),
+        **({} if user is None else {"USER": user.name, "LOGNAME": user.name}),
+        **task.command.environment,
+    }
+
+
+def _ports(task: TaskInfo) -> dict[str, str]:
+    ranges = task.resources.ranges.get("ports", ())
+    numbers = chain.from_iterable(range(begin, end + 1) for begin, end in ranges)
+    return {f"PORT{n}": str(p) for n, p in enumerate(islice(numbers, MAX_PORT_VARIABLES))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from croupier.agent.exec.task_exec import Started, TaskExec
 from croupier.agent.isolation.container import PREFIX as CONTAINER_PREFIX
 from croupier.agent.isolation.isolator import Launch, Layers
 from croupier.agent.isolation.task_users import TaskUsers
+from croupier.agent.machine import environment_of
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim
@@ -42,7 +43,6 @@ from croupier.agent.shim.orphans import (
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import cannot_run, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.task_environment import environment_of
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.secrets import DIRECTORY_VARIABLE
 

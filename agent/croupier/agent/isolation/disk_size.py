@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 from croupier.agent.directories import directory, open_directory
 from croupier.agent.secret_files import is_in_memory
+from croupier.agent.shim.run_file import stat_of
 from croupier.agent.unix_user import UidRange
 
 BLOCK = 512
@@ -237,9 +238,8 @@ def processes_below(shims: Mapping[int, str]) -> dict[str, list[int]]:
     """Return the processes that descend from shims, by the run of the shim. O(processes)."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - only names
-        if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+        if name.isdigit() and (fields := stat_of(name)):
+            parents[int(name)] = int(fields[1])
     found: dict[str, list[int]] = {}
     for pid in parents:
         above = pid
