@@ -151,21 +151,6 @@ def window_of(rows: int, columns: int) -> Window:
     return window
 
 
-# More than commands, since a refusal has a stream too.
-MOST: Final = 128
-# Time to connect and to get the command, and to send a refusal.
-OPEN_S: Final = 10.0
-
-_log = get_logger("croupier.agent")
-
-
-class StartsCommands(Protocol):
-    """Starts commands; `TaskExecs` implements it."""
-
-    async def start(self, key: Key, command: ExecCommand) -> TaskExec:
-        """Start a command beside a task."""
-
-
 class ExecCalls:
     """The streams of commands."""
 

@@ -109,20 +109,6 @@ def _variables(pid: int, names: Collection[str]) -> dict[str, str]:
     return found
 
 
-MOST: Final = 64
-MOST_OF_TASK: Final = 16
-# The end of a task waits so long for its commands; what is left then is killed with the task.
-END_S: Final = 2.0
-_TASK_ENDED: Final = "its task has ended"
-
-
-class LaunchesCommands(Protocol):
-    """Makes the launches of commands; `Entries` implements it."""
-
-    def launch(self, key: Key, command: ExecCommand, pid: int) -> Launch:
-        """Return the launch of a command beside a live task."""
-
-
 class TaskExecs:
     """The commands that run beside the tasks of one agent."""
 
