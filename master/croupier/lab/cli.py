@@ -101,10 +101,8 @@ def list_experiments() -> None:
 def run_vectors(file: Path, /) -> int:
     """Run golden vectors; print the expected and actual value of each failure, and a summary.
 
-    Parameters
-    ----------
-    file
-        A JSON file that follows the schema in tests/vectors/fairness.json.
+    Args:
+        file: A JSON file that follows the schema in tests/vectors/fairness.json.
     """
     from croupier.lab.vectors.check import check_file
 
@@ -122,14 +120,14 @@ def _register(name: str, entry: ExperimentEntry) -> None:
 
     chosen: Callable[..., int] = run_on_data if entry.needs_data else run
     of_data = (
-        "data\n    Directory of the trace files. Without it, the error says where to get them.\n"
-        f"scale\n    {entry.scale.replace(chr(10), chr(10) + '    ')}\n"
+        "    data: Directory of the trace files. Without it, the error says where to get them.\n"
+        f"    scale: {entry.scale.replace(chr(10), chr(10) + ' ' * 8)}\n"
     )
     chosen.__doc__ = (
-        f"{entry.summary}.\n\nParameters\n----------\n"
+        f"{entry.summary}.\n\nArgs:\n"
         f"{of_data if entry.needs_data else ''}"
-        "seed\n    Seed of the random choices; the same seed gives the same result.\n"
-        "out\n    Directory for CSV files, and for plots if matplotlib is installed.\n"
+        "    seed: Seed of the random choices; the same seed gives the same result.\n"
+        "    out: Directory for CSV files, and for plots if matplotlib is installed.\n"
     )
     app.command(chosen, name=name)
 

@@ -121,7 +121,7 @@ def test_findings_name_agents_by_their_hosts() -> None:
 
 def test_a_healthy_cluster_has_one_finding() -> None:
     (finding,) = isolation_findings([agent("files", "memory"), agent("memory", agent_id="a2")])
-    assert finding.outcome.value == "ok"
+    assert finding.outcome == "ok"
     assert not list(isolation_findings([]))
 
 
@@ -138,13 +138,13 @@ def test_a_healthy_cluster_has_one_finding() -> None:
 )
 def test_what_agents_do_not_enforce_is_a_warning(agents: list[View], text: str) -> None:
     (finding,) = isolation_findings(agents)
-    assert finding.outcome.value == "warn"
+    assert finding.outcome == "warn"
     assert finding.text.startswith(text)
 
 
 def test_an_agent_that_is_not_root_runs_no_task_as_root() -> None:
     (finding,) = isolation_findings([agent("memory", user="(agent)")])
-    assert finding.outcome.value == "ok"
+    assert finding.outcome == "ok"
 
 
 def test_the_isolation_of_an_agent_that_a_new_leader_waits_for_is_unknown() -> None:

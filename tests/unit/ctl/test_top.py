@@ -15,7 +15,7 @@ import pytest
 from croupier.cli.flags import Target
 from croupier.cli.table import text_width
 from croupier.ctl.commands.top import MAX_FILTER, Top, pressed, top
-from croupier.ctl.top.frame import Display, Order, Terminal, frame
+from croupier.ctl.top.frame import Display, Terminal, frame
 from croupier.ctl.top.snapshot import Page
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.address import Address
@@ -76,7 +76,7 @@ def test_frameworks_are_filtered_and_sorted() -> None:
         ids = (re.search(r" 0c1945b\w+(-F\d+) ", line) for line in lines)
         return [found[1] for found in ids if found]
 
-    assert shown(Display(Order.SHARE)) == shown(Display(Order.TASKS)) == ["-F12", "-F7"]
+    assert shown(Display("share")) == shown(Display("tasks")) == ["-F12", "-F7"]
     assert shown(Display(filter="ADS")) == ["-F7"]
     assert shown(Display(filter="nothing")) == []
 
@@ -86,7 +86,7 @@ def test_keys() -> None:
     assert pressed(display, "q") is None
     assert pressed(display, "x\x1b") == display
     assert pressed(display, "\x1b[A") == display, "an arrow"
-    assert pressed(display, "s") == Display(Order.TASKS)
+    assert pressed(display, "s") == Display("tasks")
     assert pressed(display, "ssss") == display
     typed = pressed(display, "/ad\x7fbq")
     assert typed == Display(filter="abq", is_typing=True)

@@ -117,7 +117,7 @@ async def test_an_event_that_breaks_the_core_is_logged(
     assert entry["event"]["kind"] == "Register"
     assert "decided" not in entry
     # A replay would meet the bug again; here the core has none.
-    monkeypatch.setattr("croupier.sim.replay.verifier.step", broken)
+    monkeypatch.setattr("croupier.sim.replay.result.step", broken)
     with pytest.raises(BadLog, match="line 2: the core fails on this Register: AssertionError"):
         find(tmp_path / "log", Change(), lambda done, text="": None)
 

@@ -28,7 +28,7 @@ from croupier.model.errors import Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason, TaskState, TaskStatus
-from croupier.sim.replay.verifier import Verifier
+from croupier.sim.replay.result import Verifier
 from tests.harness.recorded import make_head
 from tests.harness.world import CLUSTER, World, make_task
 

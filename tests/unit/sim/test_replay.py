@@ -34,7 +34,7 @@ from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.report import print_found
-from croupier.sim.replay.verifier import Diverged
+from croupier.sim.replay.result import Diverged
 from tests.harness.recorded import RecordedWorld, make_head, sealed, simulation_recorded
 from tests.harness.replayed import PATIENT, Endless, look, nodes, printed, record
 from tests.harness.role_statuses import role_statuses

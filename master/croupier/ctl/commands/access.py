@@ -79,18 +79,13 @@ def check(
 
     Exit codes: 0 allowed; 3 denied; 1 the master refused or cannot be reached; 2 wrong argument.
 
-    Parameters
-    ----------
-    principal
-        The principal to check, such as client/alice; me is yourself.
-    action
-        One of register, run-as, view, read-output, read-files, exec, kill, teardown,
-        operate-agents, change-roles, read-metrics, administer and launch-image.
-    on
-        The object: role:PATH, agent:ID, user:NAME, image:NAME or cluster.
-    group
-        Assume that the principal is in this group too, such as a group of an identity provider;
-        may be repeated.
+    Args:
+        principal: The principal to check, such as client/alice; me is yourself.
+        action: One of register, run-as, view, read-output, read-files, exec, kill, teardown,
+            operate-agents, change-roles, read-metrics, administer and launch-image.
+        on: The object: role:PATH, agent:ID, user:NAME, image:NAME or cluster.
+        group: Assume that the principal is in this group too, such as a group of an identity
+            provider; may be repeated.
     """
     named = "" if principal == "me" else principal
     if named:
@@ -117,19 +112,14 @@ def grant(
 ) -> None:
     """Add a rule, or replace the one of that name.
 
-    Parameters
-    ----------
-    name
-        Name of the rule, such as ads-team.
-    to
-        A principal such as client/alice, or group:NAME.
-    action
-        Actions that the rule allows, such as register,run-as; may be repeated. croupier access
-        check --help lists all actions.
-    on
-        The object: role:PATH (with all roles below it), `role:**` (all roles), agent:ID, `agent:*`,
-        user:NAME, `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*` (everything).
-        A rule has one object: add a rule for each further one.
+    Args:
+        name: Name of the rule, such as ads-team.
+        to: A principal such as client/alice, or group:NAME.
+        action: Actions that the rule allows, such as register,run-as; may be repeated. croupier
+            access check --help lists all actions.
+        on: The object: role:PATH (with all roles below it), `role:**` (all roles), agent:ID,
+            `agent:*`, user:NAME, `user:*`, image:NAME, `image:PREFIX/*`, `image:*`, cluster, or `*`
+            (everything). A rule has one object: add a rule for each further one.
     """
     words = [word.strip() for text in action for word in text.split(",") if word.strip()]
     actions = [parse_action(word) for word in dict.fromkeys(words)]
@@ -143,10 +133,8 @@ def grant(
 def revoke(rule: str, /, *, change: Change = CHANGE) -> None:
     """Remove a rule.
 
-    Parameters
-    ----------
-    rule
-        Name of the rule, as croupier access show prints it.
+    Args:
+        rule: Name of the rule, as croupier access show prints it.
     """
     check_id("rule", rule)
     change_policy(lambda _: [pb.PolicyChange(remove_rule=rule)], change)
@@ -163,10 +151,8 @@ def group_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> 
 def group_add(name: GroupName, /, *members: str, change: Change = CHANGE) -> None:
     """Add members to a group. The group is created if it does not exist.
 
-    Parameters
-    ----------
-    members
-        Principals such as client/alice, or groups of an identity provider as oidc:NAME.
+    Args:
+        members: Principals such as client/alice, or groups of an identity provider as oidc:NAME.
     """
     check_id("group", name)
     asked = [check_member(member) for member in members]
@@ -184,10 +170,8 @@ def group_add(name: GroupName, /, *members: str, change: Change = CHANGE) -> Non
 def group_remove(name: GroupName, /, *members: str, change: Change = CHANGE) -> None:
     """Remove members from a group; without members, remove the group.
 
-    Parameters
-    ----------
-    members
-        Principals such as client/alice, or groups of an identity provider as oidc:NAME.
+    Args:
+        members: Principals such as client/alice, or groups of an identity provider as oidc:NAME.
     """
     check_id("group", name)
     removed = [pb.Membership(group=name, member=check_member(member)) for member in members]

@@ -73,14 +73,11 @@ def drain(
     reached; 2 wrong argument; 3 --timeout passed; 4 another operator ended the drain, or the agent
     has left the cluster; 130 Ctrl-C.
 
-    Parameters
-    ----------
-    grace
-        The longest time between SIGTERM and SIGKILL of a task, such as 30s. A task's own grace
-        period applies if it is shorter, or if this is not given. A second drain can only shorten
-        the time.
-    timeout
-        Stop waiting after this time, such as 10m; the drain continues.
+    Args:
+        grace: The longest time between SIGTERM and SIGKILL of a task, such as 30s. A task's own
+            grace period applies if it is shorter, or if this is not given. A second drain can only
+            shorten the time.
+        timeout: Stop waiting after this time, such as 10m; the drain continues.
     """
     if timeout is not None and not wait:
         raise InvalidRequest("--timeout is for --wait")

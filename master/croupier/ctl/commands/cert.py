@@ -88,13 +88,11 @@ def init(
 ) -> None:
     """Create a private certificate authority (CA) in a directory.
 
-    Parameters
-    ----------
-    directory
-        Directory of the authority. It is created, for its owner only, if it does not exist.
-    cluster
-        Name of the cluster in all its certificates, such as prod: lower-case letters, digits and
-        '-'. Other clusters refuse these certificates.
+    Args:
+        directory: Directory of the authority. It is created, for its owner only, if it does not
+            exist.
+        cluster: Name of the cluster in all its certificates, such as prod: lower-case letters,
+            digits and '-'. Other clusters refuse these certificates.
     """
     made = AuthorityDirectory(directory).init(cluster, days, utc_now(), force=force)
     _print(
@@ -115,10 +113,8 @@ def init(
 def master(name: str, /, *, address: AddressFlag, issuing: Issuing = ISSUING) -> None:
     """Issue the certificate of a master.
 
-    Parameters
-    ----------
-    name
-        Name of the master, such as m1; different for each.
+    Args:
+        name: Name of the master, such as m1; different for each.
     """
     _issue(Leaf("master", name, address), issuing)
 
@@ -129,10 +125,8 @@ def agent(agent_id: str, /, *, address: AddressFlag = (), issuing: Issuing = ISS
 
     Agents can join with a token instead: croupier token create join.
 
-    Parameters
-    ----------
-    agent_id
-        Id with which the agent registers; different for each.
+    Args:
+        agent_id: Id with which the agent registers; different for each.
     """
     _issue(Leaf("agent", agent_id, address), issuing)
 
@@ -143,10 +137,8 @@ def client(name: str, /, *, issuing: Issuing = ISSUING) -> None:
 
     client/admin is an administrator. Grant permissions to others with croupier access.
 
-    Parameters
-    ----------
-    name
-        Name of the client, such as alice or ci.
+    Args:
+        name: Name of the client, such as alice or ci.
     """
     _issue(Leaf("client", name), issuing)
 
@@ -155,10 +147,8 @@ def client(name: str, /, *, issuing: Issuing = ISSUING) -> None:
 def etcd(name: str, /, *, address: AddressFlag, issuing: Issuing = ISSUING) -> None:
     """Issue the certificate of an etcd member. It gives no access to the masters.
 
-    Parameters
-    ----------
-    name
-        Name of the member, such as e1.
+    Args:
+        name: Name of the member, such as e1.
     """
     _issue(Leaf("etcd", name, address), issuing)
 
@@ -175,14 +165,10 @@ def renew(
 
     Only the certificate's file is replaced, so that it always matches its key.
 
-    Parameters
-    ----------
-    paths
-        Certificate files, or a directory of croupier cert init: all certificates in it.
-    directory
-        Directory of croupier cert init. Default: the directory of the certificate.
-    within
-        Renew only certificates that expire within this time, such as 10d. Meant for timers.
+    Args:
+        paths: Certificate files, or a directory of croupier cert init: all certificates in it.
+        directory: Directory of croupier cert init. Default: the directory of the certificate.
+        within: Renew only certificates that expire within this time, such as 10d. Meant for timers.
     """
     within_s = parse_duration(within) if within else None
     renewed, now = [], utc_now()
@@ -225,12 +211,9 @@ def rotate(
     the members of etcd one by one whenever ca.crt has changed, and before you renew certificates:
     otherwise no master can start. The command prints the steps.
 
-    Parameters
-    ----------
-    directory
-        Directory of croupier cert init.
-    finish
-        Remove the old authority, once all certificates are renewed and copied.
+    Args:
+        directory: Directory of croupier cert init.
+        finish: Remove the old authority, once all certificates are renewed and copied.
     """
     authority = AuthorityDirectory(directory)
     if finish:
@@ -270,10 +253,9 @@ def revoke(
     The key is revoked, and with it every renewal of the certificate. A certificate that is issued
     again with --force has a new key.
 
-    Parameters
-    ----------
-    named
-        Certificate file (PEM), or the id of its key, as cert show and the audit log print it.
+    Args:
+        named: Certificate file (PEM), or the id of its key, as cert show and the audit log print
+            it.
     """
     key_id = named
     if not re.fullmatch(rf"[0-9a-f]{{{KEY_DIGITS}}}", named):
@@ -300,10 +282,8 @@ def revoked(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> Non
 def restore(key: str, /, *, change: Change = CHANGE) -> None:
     """Accept certificates with a revoked key again.
 
-    Parameters
-    ----------
-    key
-        Id of the key, as croupier cert revoked prints it.
+    Args:
+        key: Id of the key, as croupier cert revoked prints it.
     """
     change_policy(lambda _: [pb.PolicyChange(restore_key=key)], change)
 
@@ -312,10 +292,8 @@ def restore(key: str, /, *, change: Change = CHANGE) -> None:
 def show(*paths: Path, as_json: JsonListFlag = False) -> None:
     """Show certificates: names, uses, and days left.
 
-    Parameters
-    ----------
-    paths
-        Certificate files (PEM), or directories with .crt files.
+    Args:
+        paths: Certificate files (PEM), or directories with .crt files.
     """
     views = [view for path in paths or (HERE,) for view in certificate_views(path, utc_now())]
     if as_json:

@@ -74,10 +74,8 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     Generate it again after an upgrade. It completes ids from the masters of --master or
     CROUPIER_MASTER.
 
-    Parameters
-    ----------
-    shell
-        The shell that reads the script.
+    Args:
+        shell: The shell that reads the script.
     """
     load_commands()
     print(script(shell, table(app)), end="")
@@ -155,12 +153,9 @@ def complete(
 ) -> None:
     """Print ids that begin with PREFIX, for the scripts of `croupier completion`.
 
-    Parameters
-    ----------
-    kind
-        What to look for.
-    prefix
-        What was typed.
+    Args:
+        kind: What to look for.
+        prefix: What was typed.
     """
     for line in id_lines(master, kind, prefix):
         print(line)

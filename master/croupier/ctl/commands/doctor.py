@@ -6,12 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
 from croupier.ctl.doctor.cluster import cluster_findings
-from croupier.ctl.doctor.finding import CheckOutcome, Finding, fail
+from croupier.ctl.doctor.finding import Finding, fail
 from croupier.ctl.doctor.masters import credential_findings, master_findings
 from croupier.model.errors import InvalidRequest
 
@@ -34,8 +35,8 @@ async def _diagnose(target: Target, as_json: bool) -> int:
         if not as_json:
             print_lines(finding.line)
     if as_json:
-        print(json.dumps([finding.view for finding in found], indent=2))
-    return 1 if any(each.outcome is CheckOutcome.FAIL for each in found) else 0
+        print(json.dumps([asdict(finding) for finding in found], indent=2))
+    return 1 if any(each.outcome == "fail" for each in found) else 0
 
 
 async def findings(target: Target) -> AsyncIterator[Finding]:
@@ -47,9 +48,7 @@ async def findings(target: Target) -> AsyncIterator[Finding]:
         return
     now_s, is_usable = time.time(), True
     for finding in credential_findings(credentials, now_s):
-        is_usable = is_usable and not (
-            finding.outcome is CheckOutcome.FAIL and finding.check == "files"
-        )
+        is_usable = is_usable and not (finding.outcome == "fail" and finding.check == "files")
         yield finding
     if not is_usable:
         return

@@ -48,21 +48,15 @@ def events(
 
     The leading master remembers the last 10,000 events of its term.
 
-    Parameters
-    ----------
-    follow
-        Keep printing new events, also from the next master after a failover.
-    since
-        Print only the events of this time until now, such as 10m, or those after the event of this
-        id, such as 3-1042.
-    kind
-        Print only events of this kind, such as task-failed, or whose kind begins with this word,
-        such as agent; `problem` selects failures and problems. May be repeated.
-    limit
-        Maximum number of past events: the latest ones, or with an id the first after it. 0 is no
-        limit.
-    as_json
-        Print each event as a JSON object on a line of its own.
+    Args:
+        follow: Keep printing new events, also from the next master after a failover.
+        since: Print only the events of this time until now, such as 10m, or those after the event
+            of this id, such as 3-1042.
+        kind: Print only events of this kind, such as task-failed, or whose kind begins with this
+            word, such as agent; `problem` selects failures and problems. May be repeated.
+        limit: Maximum number of past events: the latest ones, or with an id the first after it. 0
+            is no limit.
+        as_json: Print each event as a JSON object on a line of its own.
     """
     if limit < 0:
         raise InvalidRequest("--limit must not be negative")

@@ -17,7 +17,6 @@ import tty as terminals
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Annotated, Any, Final, Self
 
 import grpc
@@ -62,15 +61,11 @@ def exec_(
     the program; 126 if it cannot run it; 125 if the connection, the agent or the permission was
     lost while it ran; 1 if it was not started.
 
-    Parameters
-    ----------
-    command
-        The command and its arguments, after --.
-    stdin
-        Pass standard input to the command; without it, its input is empty.
-    tty
-        Give the command a terminal of the size of this one. With -i, each key is passed to it at
-        once. Its standard error is part of its output.
+    Args:
+        command: The command and its arguments, after --.
+        stdin: Pass standard input to the command; without it, its input is empty.
+        tty: Give the command a terminal of the size of this one. With -i, each key is passed to it
+            at once. Its standard error is part of its output.
     """
     task = resolve(master, TaskName(task_id, framework))
     started = exec_pb2.ExecCommand(argv=_argv(command), has_input=stdin)
@@ -261,12 +256,7 @@ class RawTerminal:
         self.set()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Without waiting for what is written: its reader may be gone.
         termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
 

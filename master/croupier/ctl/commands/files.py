@@ -37,16 +37,12 @@ def logs(
     A pipe or a file gets every byte as the task wrote it. On a terminal, control characters are
     escaped.
 
-    Parameters
-    ----------
-    follow
-        Keep printing until the task has ended, also across restarts of its agent or the master.
-    stderr
-        Print its standard error instead of its standard output.
-    tail
-        Print only this number of last lines.
-    raw
-        Print control characters to a terminal as they are: the task may then control it.
+    Args:
+        follow: Keep printing until the task has ended, also across restarts of its agent or the
+            master.
+        stderr: Print its standard error instead of its standard output.
+        tail: Print only this number of last lines.
+        raw: Print control characters to a terminal as they are: the task may then control it.
     """
     part = OutputPart("stderr" if stderr else "stdout", follow, tail)
     print_output(master, TaskName(task_id, framework, agent), part, raw=raw)
@@ -88,11 +84,9 @@ def cp(
 
     Exit codes: 0 everything was copied; 1 something could not be copied; 2 wrong argument.
 
-    Parameters
-    ----------
-    recursive
-        Copy the directory PATH and everything below it except links and special files; TASK: copies
-        the whole sandbox. If the local directory exists, the copy is placed in it.
+    Args:
+        recursive: Copy the directory PATH and everything below it except links and special files;
+            TASK: copies the whole sandbox. If the local directory exists, the copy is placed in it.
     """
     task_id, colon, path = source.partition(":")
     if not colon:

@@ -59,10 +59,9 @@ def why(
 ) -> None:
     """Explain why a framework gets no more offers, and what to do about it.
 
-    Parameters
-    ----------
-    agent
-        Id or hostname of an agent: explain why the framework is not offered more of that agent.
+    Args:
+        agent: Id or hostname of an agent: explain why the framework is not offered more of that
+            agent.
     """
 
     async def asked(leader: Master) -> pb.ExplainResponse:

@@ -39,13 +39,10 @@ def agents(
 ) -> None:
     """List agents: state, tasks, and resources used, offered and in total.
 
-    Parameters
-    ----------
-    state
-        Only agents in one of these states: connected, suspect, disconnected, unreachable,
-        draining, drained, deactivated, unhealthy.
-    text
-        Only agents with this text in their id or hostname.
+    Args:
+        state: Only agents in one of these states: connected, suspect, disconnected, unreachable,
+            draining, drained, deactivated, unhealthy.
+        text: Only agents with this text in their id or hostname.
     """
     print_list(master, AGENTS, form=Form(as_json, wide), states=state, text=text)
 
@@ -86,25 +83,16 @@ def tasks(
     The age of a task counts from its arrival at the master; after a failover, from its recovery by
     the new leader. A task must pass all filters.
 
-    Parameters
-    ----------
-    framework
-        Only the tasks of the framework of this id, or of this name if only one has it.
-    state
-        Only tasks in one of these states, such as RUNNING,QUEUED.
-    role
-        Only tasks of this role and of those below it.
-    agent
-        Only tasks of the agent of this id or hostname.
-    older
-        Only tasks that are older than this, such as 10m or 1h30m.
-    younger
-        Only tasks that are younger than this.
-    text
-        Only tasks with this text in their id or name.
-    commands
-        Show the command of each task. Without this flag `command`, `shell` and `labels` are null
-        in the JSON list.
+    Args:
+        framework: Only the tasks of the framework of this id, or of this name if only one has it.
+        state: Only tasks in one of these states, such as RUNNING,QUEUED.
+        role: Only tasks of this role and of those below it.
+        agent: Only tasks of the agent of this id or hostname.
+        older: Only tasks that are older than this, such as 10m or 1h30m.
+        younger: Only tasks that are younger than this.
+        text: Only tasks with this text in their id or name.
+        commands: Show the command of each task. Without this flag `command`, `shell` and `labels`
+            are null in the JSON list.
     """
     print_list(
         master,

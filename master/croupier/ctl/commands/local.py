@@ -38,45 +38,29 @@ def local(
     A daemon that ends is restarted, on the same ports and files. Only you can use the cluster: your
     commands and frameworks find its credentials in ~/.config/croupier/credentials.
 
-    Parameters
-    ----------
-    master_flags
-        Flags of croupier-master, after --, such as -- --offer-lease 30.
-    agents
-        The number of agents.
-    cpus
-        CPUs of each agent. Default: an equal part of this machine's, at least 1.
-    mem
-        Memory of each agent, such as 4GB. Default: an equal part of this machine's.
-    disk
-        Disk of each agent, such as 10GB. Default: an equal part of the free space.
-    master_port
-        The master's port on 127.0.0.1; 0 for any free port.
-    http_port
-        The master's port for metrics and health; 0 for any free port.
-    work_dir
-        Directory for state, logs and output. Default: a temporary directory, which is removed at
-        the end; its logs are kept if a daemon failed.
-    role_weights
-        Weights of roles, such as ads=2,web=1.
-    policy
-        Allocation policy: drf, yarn-drf, fifo, asset, single-resource, slots or random. Default:
-        drf.
-    verbose
-        Print the log lines of all daemons.
-    auth
-        --no-auth turns TLS and authentication off. Then every user of this machine can run programs
-        as you.
-    isolation
-        Isolation of tasks, as for croupier-agent: auto, none, or some of process, cgroup,
-        namespaces and container. Default: auto, which uses what this machine supports.
-    task_user
-        User of tasks that name none, as for croupier-agent: own or an account. Default: own if you
-        are root, else you. With own, each task has a uid of its own, which has access to its
-        sandbox and to what all users may read or execute.
-    wait
-        Give up if not all agents are ready after this time, such as 5m. Default: wait as long as
-        agents keep registering, and continue with those that have.
+    Args:
+        master_flags: Flags of croupier-master, after --, such as -- --offer-lease 30.
+        agents: The number of agents.
+        cpus: CPUs of each agent. Default: an equal part of this machine's, at least 1.
+        mem: Memory of each agent, such as 4GB. Default: an equal part of this machine's.
+        disk: Disk of each agent, such as 10GB. Default: an equal part of the free space.
+        master_port: The master's port on 127.0.0.1; 0 for any free port.
+        http_port: The master's port for metrics and health; 0 for any free port.
+        work_dir: Directory for state, logs and output. Default: a temporary directory, which is
+            removed at the end; its logs are kept if a daemon failed.
+        role_weights: Weights of roles, such as ads=2,web=1.
+        policy: Allocation policy: drf, yarn-drf, fifo, asset, single-resource, slots or random.
+            Default: drf.
+        verbose: Print the log lines of all daemons.
+        auth: --no-auth turns TLS and authentication off. Then every user of this machine can run
+            programs as you.
+        isolation: Isolation of tasks, as for croupier-agent: auto, none, or some of process,
+            cgroup, namespaces and container. Default: auto, which uses what this machine supports.
+        task_user: User of tasks that name none, as for croupier-agent: own or an account. Default:
+            own if you are root, else you. With own, each task has a uid of its own, which has
+            access to its sandbox and to what all users may read or execute.
+        wait: Give up if not all agents are ready after this time, such as 5m. Default: wait as long
+            as agents keep registering, and continue with those that have.
     """
     for_master = (*(("--policy", policy) if policy else ()), *master_flags)
     for_agents = (

@@ -42,13 +42,10 @@ def page(
     The leading master serves the page. A browser warns if it does not know the authority of the
     master's certificate: the command prints what to import, or what to compare.
 
-    Parameters
-    ----------
-    show_token
-        Print only the token that this command line uses, for example for the clipboard:
-        croupier page --show-token | xclip. The page asks for it.
-    browser
-        Open the page in a browser. The token is not passed to it.
+    Args:
+        show_token: Print only the token that this command line uses, for example for the clipboard:
+            croupier page --show-token | xclip. The page asks for it.
+        browser: Open the page in a browser. The token is not passed to it.
     """
     found = master.credentials()
     if show_token:

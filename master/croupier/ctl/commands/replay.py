@@ -35,22 +35,16 @@ def replay(
     With --weights, --quota or --policy the simulator runs the same work with the recorded and with
     the other settings, and the output shows the differences and the assumptions.
 
-    Parameters
-    ----------
-    log
-        The path of --event-log for the master's last run; for an earlier run one of its older
-        files, such as LOG.000001. All files of that run are read.
-    verify
-        Only verify the decisions. It is an error if the beginning of the log is missing.
-    weights
-        Other weights of roles, such as ads=2,web=0.5.
-    quota
-        Another guarantee and limit of a role, such as
-        'ads=guarantee:cpus:4;mem:8GB,limit:cpus:8'; `none` removes one. May be repeated.
-    policy
-        Another allocation policy: drf, yarn-drf, fifo, asset, single-resource, slots or random.
-    as_json
-        Print JSON for programs.
+    Args:
+        log: The path of --event-log for the master's last run; for an earlier run one of its older
+            files, such as LOG.000001. All files of that run are read.
+        verify: Only verify the decisions. It is an error if the beginning of the log is missing.
+        weights: Other weights of roles, such as ads=2,web=0.5.
+        quota: Another guarantee and limit of a role, such as
+            'ads=guarantee:cpus:4;mem:8GB,limit:cpus:8'; `none` removes one. May be repeated.
+        policy: Another allocation policy: drf, yarn-drf, fifo, asset, single-resource, slots or
+            random.
+        as_json: Print JSON for programs.
     """
     change = Change.parse(weights or (), quota or (), policy)
     if verify and change:

@@ -88,13 +88,10 @@ def weights_set(
 
     The weight takes effect at once, and stays until it is changed.
 
-    Parameters
-    ----------
-    weight
-        A number above 0, at most 1,000,000; may be a fraction, such as 0.5.
-    resource
-        NAME=WEIGHT: multiplies the weight for that resource; may be repeated. These resource
-        weights replace all earlier ones. Without this flag, earlier ones stay.
+    Args:
+        weight: A number above 0, at most 1,000,000; may be a fraction, such as 0.5.
+        resource: NAME=WEIGHT: multiplies the weight for that resource; may be repeated. These
+            resource weights replace all earlier ones. Without this flag, earlier ones stay.
     """
     wanted = weight_change(role, weight, resource or ())
     _change_role(wanted, Change(dry_run, master, as_json), force=force)
@@ -137,16 +134,13 @@ def quota_set(
     The change takes effect at once, and stays until the next one. Settings that are not given keep
     their value.
 
-    Parameters
-    ----------
-    guarantee
-        Amounts such as 'cpus:4;mem:8GB': a role that uses less is served first. '' removes the
-        guarantee.
-    limit
-        Amounts such as 'cpus:4;mem:8GB': the role never uses more. 0 is a limit; '' removes the
-        limit.
-    preemption
-        on, off (the role neither preempts nor is preempted), or inherit (as its parent).
+    Args:
+        guarantee: Amounts such as 'cpus:4;mem:8GB': a role that uses less is served first. ''
+            removes the guarantee.
+        limit: Amounts such as 'cpus:4;mem:8GB': the role never uses more. 0 is a limit; '' removes
+            the limit.
+        preemption: on, off (the role neither preempts nor is preempted), or inherit (as its
+            parent).
     """
     wanted = quota_change(role, guarantee, limit, preemption)
     _change_role(wanted, Change(dry_run, master, as_json), force=force)

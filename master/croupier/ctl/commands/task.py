@@ -242,12 +242,9 @@ def kill(
 ) -> None:
     """Kill a task.
 
-    Parameters
-    ----------
-    task_id
-        Task id, as `croupier tasks` shows it.
-    grace
-        The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
+    Args:
+        task_id: Task id, as `croupier tasks` shows it.
+        grace: The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
     """
     request = kill_request(task_id, grace)
 

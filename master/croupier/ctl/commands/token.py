@@ -93,12 +93,9 @@ def create_client(
 ) -> None:
     """Create a token of a person or a program, the principal client/NAME.
 
-    Parameters
-    ----------
-    name
-        Name of the client, such as alice or ci. A client may have several tokens.
-    group
-        Add the principal to this group, such as operator or viewer; may be repeated.
+    Args:
+        name: Name of the client, such as alice or ci. A client may have several tokens.
+        group: Add the principal to this group, such as operator or viewer; may be repeated.
     """
     principal = principal_name(PrincipalKind.CLIENT, name)
     made = pb.Token(kind=pb.TOKEN_KIND_CLIENT, principal=principal)
@@ -118,15 +115,12 @@ def create_join(
 
     Each agent that joins gets a token of its own, which stays valid when this one expires.
 
-    Parameters
-    ----------
-    uses
-        The number of agents that may join; 0 for any number.
-    attribute
-        NAME:VALUE that an agent must have, such as rack:r1; may be repeated.
-    max_resources
-        Maximum resources with which an agent may register, such as 'cpus:64;mem:256GB'. Other
-        resources are bounded by --max-agent-resources of the master only.
+    Args:
+        uses: The number of agents that may join; 0 for any number.
+        attribute: NAME:VALUE that an agent must have, such as rack:r1; may be repeated.
+        max_resources: Maximum resources with which an agent may register, such as
+            'cpus:64;mem:256GB'. Other resources are bounded by --max-agent-resources of the master
+            only.
     """
     if uses < 0:
         raise InvalidRequest("--uses is 1 or more, or 0 for any number")
@@ -155,10 +149,8 @@ def list_command(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -
 def revoke(named: str, /, *, change: Change = CHANGE) -> None:
     """Revoke a token, or all tokens of a principal. Its open connections end within a second.
 
-    Parameters
-    ----------
-    named
-        Id of a token, as croupier token list shows it, or a principal such as client/alice.
+    Args:
+        named: Id of a token, as croupier token list shows it, or a principal such as client/alice.
     """
 
     async def revoked(leader: Master) -> list[View]:

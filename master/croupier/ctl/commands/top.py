@@ -17,7 +17,7 @@ import termios
 import tty
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
@@ -25,7 +25,7 @@ from croupier.cli.connection import connected, run
 from croupier.cli.flags import LOCAL, MasterFlag, Target
 from croupier.cli.table import takes_colour
 from croupier.ctl.app import app
-from croupier.ctl.top.frame import Display, Order, Terminal, frame
+from croupier.ctl.top.frame import ORDERS, Display, Order, Terminal, frame
 from croupier.ctl.top.snapshot import Snapshot, take_snapshot
 from croupier.model.errors import InvalidRequest, Unavailable
 
@@ -44,7 +44,7 @@ _CLOSE: Final = "\x1b[?25h\x1b[?1049l"
 def top(
     *,
     once: Annotated[bool, Parameter(negative="")] = False,
-    sort: Literal["share", "tasks", "offers", "name"] = "share",
+    sort: Order = "share",
     text: str = "",
     master: MasterFlag = LOCAL,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -55,18 +55,13 @@ def top(
     the next master. It asks the master every second, or less often if answers are slow, and never
     lists all tasks.
 
-    Parameters
-    ----------
-    once
-        Print one frame and exit.
-    sort
-        Order of the frameworks.
-    text
-        Show only roles, frameworks and agents with this text.
-    as_json
-        Print one frame as JSON.
+    Args:
+        once: Print one frame and exit.
+        sort: Order of the frameworks.
+        text: Show only roles, frameworks and agents with this text.
+        as_json: Print one frame as JSON.
     """
-    display = Display(Order(sort), text)
+    display = Display(sort, text)
     if once or as_json:
         found = run(master, take_snapshot)
         if as_json:
@@ -168,7 +163,9 @@ def pressed(display: Display, text: str) -> Display | None:
         elif key in "qQ\x03\x04":
             return None
         elif key in "sS":
-            display = replace(display, order=display.order.next)
+            orders = list(ORDERS)
+            after = (orders.index(display.order) + 1) % len(orders)
+            display = replace(display, order=orders[after])
         elif key == "/":
             display = replace(display, is_typing=True)
         elif key == _ESCAPE:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import Enum
-from typing import Final
+from typing import Final, Literal
 
 from croupier.cli.connection import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.cli.table import (
@@ -42,19 +41,14 @@ _LABEL: Final = 6
 _NARROW: Final = 60
 
 
-class Order(Enum):
-    """The order of frameworks."""
-
-    SHARE = "share"
-    TASKS = "tasks"
-    OFFERS = "offers"
-    NAME = "name"
-
-    @property
-    def next(self) -> Order:
-        """The order after this one."""
-        orders = list(Order)
-        return orders[(orders.index(self) + 1) % len(orders)]
+Order = Literal["share", "tasks", "offers", "name"]
+# The orders of frameworks, in the order in which a key changes them.
+ORDERS: Final[Mapping[Order, Callable[[View], tuple[object, ...]]]] = {
+    "share": lambda view: (-view["share_ppm"], -view["tasks"], view["framework_id"]),
+    "tasks": lambda view: (-view["tasks"], -view["share_ppm"], view["framework_id"]),
+    "offers": lambda view: (-view["offers"], -view["share_ppm"], view["framework_id"]),
+    "name": lambda view: (view["name"].lower(), view["framework_id"]),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,7 @@ class Display:
         problem: why the frame is old; empty: it is not.
     """
 
-    order: Order = Order.SHARE
+    order: Order = "share"
     filter: str = ""
     is_typing: bool = False
     problem: str = ""
@@ -142,13 +136,13 @@ def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:
             "roles", roles, found.roles, display, terminal, lambda view: (view["role"],), None
         ),
         _section(
-            f"frameworks by {display.order.value}",
+            f"frameworks by {display.order}",
             frameworks,
             found.frameworks,
             display,
             terminal,
             lambda view: (view["framework_id"], view["name"], *view["roles"]),
-            _KEYS[display.order],
+            ORDERS[display.order],
         ),
     ]
     hint = "" if terminal.width < _NARROW else " (croupier logs --stderr TASK)"
@@ -271,7 +265,7 @@ def _foot(display: Display, terminal: Terminal) -> str:
         line = f"filter: {printable(display.filter)}_  (Enter: done, Esc: none)"
     else:
         filtered = f"  filter: {printable(display.filter)}" if display.filter else ""
-        line = f"q quit  s sort: {display.order.value}  / filter{filtered}"
+        line = f"q quit  s sort: {display.order}  / filter{filtered}"
     line = cut(line, terminal.width)
     return terminal.style(line + " " * (terminal.width - text_width(line)), "7")
 
@@ -282,11 +276,3 @@ def _task_texts(view: View) -> Sequence[str]:
 
 def _agent_texts(view: View) -> Sequence[str]:
     return (view["agent_id"], view["hostname"], agents.state_text(view))
-
-
-_KEYS: Final[Mapping[Order, Callable[[View], tuple[object, ...]]]] = {
-    Order.SHARE: lambda view: (-view["share_ppm"], -view["tasks"], view["framework_id"]),
-    Order.TASKS: lambda view: (-view["tasks"], -view["share_ppm"], view["framework_id"]),
-    Order.OFFERS: lambda view: (-view["offers"], -view["share_ppm"], view["framework_id"]),
-    Order.NAME: lambda view: (view["name"].lower(), view["framework_id"]),
-}
