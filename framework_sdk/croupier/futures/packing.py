@@ -185,27 +185,23 @@ class Packer:
         self, terms: Terms, function: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Packed:
         """Return the call of a function."""
-        try:
-            shared = self._shared(function)
-            content = (args, named) if shared else (function, args, named)
-            return self._call(terms, dumps(content), shared, is_chunk=False)
-        except Exception as error:
-            return self._failed(terms, error)
+        return self.mapper(terms, function, is_chunked=False)(args, named)
 
-    def mapper(self, terms: Terms, function: Any, *, is_chunked: bool) -> Callable[[Any], Packed]:
+    def mapper(self, terms: Terms, function: Any, *, is_chunked: bool) -> Callable[..., Packed]:
         """Return a function that makes a call of the arguments, or of a list of arguments."""
         try:
             shared = self._shared(function)
         except Exception as error:
             problem = error
-            return lambda _: self._failed(terms, problem)
+            return lambda *_: self._failed(terms, problem)
 
-        def pack(arguments: Any) -> Packed:
-            content = (arguments, {}) if shared else (function, arguments, {})
+        def pack(arguments: Any, named: dict[str, Any] | None = None) -> Packed:
+            given = (arguments, named or {})
             try:
-                return self._call(terms, dumps(content), shared, is_chunk=is_chunked)
+                payload = dumps(given if shared else (function, *given))
             except Exception as error:
                 return self._failed(terms, error)
+            return self._call(terms, payload, shared, is_chunk=is_chunked)
 
         return pack
 

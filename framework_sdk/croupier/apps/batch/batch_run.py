@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from croupier.apps.batch.display import Display, Tails, progress_text, summary_lines
-from croupier.apps.batch.machine import BatchTasks, NodeState, Row
+from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState, Row
 from croupier.apps.batch.plan import JobPlan
-from croupier.apps.batch.runner import FailedAttempt, Runner
+from croupier.apps.batch.runner import Runner
 from croupier.apps.batch.state import BatchState, opened
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.controller.process import first, run_application
@@ -23,6 +24,7 @@ from croupier.cli.flags import Target
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.model.errors import Conflict, CroupierError, NotFound, Removed
+from croupier.sdk import TaskStatus
 
 SHOW_S: Final = 0.2
 PATIENCE_S: Final = 3.0
@@ -157,7 +159,7 @@ class BatchCommand:
         """Serve the framework until the run is over; return 0, or the exit code of a signal."""
         tails = Tails(runner)
         with closing(EndSignals()) as signals, Display(runner.machine) as display:
-            runner.on_failed = lambda ended: _on_failed(display, tails, ended)
+            runner.on_failed = partial(_on_failed, display, tails)
             watch = WaitWatch(runner, self._target, display.note, PATIENCE_S)
             async with runner.serving(_show(display, runner), watch.run()):
                 interrupt = runner.own(signals.first())
@@ -215,12 +217,13 @@ async def _show(display: Display, runner: Runner) -> None:
         await asyncio.sleep(SHOW_S)
 
 
-def _on_failed(display: Display, tails: Tails, ended: FailedAttempt) -> None:
-    task = ended.task
+def _on_failed(
+    display: Display, tails: Tails, task: BatchTask, status: TaskStatus | None, reason: str
+) -> None:
     if task.state is NodeState.FAILED:
-        display.note(f"{task.name} failed: {ended.reason}")
-        tails.read(ended)
+        display.note(f"{task.name} failed: {reason}")
+        tails.read(task, status)
     else:
         left = task.node.step.spec.retries - task.failures + 1
         times = "1 retry is" if left == 1 else f"{left} retries are"
-        display.note(f"{task.name}: {ended.reason}; {times} left")
+        display.note(f"{task.name}: {reason}; {times} left")

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from croupier.apps.batch.machine import FINAL, BatchTask, BatchTasks, NodeState
 from croupier.apps.batch.plan import JobPlan
-from croupier.apps.batch.runner import FailedAttempt, Runner
+from croupier.apps.batch.runner import Runner
 from croupier.cli.terminal import print_lines
 from croupier.model.durations import duration_text
 from croupier.model.printable import printable
-from croupier.sdk import CroupierError
+from croupier.sdk import CroupierError, TaskStatus
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -160,18 +160,18 @@ class Tails:
         self._runner = runner
         self._reading: list[asyncio.Task[None]] = []
 
-    def read(self, ended: FailedAttempt) -> None:
+    def read(self, task: BatchTask, status: TaskStatus | None) -> None:
         """Begin to read the output of a failed task, unless too many were read."""
-        if ended.status is None or not ended.status.agent_id or len(self._reading) >= MOST_TASKS:
+        if status is None or not status.agent_id or len(self._reading) >= MOST_TASKS:
             return
-        self._reading.append(self._runner.own(self._read(ended, ended.status.task_id)))
+        self._reading.append(self._runner.own(self._read(task, status.task_id)))
 
     async def finished(self, timeout_s: float) -> None:
         """Wait until all is read, at most `timeout_s`."""
         if self._reading:
             await asyncio.wait(self._reading, timeout=timeout_s)
 
-    async def _read(self, ended: FailedAttempt, task_id: str) -> None:
+    async def _read(self, task: BatchTask, task_id: str) -> None:
         with suppress(CroupierError):
             stdout, stderr = [
                 await self._runner.read_output(task_id, stderr=is_stderr, tail=LINES)
@@ -179,7 +179,7 @@ class Tails:
             ]
             text = last_lines(stdout, stderr)
             if text:
-                self._runner.keep_output(ended.task, text)
+                self._runner.keep_output(task, text)
 
 
 def last_lines(stdout: bytes, stderr: bytes) -> str:

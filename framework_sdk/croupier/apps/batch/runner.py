@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
@@ -32,20 +31,12 @@ _AGAIN_S: Final = 0.3
 _LAUNCHED: Final = frozenset({TaskState.RUNNING, TaskState.KILLING})
 
 
-@dataclass(frozen=True, slots=True)
-class FailedAttempt:
-    """A failed attempt; it is the last one if the task has ended."""
-
-    task: BatchTask
-    status: TaskStatus | None
-    reason: str
-
-
 class Runner(Engine):
     """Runs the tasks of one machine.
 
     Attributes:
-        on_failed: called for each failed attempt.
+        on_failed: called for each failed attempt, with the reason; it is the last one if the task
+            has ended.
         running: tasks that run now.
         queued: tasks that the master has not placed yet.
     """
@@ -62,7 +53,7 @@ class Runner(Engine):
         job = machine.plan.job
         super().__init__(target, job.name, job.role, framework_id=framework_id, keep_s=keep_s)
         self._job, self.machine, self._state = job, machine, state
-        self.on_failed: Callable[[FailedAttempt], None] = lambda _: None
+        self.on_failed: Callable[[BatchTask, TaskStatus | None, str], None] = lambda *_: None
         self.running: set[int] = set()
         self.queued: set[int] = set()
         self._conditions: dict[str, tuple[Constraint, ...]] = {}
@@ -166,7 +157,7 @@ class Runner(Engine):
             task.report()
         self._save([task])
         if has_failed or task.state is NodeState.FAILED:
-            self.on_failed(FailedAttempt(task, status, reason))
+            self.on_failed(task, status, reason)
         self.wake()
         self._settle()
 

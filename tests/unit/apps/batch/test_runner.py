@@ -14,7 +14,7 @@ from croupier.apps.batch.display import Display
 from croupier.apps.batch.job import batch_of
 from croupier.apps.batch.machine import BatchTasks, NodeState
 from croupier.apps.batch.plan import JobPlan
-from croupier.apps.batch.runner import MAX_QUEUED, FailedAttempt, Runner
+from croupier.apps.batch.runner import MAX_QUEUED, Runner
 from croupier.apps.batch.state import opened
 from croupier.apps.controller.store import StateError
 from croupier.apps.job_file.section import section_of_text
@@ -172,9 +172,9 @@ async def test_calls_are_divided_by_constraints_and_size(tmp_path: Path) -> None
 
 
 async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) -> None:
-    failed: list[FailedAttempt] = []
+    reasons: list[str] = []
     async with running(tmp_path, ONE + "retries = 1\n" + PAUSED) as runner:
-        runner.on_failed = failed.append
+        runner.on_failed = lambda _task, _status, reason: reasons.append(reason)
         await eventually(lambda: runner.ids == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.FAILED, exit_code=3)
         await eventually(lambda: runner.ids == ["a.0.1", "a.0.2"])
@@ -185,7 +185,7 @@ async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) 
         (row,) = runner._state.tasks()
         assert (row.state, row.launches, row.failures) == (NodeState.FAILED, 2, 2)
         assert (row.reason, row.agent_id) == ("exit code 4", "A1")
-        assert [each.reason for each in failed] == ["exit code 3", "exit code 4"]
+        assert reasons == ["exit code 3", "exit code 4"]
 
 
 @pytest.mark.parametrize("error", [Conflict("full"), Unavailable("later")])
