@@ -42,8 +42,11 @@ getattr(threading, "_register_atexit", atexit.register)(_close_all)
 class CallExecutor(Executor):
     """Runs calls on some terms; what `ClusterExecutor.options` returns."""
 
-    def __init__(self, engine: Engine, packer: Packer, terms: Terms) -> None:
-        self._engine, self._packer, self._terms = engine, packer, terms
+    def __init__(
+        self, engine: Engine, packer: Packer, terms: Terms, whole: CallExecutor | None = None
+    ) -> None:
+        """Share the engine of `whole`, which is closed when nothing refers to it any more."""
+        self._engine, self._packer, self._terms, self._whole = engine, packer, terms, whole
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `fn(*args, **kwargs)` on a worker.
@@ -282,7 +285,7 @@ class ClusterExecutor(CallExecutor):
             old.retry_on if retry_on is None else _types(retry_on),
             old.can_stop if cancel_running is None else cancel_running,
         )
-        return _View(self, terms)
+        return CallExecutor(self._engine, self._packer, terms, self)
 
     def progress(self) -> Progress:
         """Return how many calls wait, run and are over, and how many workers there are."""
@@ -291,14 +294,6 @@ class ClusterExecutor(CallExecutor):
     def terminate_workers(self) -> None:
         """End the workers at once; calls that are not over get `ClusterBroken`."""
         self._engine.close(wait=True, kill=True)
-
-
-class _View(CallExecutor):
-    """An executor with other terms; it keeps the executor that it is of alive."""
-
-    def __init__(self, whole: CallExecutor, terms: Terms) -> None:
-        super().__init__(whole._engine, whole._packer, terms)  # noqa: SLF001
-        self._whole = whole
 
 
 def _flat(results: Iterator[list[T]]) -> Iterator[T]:

@@ -13,7 +13,7 @@ DEFAULT_CPUS: Final = 1.0
 DEFAULT_MEM: Final = "512MB"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The task of a worker.
 
@@ -29,21 +29,14 @@ class Shape:
     image: str = ""
     python: str = field(default_factory=lambda: sys.executable)
     # Each call looks up its shape several times, and a hash of resources is made of text.
-    _hash: int = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self._parts()))
-
-    def _parts(self) -> tuple[object, ...]:
-        return self.resources, self.constraints, self.limits, self.image, self.python
+        parts = self.resources, self.constraints, self.limits, self.image, self.python
+        object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
         return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Shape) and self._parts() == other._parts()
 
 
 def resources_of(
