@@ -1,4 +1,4 @@
-"""Steps of commands that change the cluster: preview, confirm, call, print.
+"""Steps of commands that change the cluster: preview the consequences, confirm, call, print.
 
 Rule: before a change that cannot be undone, the command shows the consequences and asks.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from croupier.cli.connection import Master, run
+from croupier.api.affected import affected, affected_task, is_live
+from croupier.api.http_pb2 import Affected
+from croupier.api.objects import as_object
+from croupier.cli.connection import Master, messages, run
 from croupier.cli.flags import Change, Target
 from croupier.cli.table import Table, print_table
-from croupier.cli.terminal import View, print_lines
+from croupier.cli.terminal import View, many, named, print_lines
+from croupier.ctl.lists import find_agent, find_framework
+from croupier.ctl.views import agent as agents
+from croupier.ctl.views import framework as frameworks
 from croupier.model.errors import Conflict, InvalidRequest
 
 # Before the lines of a dry run.
@@ -92,3 +98,113 @@ def confirm(named: str, preview: MakePreview, change: Change, *, yes: bool) -> s
         raise Conflict("nothing was changed")
     # The user has confirmed this object, not the one that has its name by now.
     return found.object_id
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUse:
+    """An agent with its live tasks."""
+
+    agent: View
+    tasks: list[View]
+    affected: Affected
+
+    def preview(self, lines: Iterator[str]) -> Preview:
+        """Return the consequences of an operation on the agent, with `lines` for people."""
+        view = {"agent": self.agent, "tasks": _without("agent_id", self.tasks)}
+        return Preview(self.agent["agent_id"], view, list(lines))
+
+
+async def agent_use(master: Master, named: str) -> AgentUse:
+    """Return the use of the agent of this id or hostname.
+
+    Raises:
+        NotFound: if there is none.
+        Conflict: if several have that hostname.
+    """
+    agent = await find_agent(master, named)
+    return AgentUse(agent, *await _affected(master, agent=agent["agent_id"]))
+
+
+async def _affected(master: Master, **fields: Any) -> tuple[list[View], Affected]:
+    """Return the live tasks of a list, and what ends with them."""
+    tasks = [
+        each async for page in messages(master, "tasks", **fields) for each in filter(is_live, page)
+    ]
+    names = {
+        each.framework.framework_id: each.framework.name
+        async for page in messages(master, "frameworks")
+        for each in page
+    }
+    hosts = {
+        each.agent.agent_id: each.agent.hostname
+        async for page in messages(master, "agents")
+        for each in page
+    }
+    return [as_object(affected_task(each)) for each in tasks], affected(tasks, names, hosts)
+
+
+def _without(key: str, tasks: list[View]) -> list[View]:
+    return [{name: value for name, value in task.items() if name != key} for task in tasks]
+
+
+async def drain_preview(master: Master, named: str, grace_ms: int | None) -> Preview:
+    """Return the consequences of draining an agent; raises as `agent_use`."""
+    use = await agent_use(master, named)
+
+    def lines() -> Iterator[str]:
+        grace = "its own grace" if grace_ms is None else f"at most {grace_ms / 1000:g} s"
+        number = many(len(use.tasks), "task")
+        yield f"nothing was changed; {agents.name_of(use.agent)} would get no offers, and {number}"
+        yield f"would be killed, each with {grace}:" if use.tasks else "would be killed"
+        yield from agents.task_count_lines(use.affected)
+
+    return use.preview(lines())
+
+
+async def gone_preview(master: Master, named: str) -> Preview:
+    """Return the consequences of declaring an agent gone; raises as `agent_use`."""
+    use = await agent_use(master, named)
+
+    def lines() -> Iterator[str]:
+        name = agents.name_of(use.agent)
+        yield f"{name} is {agents.state_text(use.agent)}; if it is declared gone, permanently:"
+        yield "  it never returns under this id; if it still runs, it ends its tasks"
+        if not use.tasks:
+            yield "  it has no live tasks that the master knows"
+            return
+        are = "is" if len(use.tasks) == 1 else "are"
+        yield f"  {many(len(use.tasks), 'task')} {are} lost, and may be started elsewhere:"
+        for line in agents.task_count_lines(use.affected):
+            yield f"  {line}"
+
+    return use.preview(lines())
+
+
+async def teardown_preview(master: Master, named: str) -> Preview:
+    """Return the consequences of tearing a framework down.
+
+    Raises:
+        NotFound: if there is no such framework.
+        Conflict: if several have that name.
+    """
+    framework = await find_framework(master, named)
+    framework_id = framework["framework_id"]
+    tasks, lost = await _affected(master, framework_id=framework_id)
+    view = {"framework": framework, "tasks": _without("framework_id", tasks)}
+    return Preview(framework_id, view, list(_teardown_lines(framework, lost)))
+
+
+def _teardown_lines(framework: View, lost: Affected) -> Iterator[str]:
+    name = named(framework["name"], framework["framework_id"])
+    yield f"framework {name} is {frameworks.state_text(framework)}; if it is torn down:"
+    yield "  no program can subscribe under its id ever again"
+    if not lost.tasks:
+        yield "  it has no live tasks"
+        return
+    holds = framework["used"]["text"] or "nothing"
+    are = "is" if lost.tasks == 1 else "are"
+    placed = ":" if lost.agents else ""
+    yield f"  {many(lost.tasks, 'task')} {are} killed; it holds {holds}{placed}"
+    for each in lost.agents:
+        agent = named(each.hostname, each.agent_id)
+        yield f"    {many(each.tasks, 'task')} on agent {agent}"

@@ -32,7 +32,6 @@ from croupier.sim.machine import Machine
 from croupier.sim.work import Work
 
 TaskKey = tuple[FrameworkId, TaskId]
-_Place = tuple[FrameworkId, Role, Resources]
 
 
 @dataclass(slots=True)
@@ -44,12 +43,8 @@ class _Task:
     latest: TaskStatus | None = None
     unacknowledged: list[TaskStatus] = field(default_factory=list)
 
-    @property
-    def place(self) -> _Place:
-        return _place_of(self.order)
 
-
-def _place_of(order: LaunchTask) -> _Place:
+def _place_of(order: LaunchTask) -> tuple[FrameworkId, Role, Resources]:
     """Return what a lined-up task must have in common with the one that it succeeds."""
     return (order.framework_id, order.role, order.task.resources)
 
@@ -239,7 +234,8 @@ class SimulatedAgent:
         """Report the end of a task; the first one that is lined up for its place starts."""
         # The line ends with the session.
         line = self._line if self._session is not None else {}
-        found = next((each for each in line if _place_of(line[each]) == task.place), None)
+        place = _place_of(task.order)
+        found = next((each for each in line if _place_of(line[each]) == place), None)
         self._report(key, task.work.end(), successor=found[1] if found else NO_TASK)
         if found is not None:
             self._launch(self._line.pop(found))

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.cli.flags import Target
 from croupier.ctl.commands.events import EventOptions, EventReader, first_request
-from croupier.ctl.views.event import event_lines
+from croupier.ctl.views.described import event_lines
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.address import Address
 from tests.harness.elections import FakeElection, elected_master, leads

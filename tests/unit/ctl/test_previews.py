@@ -14,8 +14,7 @@ from croupier.cli.connection import Master, Refused
 from croupier.cli.flags import CHANGE, Change
 from croupier.ctl import operation, task_output
 from croupier.ctl.lists import find_agent
-from croupier.ctl.operation import Preview, confirm
-from croupier.ctl.previews import agent_use, teardown_preview
+from croupier.ctl.operation import Preview, agent_use, confirm, teardown_preview
 from croupier.ctl.task_output import TaskName, advising
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.net.address import Address

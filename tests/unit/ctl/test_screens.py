@@ -16,8 +16,8 @@ from croupier.cli.terminal import wrapped
 from croupier.ctl.top.frame import Display, Terminal, frame
 from croupier.ctl.views import described as pages
 from croupier.ctl.views.described import event_section
+from croupier.ctl.views.framework import why_lines
 from croupier.ctl.views.task import task_lines
-from croupier.ctl.views.why import why_lines
 from croupier.model.printable import printable
 from tests.harness import recorded_views as recorded
 from tests.harness.golden import check_golden

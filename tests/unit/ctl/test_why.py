@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.ctl.views.framework import state_text
-from croupier.ctl.views.why import framework_lines, why_lines
+from croupier.ctl.views.framework import framework_lines, state_text, why_lines
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings

@@ -28,8 +28,15 @@ from croupier.cli.flags import (
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import View, print_lines
 from croupier.ctl.app import app, family
-from croupier.ctl.operation import ask, confirm, print_preview, print_result
-from croupier.ctl.previews import agent_use, drain_preview, gone_preview
+from croupier.ctl.operation import (
+    agent_use,
+    ask,
+    confirm,
+    drain_preview,
+    gone_preview,
+    print_preview,
+    print_result,
+)
 from croupier.ctl.views.agent import agent_lines, drain_lines, name_of, state_text
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.v1 import operator_pb2 as pb

@@ -22,7 +22,7 @@ from croupier.cli.connection import Refused, connected
 from croupier.cli.flags import LOCAL, MasterFlag, Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
-from croupier.ctl.views.event import event_lines
+from croupier.ctl.views.described import event_lines
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.backoff import Backoff

@@ -11,9 +11,8 @@ from croupier.cli.flags import CHANGE, LOCAL, Change, FrameworkName, JsonFlag, M
 from croupier.cli.terminal import View, many, named
 from croupier.ctl.app import app, family
 from croupier.ctl.lists import find_agent, find_framework
-from croupier.ctl.operation import confirm, print_result
-from croupier.ctl.previews import teardown_preview
-from croupier.ctl.views.why import why_lines
+from croupier.ctl.operation import confirm, print_result, teardown_preview
+from croupier.ctl.views.framework import why_lines
 from croupier.model.errors import NotFound
 from croupier.v1 import operator_pb2 as pb
 

@@ -1,18 +1,25 @@
-"""The pages of `croupier describe`: lines about one object, its tasks and its events."""
+"""Lines of events; and the pages of `croupier describe`: one object, its tasks and its events."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Final
 
+from croupier.api.times import time_text
 from croupier.cli.table import Table, lines_of
 from croupier.cli.terminal import View, many
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
-from croupier.ctl.views.event import event_lines
+from croupier.ctl.views.framework import framework_lines, reason_lines
 from croupier.ctl.views.role import preemption_text, resource_weights_text
 from croupier.ctl.views.task import TASKS
-from croupier.ctl.views.why import framework_lines, reason_lines
 from croupier.model.durations import duration_text
+from croupier.model.printable import printable
+
+# Narrower terminals get the time without the date, and no kind.
+WIDE: Final = 80
+KIND_WIDTH: Final = 22
 
 
 def agent_page(found: View, width: int | None) -> Iterator[str]:
@@ -101,3 +108,26 @@ def event_section(events: Sequence[View], width: int | None) -> Iterator[str]:
         yield "recent events:"
         for event in events:
             yield from (f"  {line}" for line in event_lines(event, width and width - 2))
+
+
+def event_lines(event: View, width: int | None) -> list[str]:
+    """Return the lines of an event, wrapped at `width` columns; None does not wrap.
+
+    Words, such as ids, are never split.
+    """
+    is_wide = width is None or width >= WIDE
+    time = time_text(event["time_ms"])
+    head = f"{(time if is_wide else time[11:19]) or '?'} "
+    if is_wide:
+        head += f"{printable(event['kind']):{KIND_WIDTH}} "
+    text = printable(event["text"])
+    if width is None:
+        return [head + text]
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * (len(head) if is_wide else 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

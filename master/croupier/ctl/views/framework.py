@@ -1,10 +1,42 @@
-"""Frameworks, as commands show them."""
+"""Frameworks, as commands show them, and why they get no more offers.
+
+Rule: every cause is printed in words and numbers, with advice.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from croupier.cli.table import Column, Table, age, amount, number, object_id, text
-from croupier.cli.terminal import View, demand_text, running
+from croupier.cli.terminal import View, demand_text, many, named, running
+from croupier.ctl.views.role import preemption_text, resource_weights_text
 from croupier.model.durations import duration_text
+
+# Policies that compare shares; only drf has entitlements.
+_OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
+# Hosts that are named.
+MOST_HOSTS = 3
+# Advice by the master's name of the cause. `{role}` has the limit or guarantee.
+_ADVICE = {
+    "filtered": "it declined these agents: it can revive, or decline for a shorter time",
+    "unanswered offers": "it has to accept or decline offers within 5 s",
+    "does not fit": "demand smaller units, or add larger agents",
+    "below the minimum useful amount": "declare a demand: it is offered even small amounts",
+    "constraint": "relax the demand's constraints, or add agents that meet them",
+    "limit": "croupier quota set {role} --limit ..., or wait until tasks of {role} end",
+    "guarantee": "{role} is below its guarantee and comes first: croupier quota get {role}",
+    "in use": "wait for tasks to end, or add agents",
+    "earmarked": "it is reserved for another framework; what that leaves is offered again",
+    "scarce": "declare a demand for the scarce resource to be offered these agents",
+    "suppressed": "the framework suppressed its offers: it has to revive",
+    "disconnected": "start the framework again, or repair its connection",
+    "demand is met": "it gets more once it submits tasks, or declares more demand and revives",
+    "no agents": "start agents, or reactivate them: croupier agents lists them",
+    "agent is being drained": "croupier agent reactivate AGENT offers it again",
+    "agent is deactivated": "croupier agent reactivate AGENT offers it again",
+    "agent is unhealthy": "repair what the agent reports; it is offered again once it is healthy",
+    "agent is away": "start the agent, or repair its connection: croupier agents",
+}
 
 
 def state_text(framework: View) -> str:
@@ -49,3 +81,111 @@ FRAMEWORKS = Table(
     ),
     "no frameworks are registered",
 )
+
+
+def why_lines(found: View, agent: str) -> Iterator[str]:
+    """Yield the explanation; `agent` is empty unless it is about one agent."""
+    policy = found["policy"]
+    yield from framework_lines(found["framework"], policy, hosts=found["lined_up_hosts"])
+    for role in found["roles"]:
+        yield f"role {role['role']}: {', '.join(_role_parts(role, policy)) or 'no settings'}"
+    yield ""
+    yield from reason_lines(found, agent)
+
+
+def framework_lines(
+    framework: View, policy: str, state: str = "", hosts: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what a framework holds and wants; its tasks are lined up at `hosts`.
+
+    `state` replaces the name of its state.
+    """
+    name = named(framework["name"], framework["framework_id"])
+    yield f"framework {name}: {state or framework['state']}"
+    holds = framework["used"]["text"] or "nothing"
+    holds = f"  holds {holds} in {many(running(framework), 'task')}"
+    share = f"; its share is {framework['share']:.3f}" if policy in _OF_SHARES else ""
+    entitled = f", and it is entitled to {framework['entitlement']:.3f}" if policy == "drf" else ""
+    yield holds + share + entitled
+    if framework["offers"]:
+        offered, offers = framework["offered"]["text"], many(framework["offers"], "offer")
+        yield f"  is offered {offered} in {offers}"
+    roles = framework["suppressed_roles"]
+    none = " (but no offers)" if suppresses(framework) else ""
+    if roles and not framework["suppressed"]:
+        none = f" (but no offers in {', '.join(roles)})"
+    yield f"  wants {wants_text(framework) or 'whatever is free, in whole offers'}{none}"
+    if framework["queued"]:
+        lined = f", {_lined_up(framework['lined_up'], hosts)}" if framework["lined_up"] else ""
+        yield f"  {many(framework['queued'], 'task')} queued{lined}"
+
+
+def _lined_up(number: int, hosts: Sequence[str]) -> str:
+    more = [many(len(hosts) - MOST_HOSTS, "other")] if len(hosts) > MOST_HOSTS else []
+    named = ", ".join([*hosts[:MOST_HOSTS], *more])
+    at = f"{'hosts' if len(hosts) > 1 else 'host'} {named}" if hosts else "agents"
+    return f"{number} of them lined up at {at}, behind tasks like them"
+
+
+def _role_parts(role: View, policy: str) -> Iterator[str]:
+    weights = resource_weights_text(role["resource_weights"])
+    if policy != "fifo":
+        yield f"weight {role['weight']:g}" + (f" ({weights})" if weights else "")
+    if policy in _OF_SHARES:
+        yield f"share {role['share']:.3f}"
+    if policy == "drf":
+        yield f"entitled to {role['entitlement']:.3f}"
+    if role["guarantee"]["milli"]:
+        yield f"guaranteed {role['guarantee']['text']}"
+    if role["limit"]["milli"]:
+        yield f"limited to {role['limit']['text']}"
+    if role["guarantee"]["milli"] or role["limit"]["milli"]:
+        yield f"uses {role['used']['text'] or 'nothing'}" + (
+            f" and is offered {role['offered']['text']}" if role["offered"]["text"] else ""
+        )
+    if role["preemption"] is not None:
+        yield f"preemption {preemption_text(role['preemption'])}"
+
+
+def reason_lines(found: View, agent: str) -> Iterator[str]:
+    """Yield each cause with advice; `agent` is empty unless it is about one agent."""
+    reasons, roles = found["reasons"], found["framework"]["roles"]
+    if not reasons:
+        yield "Nothing has prevented more offers since the last one."
+        return
+    if all(reason["cause"] == "demand is met" for reason in reasons):
+        yield "It wants nothing more:"
+    else:
+        yield f"It gets no more offers of {agent}:" if agent else "It gets no more offers:"
+    for reason in reasons:
+        role = f" in role {reason['role']}" if len(roles) > 1 else ""
+        agents = "" if agent or not reason["agents"] else f", {many(reason['agents'], 'agent')}"
+        yield f"  {reason['cause']}{role}{agents}: {reason['detail']}"
+        advice = _advice(reason, found["policy"])
+        if advice:
+            yield f"    -> {advice}"
+
+
+def _advice(reason: View, policy: str) -> str:
+    """Return advice about the cause; empty if there is none."""
+    own, about = reason["role"], reason["about_role"] or reason["role"]
+    if reason["cause"] != "outranked":
+        return _ADVICE.get(reason["cause"], "").format(role=about)
+    if policy == "fifo":
+        return "first come, first served (--policy fifo): it gets what earlier frameworks leave"
+    mine = _competing_role(own, about)
+    if not mine:
+        return "frameworks of one role share alike: a role of its own may have more weight"
+    more = f"more weight: croupier weights set {mine} ..."
+    if policy == "random":
+        return f"turns are random (--policy random), in proportion to weights; {more}"
+    return f"the others hold less of their entitlement; {more}"
+
+
+def _competing_role(own: str, other: str) -> str:
+    """Return the role at or above `own` whose weight competes with `other`; empty if none does."""
+    mine, theirs = own.split("/"), other.split("/")
+    common = 0
+    while common < min(len(mine), len(theirs)) and mine[common] == theirs[common]:
+        common += 1
+    return "/".join(mine[: common + 1]) if common < len(mine) else ""
