@@ -108,4 +108,4 @@ async def test_unreadable_output_is_reported(master: Master) -> None:
         await play(master, TaskOutputs())
         done = await ended(run)
     assert done.code == 0
-    assert "x-9b5d: stdout may be cut short: cannot reach 127.0.0.1:9" in done.err
+    assert "x-9b5d: stdout may be cut short: cannot reach the agent at 127.0.0.1:9" in done.err

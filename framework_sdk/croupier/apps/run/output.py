@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,14 +24,11 @@ from croupier.cli.printer import Printer, Sink, Stream
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId
 from croupier.net.backoff import Backoff
-from croupier.net.certificate import agent_context
 from croupier.net.credentials import ClientSecurity
+from croupier.process.http.fetch import CHUNK_BYTES, MAX_REASON, AgentHttp
 
 # Connections that are opened at the same time; any number may stay open.
 OPENING: Final = 64
-CONNECT_S: Final = 5.0
-# A silent connection is opened again, in case the agent is gone.
-SILENCE_S: Final = 30.0
 # A stream may end before the update of the task's end arrives.
 LAG_S: Final = 2.0
 # Reading is retried this long after the task has ended, since agents restart.
@@ -41,9 +37,6 @@ LAST_S: Final = 20.0
 BUSY_S: Final = 600.0
 # Number of "no such output" answers after the task's end before its output counts as lost.
 LAST_LOOKS: Final = 2
-CHUNK_BYTES: Final = 64 * 1024
-# Bytes of an agent's refusal that are shown.
-MAX_REASON: Final = 300
 
 
 @dataclass(slots=True)
@@ -113,22 +106,14 @@ class Outputs:
             find_security: returns what names the authorities of agents with TLS.
         """
         self._printer, self._addresses, self._warn = printer, addresses, warn
-        self._links, self._find_security = links, find_security
+        self._links = links
         self._opening = asyncio.Semaphore(OPENING)
-        self._http: aiohttp.ClientSession | None = None
+        self._http = AgentHttp(find_security)
         self._followed: dict[str, FollowedTask] = {}
         self._reading: set[asyncio.Task[None]] = set()
-        self._contexts: dict[str, ssl.SSLContext] = {}
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S, connect=None
-            ),
-            auto_decompress=False,
-        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -138,8 +123,7 @@ class Outputs:
         if self.failed.done():
             self.failed.exception()
         self.failed.cancel()
-        if self._http is not None:
-            await self._http.close()
+        await self._http.close()
 
     def follow(self, index: int, agent_id: str, framework_id: str, task_id: str) -> None:
         """Print the task's output from its beginning; only the first call for a task counts."""
@@ -234,8 +218,6 @@ class Outputs:
             response = await self._open(followed, address, path, offset)
         except CroupierError as error:
             return offset, Problem(str(error))
-        except (aiohttp.ClientError, OSError) as error:
-            return offset, Problem(f"cannot reach {address}: {_reason(error)}")
         try:
             if response.status == 404:
                 return offset, Problem("the agent knows no such output", is_unknown=True)
@@ -274,18 +256,9 @@ class Outputs:
     async def _open(
         self, followed: FollowedTask, address: str, path: str, offset: int
     ) -> aiohttp.ClientResponse:
-        assert self._http is not None
-        root = address if "://" in address else f"http://{address}"
         query = f"{'&' if '?' in path else '?'}follow=1&offset={offset}"
-        tls = self._context(followed.agent_id) if root.startswith("https:") else True
         async with self._opening:
-            return await self._http.get(root + path + query, ssl=tls)
-
-    def _context(self, agent_id: str) -> ssl.SSLContext:
-        """Return the TLS settings for an agent."""
-        if agent_id not in self._contexts:
-            self._contexts[agent_id] = agent_context(self._find_security(), AgentId(agent_id))
-        return self._contexts[agent_id]
+            return await self._http.get(AgentId(followed.agent_id), address, path + query)
 
 
 def _reason(error: Exception) -> str:

@@ -11,7 +11,7 @@ import json
 import re
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -109,17 +109,12 @@ class Part:
     chunks: AsyncGenerator[bytes, None]
 
 
-class AgentFiles:
-    """Connections to the HTTP servers of agents.
+class AgentHttp:
+    """Connections to the HTTP servers of agents, without a proxy of the environment."""
 
-    Rule: an answer counts only if it is an agent's: over TLS by its certificate, and always by the
-    header that names the offset. So an address that an agent has made up discloses no other
-    server. No proxy of the environment is used.
-    """
-
-    def __init__(self, security: ClientSecurity) -> None:
-        """Open nothing yet; `security` names the authorities of agents with TLS."""
-        self._security = security
+    def __init__(self, find_security: Callable[[], ClientSecurity]) -> None:
+        """Open nothing yet; `find_security` returns what names the authorities of agents."""
+        self._find_security = find_security
         self._http: aiohttp.ClientSession | None = None
         self._contexts: OrderedDict[str, tuple[float, ssl.SSLContext]] = OrderedDict()
 
@@ -128,6 +123,57 @@ class AgentFiles:
         http, self._http = self._http, None
         if http is not None:
             await http.close()
+
+    async def get(self, agent_id: AgentId, address: str, path: str) -> aiohttp.ClientResponse:
+        """Request an encoded path of the agent at HOST:PORT or https://HOST:PORT.
+
+        Raises:
+            InvalidRequest: if the agent has TLS, and no authority for it can be used.
+            Unavailable: if it cannot be reached.
+        """
+        # Loading takes longer than the loop may wait.
+        aiohttp: Any = await asyncio.to_thread(import_module, "aiohttp")
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S, connect=None
+                ),
+                auto_decompress=False,
+            )
+        root = address if "://" in address else f"http://{address}"
+        tls = self._context(agent_id) if root.startswith("https:") else True
+        try:
+            return await self._http.get(root + path, ssl=tls, allow_redirects=False)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"cannot reach the agent at {address}: {why}") from None
+
+    def _context(self, agent_id: AgentId) -> ssl.SSLContext:
+        made = self._contexts.get(agent_id)
+        if made is None or monotonic() - made[0] > _CONTEXT_S:
+            made = (monotonic(), agent_context(self._find_security(), agent_id))
+            self._contexts[agent_id] = made
+            if len(self._contexts) > _MOST_CONTEXTS:
+                self._contexts.popitem(last=False)
+        return made[1]
+
+
+class AgentFiles:
+    """Files of tasks, read from their agents.
+
+    Rule: an answer counts only if it is an agent's: over TLS by its certificate, and always by the
+    header that names the offset. So an address that an agent has made up discloses no other
+    server.
+    """
+
+    def __init__(self, security: ClientSecurity) -> None:
+        """Open nothing yet; `security` names the authorities of agents with TLS."""
+        self._http = AgentHttp(lambda: security)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
 
     @asynccontextmanager
     async def read(self, agent_id: AgentId, address: str, link: str) -> AsyncIterator[Part]:
@@ -174,16 +220,9 @@ class AgentFiles:
     async def _get(self, agent_id: AgentId, address: str, link: str) -> aiohttp.ClientResponse:
         if _PLACE.fullmatch(address) is None:
             raise Unavailable(f"{address!r} is no address of an agent")
-        http = await self._session()
+        answer = await self._http.get(agent_id, address, link)
         from aiohttp import ClientError
 
-        root = address if "://" in address else f"http://{address}"
-        try:
-            tls = self._context(agent_id) if root.startswith("https:") else True
-            answer = await http.get(root + link, ssl=tls, allow_redirects=False)
-        except (ClientError, TimeoutError, OSError, ValueError) as error:
-            why = str(error) or type(error).__name__
-            raise Unavailable(f"cannot reach the agent at {address}: {why}") from None
         if answer.status == 200:
             return answer
         try:
@@ -195,28 +234,6 @@ class AgentFiles:
         if answer.status in (401, 403):
             raise LinkRefused(text)
         raise _REFUSALS.get(answer.status, Unavailable)(text)
-
-    async def _session(self) -> aiohttp.ClientSession:
-        # Loading takes longer than the loop may wait.
-        aiohttp: Any = await asyncio.to_thread(import_module, "aiohttp")
-        if self._http is None:
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S, connect=None
-                ),
-                auto_decompress=False,
-            )
-        return self._http
-
-    def _context(self, agent_id: AgentId) -> ssl.SSLContext:
-        made = self._contexts.get(agent_id)
-        if made is None or monotonic() - made[0] > _CONTEXT_S:
-            made = (monotonic(), agent_context(self._security, agent_id))
-            self._contexts[agent_id] = made
-            if len(self._contexts) > _MOST_CONTEXTS:
-                self._contexts.popitem(last=False)
-        return made[1]
 
 
 async def _chunks(answer: aiohttp.ClientResponse, address: str) -> AsyncGenerator[bytes, None]:
