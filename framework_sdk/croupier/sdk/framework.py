@@ -22,12 +22,7 @@ from croupier.model.task import TaskStatus
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.net.task_scope import end
 from croupier.process.clock import SystemClock
-from croupier.sdk.core.subscription import (
-    Subscription,
-    demands_of,
-    one_demand,
-    roles_of,
-)
+from croupier.sdk.core.subscription import Subscription, demands_of, one_demand, roles_of
 from croupier.sdk.credentials import Credentials, CredentialSource
 from croupier.sdk.framework_calls import FrameworkCalls
 from croupier.sdk.log import log_event

@@ -44,12 +44,7 @@ from croupier.sdk.log import log_event
 from croupier.sdk.offer import Agent, Failure
 from croupier.sdk.output import Reader
 from croupier.sdk.settings import Settings
-from croupier.sdk.wire import (
-    agent_from_wire,
-    offer_from_wire,
-    preempt_from_wire,
-    subscribe_call,
-)
+from croupier.sdk.wire import agent_from_wire, offer_from_wire, preempt_from_wire, subscribe_call
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
 from croupier.wire.task import status_from_wire

@@ -21,11 +21,7 @@ from croupier.model.task import Reason, Source, TaskState
 from croupier.v1 import access_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.resources_pb2 import NamedScalar, Resources
-from croupier.wire.resources import (
-    attributes_from_wire,
-    constraint_from_wire,
-    resources_from_wire,
-)
+from croupier.wire.resources import attributes_from_wire, constraint_from_wire, resources_from_wire
 
 Schema = dict[str, Any]
 STRING: Final[Schema] = {"type": "string"}

@@ -24,13 +24,7 @@ from croupier.process.http.connections import Connection, HttpConnections, HttpL
 from croupier.process.http.credentials import IN_URL, has_credential_in_url, refusal
 from croupier.process.http.hosts import HttpHosts
 from croupier.process.http.listening import Listening
-from croupier.process.http.routes import (
-    Guard,
-    Handler,
-    Requirement,
-    Route,
-    Routes,
-)
+from croupier.process.http.routes import Guard, Handler, Requirement, Route, Routes
 from croupier.process.logging import get_logger
 
 # The creation time of a series has no use here, and costs as much as the series.
