@@ -17,14 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from croupier.master.allocator.node import (
-    Amounts,
-    Branch,
-    Leaf,
-    Node,
-    PrincipalNode,
-    RoleNode,
-)
+from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, PrincipalNode, RoleNode
 from croupier.master.allocator.share import Totals, largest
 
 Q = 1 << 16

@@ -7,22 +7,8 @@ from collections.abc import Container, Iterator
 from croupier.master.core.agents import Agent, Connected, Disconnected, Gone, Suspect, Unreachable
 from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
-from croupier.master.core.effects import (
-    Close,
-    Deposed,
-    Effect,
-    Happened,
-    Save,
-    Send,
-    Step,
-)
-from croupier.master.core.events import (
-    AgentReported,
-    AgentStopped,
-    Claim,
-    Register,
-    TasksReturned,
-)
+from croupier.master.core.effects import Close, Deposed, Effect, Happened, Save, Send, Step
+from croupier.master.core.events import AgentReported, AgentStopped, Claim, Register, TasksReturned
 from croupier.master.core.facts import AgentJoined, AgentLeft, AgentRefused, AgentUnhealthy, Joined
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
@@ -44,13 +30,7 @@ from croupier.master.core.registration import (
     identified,
 )
 from croupier.master.core.state import State
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    FailedOver,
-    NotLeader,
-    ProtocolViolation,
-)
+from croupier.model.errors import Conflict, CroupierError, FailedOver, NotLeader, ProtocolViolation
 from croupier.model.health import problems_text
 from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId
 from croupier.model.task import REPORTABLE, Reason, TaskState

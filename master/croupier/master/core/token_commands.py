@@ -18,12 +18,7 @@ from croupier.master.core.events import OperatorCommand
 from croupier.master.core.on_agent import disconnect
 from croupier.master.core.policy_commands import check_administered, checked_description
 from croupier.master.core.state import State
-from croupier.model.access import (
-    CLUSTER,
-    LOCAL_ADMIN,
-    Action,
-    decide,
-)
+from croupier.model.access import CLUSTER, LOCAL_ADMIN, Action, decide
 from croupier.model.attributes import MAX_ATTRIBUTES, Attributes, parse_attributes
 from croupier.model.errors import (
     Conflict,
