@@ -1,10 +1,10 @@
 """Measure an environment that has only Croupier: its packages on disk, and what its programs load.
 
     python3.11 -m venv ENV && ENV/bin/pip install --no-compile dist/croupier-*.whl
-    ENV/bin/python deploy/footprint.py
+    ENV/bin/python deploy/footprint.py [RUNS]
 
 Sizes are of installed files, without compiled modules. Each start is a new process. The
-cheapest of RUNS counts, with compiled modules from the first one on.
+cheapest of RUNS (5) counts, with compiled modules from the first one on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-RUNS = 5
 NOT_OURS = ("pip", "setuptools")
 STARTS = {
     "`python -c pass`": "pass",
@@ -47,8 +46,8 @@ def start(code: str) -> tuple[float, list[str]]:
     return took, done.stderr.splitlines()[-1].split()[1:]
 
 
-def main() -> None:
-    """Print both tables, in Markdown."""
+def main(runs: int) -> None:
+    """Print the packages and a table of starts, in Markdown; start each `runs` times."""
     packages = [each for each in distributions() if each.name not in NOT_OURS]
     sizes = {each.name: megabytes(each) for each in packages}
     own = next(each for each in packages if each.name == "croupier")
@@ -60,14 +59,14 @@ def main() -> None:
     print("\n| Start | CPU | Modules | Of them Croupier's |\n|---|---|---|---|")
     extra: list[str] = []
     for name, code in STARTS.items():
-        runs = [start(code) for _ in range(RUNS)]
-        loaded = runs[0][1]
+        starts = [start(code) for _ in range(runs)]
+        loaded = starts[0][1]
         ours = [module for module in loaded if module.startswith("croupier.")]
-        took = min(seconds for seconds, _ in runs)
+        took = min(seconds for seconds, _ in starts)
         print(f"| {name} | {took * 1000:.0f} ms | {len(loaded)} | {len(ours)} |")
         extra += [module for module in ours if module.startswith("croupier.lab")]
     print("Loaded of the laboratory:", ", ".join(sorted(set(extra))) or "nothing")
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)

@@ -109,6 +109,18 @@ def test_an_agent_of_the_wheel_needs_no_compiler(installed: Run) -> None:
     assert "Shim(argv=" in installed("python", "-W", "error", "-c", program)
 
 
+def test_an_installation_has_no_package_of_an_extra(installed: Run) -> None:
+    names = "from importlib.metadata import distributions as d; print(*(each.name for each in d()))"
+    extras = {"PyJWT", "PyYAML", "cloudpickle", "dask", "matplotlib", "opentelemetry-sdk"}
+    assert not extras & set(installed("python", "-c", names).split())
+
+
+def test_the_footprint_of_an_installation_is_measured(installed: Run) -> None:
+    measured = installed("python", str(REPO / "deploy/footprint.py"), "1")
+    assert "| `import croupier.sdk` |" in measured
+    assert measured.endswith("Loaded of the laboratory: croupier.lab, croupier.lab.cli\n")
+
+
 def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
     """Run it verbatim with only the wheel installed, against a cluster of the wheel."""
     text = (REPO / "README.md").read_text()
