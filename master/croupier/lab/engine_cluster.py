@@ -37,8 +37,6 @@ class EngineCluster:
     """Frameworks that accept every unit at once.
 
     Attributes:
-        tasks: the running tasks.
-        killed: the preempted tasks, in order.
         schedule: the client of each allocated task, in order.
     """
 

@@ -110,11 +110,7 @@ def _weights(node: Pool) -> Sequence[Fraction]:
 
 
 class EngineRule:
-    """A tree with the clients of a forest, each the only framework in the role of its path.
-
-    Attributes:
-        tree: the engine's own.
-    """
+    """A tree with the clients of a forest, each the only framework in the role of its path."""
 
     def __init__(self, forest: Forest, policy: Policy, *, trusts_declared: bool = False) -> None:
         """Take over the forest as it is.

@@ -85,11 +85,7 @@ class Job:
 
 
 class LoopingUser:
-    """Submits a job, waits until it is done, and submits the next, for ever.
-
-    Attributes:
-        done: the finished jobs.
-    """
+    """Submits a job, waits until it is done, and submits the next, for ever."""
 
     def __init__(
         self, cluster: SimulatedCluster, name: str, make_job: Callable[[int], Job]

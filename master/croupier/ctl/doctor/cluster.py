@@ -31,21 +31,17 @@ async def cluster_findings(target: Target) -> AsyncIterator[Finding]:
     try:
         async with connected(target) as master:
             yield ok("leader", f"master {master.address} leads")
-            async for finding in _master_findings(master):
-                yield finding
-            async for finding in _caller_findings(master):
-                yield finding
-            async for finding in _agent_findings(master):
-                yield finding
+            for check in (_master_findings, _caller_findings, _agent_findings):
+                for finding in await check(master):
+                    yield finding
     except CroupierError as error:
         yield fail("leader", str(error))
 
 
-async def _master_findings(master: Master) -> AsyncIterator[Finding]:
+async def _master_findings(master: Master) -> list[Finding]:
     answer = await master.ask(master.service.ListMasters, operator_pb2.ListMastersRequest())
     masters = [as_object(each) for each in answer.masters]
-    for finding in (*release_findings(masters), *problem_findings(masters)):
-        yield finding
+    return [*release_findings(masters), *problem_findings(masters)]
 
 
 def release_findings(masters: Sequence[View]) -> Iterator[Finding]:
@@ -69,16 +65,14 @@ def problem_findings(masters: Sequence[View]) -> Iterator[Finding]:
             yield warn("masters", text, "mend its files; it may not start again until then")
 
 
-async def _caller_findings(master: Master) -> AsyncIterator[Finding]:
+async def _caller_findings(master: Master) -> list[Finding]:
     before_s = time.time()
     try:
         answer = await master.ask(master.access.WhoAmI, pb.WhoAmIRequest())
     except Unavailable as error:
-        yield warn("principal", str(error))
-        return
+        return [warn("principal", str(error))]
     now_s = time.time()
-    for finding in (*_clock_findings(answer, before_s, now_s), *_who_findings(answer, now_s)):
-        yield finding
+    return [*_clock_findings(answer, before_s, now_s), *_who_findings(answer, now_s)]
 
 
 def _clock_findings(answer: pb.WhoAmIResponse, before_s: float, now_s: float) -> Iterator[Finding]:
@@ -116,21 +110,19 @@ def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
     yield ok("principal", text)
 
 
-async def _agent_findings(master: Master) -> AsyncIterator[Finding]:
+async def _agent_findings(master: Master) -> list[Finding]:
     agents = [as_object(each) async for page in messages(master, "agents") for each in page]
     states = Counter("stopped" if _is_stopped(each) else each["state"] for each in agents)
     named = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     missing = states.total() - states["connected"] - states["gone"] - states["stopped"]
     if not states:
-        yield warn("agents", "you see no agents", "start agents, or ask for `view` on agent:*")
+        seen = warn("agents", "you see no agents", "start agents, or ask for `view` on agent:*")
     elif missing:
-        yield warn("agents", f"{missing} missing: {named}", "croupier agents")
+        seen = warn("agents", f"{missing} missing: {named}", "croupier agents")
     else:
-        yield ok("agents", named)
-    for finding in health_findings(agents):
-        yield finding
-    for finding in isolation_findings([each for each in agents if each["state"] == "connected"]):
-        yield finding
+        seen = ok("agents", named)
+    present = [each for each in agents if each["state"] == "connected"]
+    return [seen, *health_findings(agents), *isolation_findings(present)]
 
 
 def _is_stopped(agent: View) -> bool:

@@ -30,12 +30,7 @@ class MachineSize:
 
 @dataclass(frozen=True, slots=True)
 class LocalSpec:
-    """The flags of `croupier local`. Amounts are thousandths per agent; None is an equal part.
-
-    Attributes:
-        master_flags: more flags of the master.
-        agent_flags: more flags of each agent.
-    """
+    """The flags of `croupier local`. Amounts are thousandths per agent; None is an equal part."""
 
     agents: int = 3
     cpus: int | None = None
@@ -64,13 +59,7 @@ def parse_amount(name: str, text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SecurityFiles:
-    """Files of the cluster's identity.
-
-    Attributes:
-        ca: the authority of the master's certificate.
-        admin_token: the token of an administrator.
-        join_token: the token by which agents join.
-    """
+    """Files of the cluster's identity: the master's certificate with its authority, and tokens."""
 
     ca: Path
     cert: Path

@@ -35,11 +35,7 @@ _MARK: Final = "# Written by croupier local, which removes it at its end.\n"
 
 @dataclass(frozen=True, slots=True)
 class LocalSecurity:
-    """The secrets of one start, and the credentials file of the user.
-
-    Attributes:
-        join_token: the token by which agents join.
-    """
+    """The secrets of one start, and the credentials file of the user."""
 
     files: SecurityFiles
     master: Address

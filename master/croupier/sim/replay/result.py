@@ -150,12 +150,7 @@ class Diverged(CroupierError):
 
 
 class Verifier:
-    """A master's core that decides the events of a log again.
-
-    Attributes:
-        state: the state of the core.
-        events: the number of events decided.
-    """
+    """A master's core that decides the events of a log again."""
 
     def __init__(self, head: Head) -> None:
         """Begin where the master began.
