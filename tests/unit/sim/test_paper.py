@@ -58,11 +58,11 @@ class TestFigure8:
 
 
 @pytest.fixture
-def five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fig9_12, "RUN_S", 300.0)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fig9_12, "RUN_S", 200.0)
 
 
-@pytest.mark.usefixtures("five_minutes")
+@pytest.mark.usefixtures("short_runs")
 class TestFigures9To12:
     def test_drf_completes_the_most_jobs_of_both_kinds(self) -> None:
         drf, *others = [fig9_12.run_scheme(scheme, seed=3) for scheme in fig9_12.schemes()]
