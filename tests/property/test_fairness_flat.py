@@ -9,12 +9,38 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from croupier.master.allocator.policies import Asset, Fifo, SingleResource, Slots
+from croupier.master.allocator.node import Level, Node
+from croupier.master.allocator.policies import Asset, Drf, Fifo, Key, SingleResource, Slots
 from tests.harness import fairness
 from tests.harness.effort import portion
 from tests.harness.fairness import Deal, by_policy, stopping_after
 from tests.harness.guards import Checked, assert_guarded, violations
-from tests.harness.mutants import Renormalised, Unweighted
+
+
+class Unweighted(Drf):
+    """Dominant shares without weights."""
+
+    def key(self, node: Node, level: Level) -> Key:
+        weight, node.weight = node.weight, 1
+        try:
+            return super().key(node, level)
+        finally:
+            node.weight = weight
+
+
+class Renormalised(Drf):
+    """Weights that depend on a node's place among its siblings."""
+
+    def key(self, node: Node, level: Level) -> Key:
+        parent = node.parent
+        assert parent is not None
+        siblings = list(parent.below())
+        weight, node.weight = node.weight, 1 + siblings.index(node) ** 2
+        try:
+            return super().key(node, level)
+        finally:
+            node.weight = weight
+
 
 Property = Callable[[Deal, int], Iterator[Checked]]
 
