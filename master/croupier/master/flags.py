@@ -251,10 +251,9 @@ class OidcFlags:
         if not self.oidc_issuer:
             return None
         from croupier.master.oidc.provider import Provider
-        from croupier.master.oidc.verifier import Expectation, OidcVerifier
+        from croupier.master.oidc.verifier import OidcVerifier
 
-        expected = Expectation(self.oidc_issuer, self.oidc_audience, self.oidc_groups_claim)
-        return OidcVerifier(expected, Provider(self.oidc_issuer, clock), clock)
+        return OidcVerifier(self, Provider(self.oidc_issuer, clock), clock)
 
 
 @Parameter(name="*")

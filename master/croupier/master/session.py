@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import ClassVar, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
 
 from croupier.master.access.caller import UNKNOWN_CALLER, Caller
 from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
@@ -26,21 +26,14 @@ from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Budget, Encoded, Outbox
 from croupier.v1 import agent_pb2, framework_pb2
 
+if TYPE_CHECKING:
+    from croupier.master.services.stream_guard import StreamAudit
+
 # Messages; a step in which 100 agents become unreachable sends a framework fewer.
 OUTBOX_LIMIT: Final = 100_000
 
 _Wire = framework_pb2.Event | agent_pb2.Order
 MessageT = TypeVar("MessageT")
-
-
-class StreamObserver(Protocol):
-    """Records the results of the calls on a stream."""
-
-    def sent(self, message: ToFramework | ToAgent, /) -> None:
-        """Note a message to the peer."""
-
-    def ended(self, error: CroupierError | None, /) -> None:
-        """Note the end of the session, and the error if it was closed for one."""
 
 
 class Session(ABC, Generic[MessageT]):
@@ -52,7 +45,7 @@ class Session(ABC, Generic[MessageT]):
         is_introduced: whether the peer has sent SUBSCRIBE or REGISTER.
         is_accepted: whether it was answered by SUBSCRIBED or REGISTERED.
         is_cut: whether nothing that the peer sends counts any more.
-        observer: notes the answers to its calls; None for none.
+        audit: writes lines about the answers to its calls; None: they are not audited.
     """
 
     _wire: ClassVar[type[_Wire]]
@@ -72,7 +65,7 @@ class Session(ABC, Generic[MessageT]):
         """
         self.session_id, self.caller, self.is_private = session_id, caller, is_private
         self.is_introduced = self.is_accepted = self.is_cut = False
-        self.observer: StreamObserver | None = None
+        self.audit: StreamAudit | None = None
         self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
         self.error: CroupierError | None = None
         self._box = box or KeyBox()
@@ -80,8 +73,8 @@ class Session(ABC, Generic[MessageT]):
     def put(self, message: MessageT) -> bool:
         """Queue a message; False if there is no room."""
         self.is_accepted |= isinstance(message, Registered | Subscribed)
-        if self.observer is not None:
-            self.observer.sent(cast("ToFramework | ToAgent", message))
+        if self.audit is not None:
+            self.audit.sent(cast("ToFramework | ToAgent", message))
         return self.outbox.put(_encoded(self._encode(message)))
 
     @abstractmethod
@@ -96,8 +89,8 @@ class Session(ABC, Generic[MessageT]):
         """Write what is queued, then the error, and end; only the first end counts."""
         if not self.outbox.is_closed:
             self.error = error
-            if self.observer is not None:
-                self.observer.ended(error)
+            if self.audit is not None:
+                self.audit.ended(error)
             last = _encoded(self._wire(error=error_to_wire(error))) if error else None
             self.outbox.close(last)
 

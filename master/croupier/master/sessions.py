@@ -185,8 +185,8 @@ class Sessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.outbox.drop()
-            if session.observer is not None:
-                session.observer.ended(session.error)
+            if session.audit is not None:
+                session.audit.ended(session.error)
             if not session.is_accepted:
                 why = "left" if session.error is None else "refused"
                 self._note_not_accepted(why, session.caller, session.error)

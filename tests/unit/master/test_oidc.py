@@ -24,7 +24,7 @@ from croupier.master.oidc.provider import (
     key_id_of,
     keys_of,
 )
-from croupier.master.oidc.verifier import SKEW_S, Expectation, OidcVerifier, caller_of
+from croupier.master.oidc.verifier import SKEW_S, OidcVerifier, caller_of
 from croupier.model.errors import InvalidRequest, Unauthenticated, Unavailable
 from croupier.process.clock import SystemClock
 from tests.harness.eventually import eventually
@@ -37,7 +37,7 @@ from tests.harness.identity_provider import (
     rsa_key,
 )
 
-EXPECTED = Expectation("https://login", AUDIENCE)
+EXPECTED = OidcFlags(oidc_issuer="https://login", oidc_audience=AUDIENCE)
 NOW = 1_700_000_000.0
 GOOD: dict[str, Any] = {"iss": "https://login", "aud": AUDIENCE, "sub": "alice", "exp": NOW + 300}
 
@@ -58,7 +58,7 @@ class Setup:
 
     def __init__(self, provider: IdentityProvider) -> None:
         self.provider, self.clock = provider, Clock()
-        expected = Expectation(provider.issuer, AUDIENCE)
+        expected = OidcFlags(oidc_issuer=provider.issuer, oidc_audience=AUDIENCE)
         keys = Provider(provider.issuer, self.clock)
         self.verifier = OidcVerifier(expected, keys, self.clock)
 

@@ -7,15 +7,17 @@ may differ by `SKEW_S`. Errors quote only the names of claims.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.oidc.provider import Provider, is_token, key_id_of, verified_claims
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest, Unauthenticated
 from croupier.model.principal import Principal, PrincipalKind, principal_name
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.master.flags import OidcFlags
 
 SKEW_S: Final = 60.0
 MAX_GROUPS: Final = 256
@@ -24,32 +26,17 @@ MAX_GROUP: Final = 256
 _LATEST_S: Final = 253_402_300_799
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """The claims that tokens must have.
-
-    Attributes:
-        issuer: the provider's identifier, an URL.
-        audience: names this cluster among the provider's clients.
-        groups_claim: the claim with the names of the subject's groups.
-    """
-
-    issuer: str
-    audience: str
-    groups_claim: str = "groups"
-
-
-def caller_of(claims: Mapping[str, Any], expected: Expectation, now_s: float) -> Caller:
+def caller_of(claims: Mapping[str, Any], expected: OidcFlags, now_s: float) -> Caller:
     """Return the caller that verified claims name; `now_s`: seconds since the epoch.
 
     Raises:
         Unauthenticated: if the token is of another issuer, for another audience, not valid now, or
             malformed.
     """
-    if claims.get("iss") != expected.issuer:
+    if claims.get("iss") != expected.oidc_issuer:
         raise Unauthenticated("the token is of another issuer")
     audience = claims.get("aud")
-    if expected.audience not in (audience if isinstance(audience, list) else [audience]):
+    if expected.oidc_audience not in (audience if isinstance(audience, list) else [audience]):
         raise Unauthenticated("the token is for another audience")
     expires_s = _time(claims, "exp")
     if expires_s is None:
@@ -65,7 +52,7 @@ def caller_of(claims: Mapping[str, Any], expected: Expectation, now_s: float) ->
         name = principal_name(PrincipalKind.OIDC, subject if isinstance(subject, str) else "")
     except InvalidRequest:
         raise Unauthenticated("the subject (sub) of the token cannot be a principal") from None
-    groups = _groups(claims.get(expected.groups_claim), expected.groups_claim)
+    groups = _groups(claims.get(expected.oidc_groups_claim), expected.oidc_groups_claim)
     expires_ms = round((expires_s + SKEW_S) * 1000)
     return Caller(Principal(name, groups), CredentialKind.OIDC, name, expires_ms)
 
@@ -94,7 +81,7 @@ def _groups(claim: Any, name: str) -> frozenset[str]:
 class OidcVerifier:
     """The `Verifier` of tokens of one issuer for one audience."""
 
-    def __init__(self, expected: Expectation, provider: Provider, clock: Clock) -> None:
+    def __init__(self, expected: OidcFlags, provider: Provider, clock: Clock) -> None:
         """Verify signatures by the keys of `provider`.
 
         Raises:

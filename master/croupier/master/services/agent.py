@@ -139,7 +139,7 @@ class AgentService(AgentServiceServicer):
             order = pb.Order(error=error_to_wire(refusal))
             await refuse(context, pb.AgentServiceConnectResponse(orders=[order]), refusal)
         guard = self._guards.of(call)
-        session.observer = guard.audit
+        session.audit = guard.audit
         try:
             await _serve(term, session, request_iterator, context, guard)
         finally:

@@ -36,14 +36,6 @@ class CallerLost(Unavailable):
 
 
 @dataclass(slots=True, eq=False)
-class CallerStream:
-    """The stream of a caller, after the start."""
-
-    requests: AsyncIterator[operator_pb2.ExecTaskRequest]
-    write: Callable[[operator_pb2.ExecTaskResponse], Awaitable[None]]
-
-
-@dataclass(slots=True, eq=False)
 class AgentStream:
     """The stream of an agent, after the id.
 
@@ -69,13 +61,17 @@ class ExecBridge:
     def __init__(
         self,
         agent_id: AgentId,
-        caller: CallerStream,
+        requests: AsyncIterator[operator_pb2.ExecTaskRequest],
+        write: Callable[[operator_pb2.ExecTaskResponse], Awaitable[None]],
         agent: AgentStream,
         pace: Pace,
         check: Callable[[], None],
     ) -> None:
-        """Join the streams; `check` raises an error as soon as the command must end."""
-        self._agent_id, self._caller, self._agent = agent_id, caller, agent
+        """Join the stream of a caller, after the start, and that of an agent.
+
+        `check` raises an error as soon as the command must end.
+        """
+        self._agent_id, self._requests, self._write, self._agent = agent_id, requests, write, agent
         self._pace, self._check = pace, check
         self._window = InputWindow()
         self.has_started = False
@@ -118,7 +114,7 @@ class ExecBridge:
             raise self._is_lost()
 
     async def _pass_input(self, command: exec_pb2.ExecCommand) -> NoReturn:
-        messages = for_agent(self._paced(self._caller.requests, _cost_of_caller), command)
+        messages = for_agent(self._paced(self._requests, _cost_of_caller), command)
         async with aclosing(messages):
             async for message in messages:
                 await self._window.take(len(message.input))
@@ -147,7 +143,7 @@ class ExecBridge:
     async def _to_caller(self, answer: operator_pb2.ExecTaskResponse) -> None:
         try:
             async with asyncio.timeout(UNREAD_S):
-                await self._caller.write(answer)
+                await self._write(answer)
         except TimeoutError:
             raise TooSlow(f"no output was read for {UNREAD_S:.0f} s") from None
         except Exception as error:  # gRPC raises several kinds if a stream has ended

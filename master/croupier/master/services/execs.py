@@ -24,13 +24,7 @@ from croupier.master.core.state import State
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.term import Term
 from croupier.master.services.checks import status_of
-from croupier.master.services.exec_bridge import (
-    AgentLost,
-    AgentStream,
-    CallerLost,
-    CallerStream,
-    ExecBridge,
-)
+from croupier.master.services.exec_bridge import AgentLost, AgentStream, CallerLost, ExecBridge
 from croupier.master.services.exec_messages import start_of
 from croupier.master.services.task_places import NamedTask, TaskPlace, find_place, rechecks
 from croupier.model.access import Action
@@ -109,10 +103,9 @@ class Execs:
                 exec_id = secrets.token_hex(16)
                 agent_id = place.agent_id
                 call.object = f"task:{start.framework_id}/{start.task_id},agent:{agent_id}"
-                caller = CallerStream(requests, write)
                 agent = await self._called_back(term, agent_id, session, exec_id)
                 check = rechecks(lambda: term, place, Action.EXEC, call.caller)
-                bridge = ExecBridge(agent_id, caller, agent, self._pace, check)
+                bridge = ExecBridge(agent_id, requests, write, agent, self._pace, check)
                 with self._noted(call, bridge, start):
                     await bridge.run(start)
 

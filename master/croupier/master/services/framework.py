@@ -43,7 +43,7 @@ class FrameworkService(FrameworkServiceServicer):
             await refuse_framework(context, call.caller.redirected(refusal))
         first_call_s = term.sessions.limits.first_call_s
         guard = self._guards.of(call)
-        session.observer = guard.audit
+        session.audit = guard.audit
         try:
             await serve_framework(
                 session, term.driver.inbox, first_call_s, request_iterator, context, guard
