@@ -53,4 +53,4 @@ def test_a_framework_that_is_gone_has_no_series() -> None:
     framework_series(world.state, names, 0.0)
     gone: Framework = world.state.frameworks.pop(next(iter(world.state.frameworks)))
     series = framework_series(world.state, names, 1.0)
-    assert gone not in series.frameworks
+    assert gone not in series.members

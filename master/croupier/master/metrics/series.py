@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import nlargest
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from croupier.master.allocator.queries import Rest
+from croupier.master.allocator.queries import Queries, Rest
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
 from croupier.model.ids import FrameworkId, Role
@@ -26,6 +26,7 @@ MIN_STAY_S = 600.0
 BONUS = 1.5
 OTHER = "other"
 
+MemberT = TypeVar("MemberT")
 LABELS: Final = ("framework", "name")
 
 
@@ -76,22 +77,25 @@ class TopNames:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleSeries:
-    """The roles that are exported at one scrape.
+class Series(Generic[MemberT]):
+    """The roles, or the frameworks, that are exported at one scrape.
 
     Attributes:
-        rest: of all other roles together.
+        rest: of all others together.
     """
 
     state: State
-    roles: tuple[Role, ...]
+    members: tuple[MemberT, ...]
     rest: Rest
 
-    def settings(self) -> Iterator[tuple[Role, RoleSettings]]:
-        """Yield the settings of each role."""
-        known = self.state.allocator.queries.roles()
-        for role in self.roles:
-            yield role, known.get(role) or RoleSettings()
+    @property
+    def queries(self) -> Queries:
+        """What the allocator knows of them."""
+        return self.state.allocator.queries
+
+
+RoleSeries = Series[Role]
+FrameworkSeries = Series[Framework]
 
 
 def role_series(state: State, names: TopNames, now: float) -> RoleSeries:
@@ -108,13 +112,19 @@ def role_series(state: State, names: TopNames, now: float) -> RoleSeries:
     names.update(scores, now)
     present = queries.roles_in_use() | queries.roles().keys()
     roles = tuple(Role(name) for name in names.names if name in present)
-    return RoleSeries(state, roles, queries.rest_of_roles(roles))
+    return Series(state, roles, queries.rest_of_roles(roles))
 
 
 def _by_role(
     series: RoleSeries, value_of: Callable[[Role], Fraction], rest: float
 ) -> dict[str, float]:
-    return {role: float(value_of(role)) for role in series.roles} | {OTHER: rest}
+    return {role: float(value_of(role)) for role in series.members} | {OTHER: rest}
+
+
+def _settings(series: RoleSeries) -> Iterator[tuple[Role, RoleSettings]]:
+    known = series.queries.roles()
+    for role in series.members:
+        yield role, known.get(role) or RoleSettings()
 
 
 def _amounts(
@@ -122,7 +132,7 @@ def _amounts(
 ) -> dict[tuple[str, ...], float]:
     return {
         (role, resource): exported_amount(resource, milli)
-        for role, settings in series.settings()
+        for role, settings in _settings(series)
         for resource, milli in amounts_of(settings).items()
     }
 
@@ -132,23 +142,19 @@ ROLES: Final[tuple[Family[RoleSeries], ...]] = (
         "role_dominant_share",
         "Dominant share of a role, offered and used; of the role other, of all roles that are not"
         " exported.",
-        lambda series: _by_role(
-            series, series.state.allocator.queries.role_share, series.rest.share
-        ),
+        lambda series: _by_role(series, series.queries.role_share, series.rest.share),
         ("role",),
     ),
     Family(
         "role_entitlement",
         "Dominant share that a role is entitled to; 0 while it has neither demand nor resources.",
-        lambda series: _by_role(
-            series, series.state.allocator.queries.role_entitlement, series.rest.entitlement
-        ),
+        lambda series: _by_role(series, series.queries.role_entitlement, series.rest.entitlement),
         ("role",),
     ),
     Family(
         "role_weight",
         "Weight of a role.",
-        lambda series: {str(role): each.weight / 1000 for role, each in series.settings()},
+        lambda series: {str(role): each.weight / 1000 for role, each in _settings(series)},
         ("role",),
     ),
     Family(
@@ -164,19 +170,6 @@ ROLES: Final[tuple[Family[RoleSeries], ...]] = (
         ("role", "resource"),
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FrameworkSeries:
-    """The frameworks that are exported at one scrape.
-
-    Attributes:
-        rest: of all other frameworks together.
-    """
-
-    state: State
-    frameworks: tuple[Framework, ...]
-    rest: Rest
 
 
 def framework_series(state: State, names: TopNames, now: float) -> FrameworkSeries:
@@ -195,7 +188,7 @@ def framework_series(state: State, names: TopNames, now: float) -> FrameworkSeri
     known = (state.frameworks.get(FrameworkId(name)) for name in names.names)
     chosen = tuple(framework for framework in known if framework is not None)
     rest = queries.rest_of_frameworks([framework.framework_id for framework in chosen])
-    return FrameworkSeries(state, chosen, rest)
+    return Series(state, chosen, rest)
 
 
 def _by_framework(
@@ -203,14 +196,14 @@ def _by_framework(
 ) -> dict[tuple[str, ...], float]:
     values: dict[tuple[str, ...], float] = {
         (framework.framework_id, framework.name): value_of(framework)
-        for framework in series.frameworks
+        for framework in series.members
     }
     return values | {(OTHER, OTHER): rest}
 
 
 def _tasks(series: FrameworkSeries) -> dict[tuple[str, ...], float]:
     everything = sum(map(_live, series.state.frameworks.values()))
-    return _by_framework(series, _live, everything - sum(map(_live, series.frameworks)))
+    return _by_framework(series, _live, everything - sum(map(_live, series.members)))
 
 
 def _live(framework: Framework) -> int:
@@ -223,9 +216,7 @@ FRAMEWORKS: Final[tuple[Family[FrameworkSeries], ...]] = (
         "Dominant share of a framework, offered and used; of the framework other, of all"
         " frameworks that are not exported.",
         lambda series: _by_framework(
-            series,
-            lambda each: float(series.state.allocator.queries.share(each.framework_id)),
-            series.rest.share,
+            series, lambda each: float(series.queries.share(each.framework_id)), series.rest.share
         ),
         LABELS,
     ),
@@ -235,7 +226,7 @@ FRAMEWORKS: Final[tuple[Family[FrameworkSeries], ...]] = (
         " resources.",
         lambda series: _by_framework(
             series,
-            lambda each: float(series.state.allocator.queries.entitlement(each.framework_id)),
+            lambda each: float(series.queries.entitlement(each.framework_id)),
             series.rest.entitlement,
         ),
         LABELS,
@@ -246,7 +237,7 @@ FRAMEWORKS: Final[tuple[Family[FrameworkSeries], ...]] = (
         " resources; a demand without a count is 1.",
         lambda series: _by_framework(
             series,
-            lambda each: series.state.allocator.queries.pending_units(each.framework_id),
+            lambda each: series.queries.pending_units(each.framework_id),
             series.rest.pending,
         ),
         LABELS,
