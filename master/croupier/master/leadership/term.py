@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
+from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.driver import Driver, Observer, RecordingObserver
 from croupier.master.eventlog.lines import FORMAT, Head
@@ -51,7 +52,6 @@ class Overtaken(FailedOver):
         self.position = position
 
 
-@dataclass(frozen=True, slots=True)
 class Term:
     """A term that has begun. `serve` decides; `end` must follow.
 
@@ -70,20 +70,41 @@ class Term:
         links: keys of links to output; None if output needs no links.
     """
 
-    epoch: int
-    store: Store
-    driver: Driver
-    sessions: Sessions
-    lineage: Lineage
-    recorder: FileRecorder | None
-    journal: Journal
-    readers: Readers
-    history: History
-    recovery: Recovery
-    heartbeat_s: float
-    began_s: float
-    clock: Clock
-    links: LinkKeys | None = None
+    def __init__(
+        self,
+        config: MasterConfig,
+        store: Store,
+        record: MasterRecord,
+        state: State,
+        recorder: FileRecorder | None,
+        observer: Observer,
+        clock: Clock,
+        leads: Callable[[], bool],
+        limits: SessionLimits | None,
+        box: KeyBox,
+    ) -> None:
+        """Own `store` and the recovered `state`; see `begin_term`."""
+        self.epoch, self.store, self.clock, self.recorder = record.epoch, store, clock, recorder
+        self.lineage = Lineage(record, lambda: store.commits)
+        self.links = LinkKeys(record.secret) if config.requires_auth else None
+        self.sessions = sessions = Sessions(
+            limits, box, self.links, LaunchProofs(record.secret), accepts_plaintext=config.insecure
+        )
+        self.journal, self.readers, self.history = Journal(state, clock), Readers(), History(clock)
+        places = (self.journal.happened, TaskLog(state, clock).happened)
+        self.driver = Driver(
+            state,
+            store,
+            sessions,
+            RecordingObserver(observer, *places),
+            clock,
+            recorder,
+            leads,
+            lambda change: sessions.end_revoked(change.revoked),
+        )
+        sessions.report_to(self.driver.inbox)
+        self.recovery = Recovery(state, clock)
+        self.heartbeat_s, self.began_s = config.heartbeat, 0.0
 
     async def serve(self) -> None:
         """Process events until cancelled.
@@ -172,12 +193,8 @@ async def begin_term(
     if registry.master is None:
         _log.info("cluster_began", cluster=record.cluster)
     now = clock.now()
-    settings = config.settings()
-    links = LinkKeys(record.secret) if settings.auth else None
-    proofs = LaunchProofs(record.secret)
-    sessions = Sessions(limits, box, links, proofs, accepts_plaintext=config.insecure)
     recorder = _open_log(config, registry, record.master_id, clock, now)
-    allocator = config.allocator()
+    settings, allocator = config.settings(), config.allocator()
     try:
         state = recover_state(registry, record.master_id, settings, allocator, now)
     except Exception:
@@ -185,46 +202,18 @@ async def begin_term(
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
         raise
-    journal = Journal(state, clock)
-    driver = Driver(
-        state,
-        store,
-        sessions,
-        RecordingObserver(observer, journal.happened, TaskLog(state, clock).happened),
-        clock,
-        recorder,
-        leads,
-        lambda change: sessions.end_revoked(change.revoked),
-    )
-    sessions.report_to(driver.inbox)
-    recovery = Recovery(state, clock)
-    began_s = clock.now() - started
+    term = Term(config, store, record, state, recorder, observer, clock, leads, limits, box)
+    term.began_s = clock.now() - started
     _log.info(
         "term_began",
         master_id=state.master_id,
         epoch=record.epoch,
         agents_known=len(state.agents),
         frameworks_known=len(state.frameworks),
-        tasks_known=recovery.tasks,
-        took_s=round(began_s, 3),
+        tasks_known=term.recovery.tasks,
+        took_s=round(term.began_s, 3),
     )
-    lineage = Lineage(record, lambda: store.commits)
-    return Term(
-        record.epoch,
-        store,
-        driver,
-        sessions,
-        lineage,
-        recorder,
-        journal,
-        Readers(),
-        History(clock),
-        recovery,
-        config.heartbeat,
-        began_s,
-        clock,
-        links,
-    )
+    return term
 
 
 async def _given_up(
