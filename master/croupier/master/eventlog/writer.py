@@ -10,7 +10,7 @@ import os
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from croupier.master.eventlog import files
@@ -34,13 +34,6 @@ def open_new(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
-class _NewFile:
-    """An entry of the queue that starts a new file with these lines."""
-
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        self.lines = lines
-
-
 class Writer:
     """A writer that keeps at most `most` files; the newest is at `path`.
 
@@ -61,7 +54,8 @@ class Writer:
         self.written = 0
         self._path, self._most, self._max_waiting = path, most, max_waiting
         self._open_file = open_file
-        self._queue: deque[bytes | _NewFile] = deque()
+        # Lines, and the first lines of a new file.
+        self._queue: deque[bytes | Iterator[bytes]] = deque()
         self._waiting = 0
         self._is_closing = False
         self._file = -1
@@ -90,7 +84,7 @@ class Writer:
         """Queue the start of a new file, whose first lines are `lines`."""
         with self._change:
             if self.failure is None:
-                self._queue.append(_NewFile(lines))
+                self._queue.append(iter(lines))
                 self._change.notify()
 
     def give_up(self, why: str) -> None:
@@ -119,7 +113,7 @@ class Writer:
         finally:
             self._close_file()
 
-    def _take(self) -> list[bytes | _NewFile] | None:
+    def _take(self) -> list[bytes | Iterator[bytes]] | None:
         with self._change:
             while not self._queue and not self._is_closing and self.failure is None:
                 self._change.wait()
@@ -129,16 +123,16 @@ class Writer:
             self._queue.clear()
             return batch
 
-    def _write(self, each: bytes | _NewFile) -> None:
-        if isinstance(each, _NewFile):
-            self._close_file()
-            self._file = self._next_file()
-            for line in each.lines:
-                self._write_all(line)
+    def _write(self, each: bytes | Iterator[bytes]) -> None:
+        if isinstance(each, bytes):
+            self._write_all(each)
+            with self._change:
+                self._waiting -= len(each)
             return
-        self._write_all(each)
-        with self._change:
-            self._waiting -= len(each)
+        self._close_file()
+        self._file = self._next_file()
+        for line in each:
+            self._write_all(line)
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)

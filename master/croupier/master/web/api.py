@@ -12,7 +12,7 @@ from croupier.api.objects import as_object
 from croupier.master.services.checks import Checks
 from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
-from croupier.master.web.calls import Calls, Handlers, HttpGate, current_calls, find_calls
+from croupier.master.web.calls import Calls, Handlers, begin_calls, current_calls, find_calls
 from croupier.master.web.errors import Failures, error_answer, is_answered, plain_error
 from croupier.master.web.routes import ROUTES
 from croupier.master.web.static_files import PAGE_HEADERS, StaticFiles
@@ -47,7 +47,7 @@ class HttpApi:
         `page_of` returns the URL of the page of the master at HOST:PORT; empty if unknown. The page
         may look whether the masters at the URLs of `other_pages` are up.
         """
-        self._gate = HttpGate(checks, handlers)
+        self._checks, self._handlers = checks, handlers
         self._page_of = page_of
         self._shared = SharedAnswers()
         self._files, self._failures = StaticFiles(other_pages=other_pages), Failures()
@@ -106,7 +106,7 @@ class HttpApi:
 
     async def _guard(self, request: web.Request) -> None:
         try:
-            await self._gate.guard(request)
+            await begin_calls(request, self._checks, self._handlers)
         except CroupierError as error:
             raise _RefusedError(error) from None
 

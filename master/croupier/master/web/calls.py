@@ -131,29 +131,21 @@ def find_calls() -> Calls | None:
     return _calls.get(None)
 
 
-class HttpGate:
-    """Admits HTTP requests to the API, as the gate admits calls by gRPC."""
+async def begin_calls(request: web.Request, checks: Checks, handlers: Handlers) -> None:
+    """Authenticate the caller of a request, and check its rate, as the gate of gRPC does.
 
-    def __init__(self, checks: Checks, handlers: Handlers) -> None:
-        self._checks, self._handlers = checks, handlers
-
-    async def guard(self, request: web.Request) -> None:
-        """Authenticate the caller of a request, and check its rate.
-
-        Raises:
-            CroupierError: if it is refused.
-        """
-        resource = request.match_info.route.resource
-        call = Call(f"HTTP{'' if resource is None else resource.canonical}")
-        host = request.remote or ""
-        try:
-            await self._checks.authenticate(
-                call, host, lambda: Presented.by_http(credential_of(request))
-            )
-            usage = await self._checks.admit(call)
-            if call.caller.kind is CredentialKind.JOIN:
-                raise PermissionDenied("a join token is for joining only")
-        except CroupierError as error:
-            self._checks.ended(call, status_of(error).name)
-            raise
-        _calls.set(Calls(self._checks, self._handlers, call.caller, usage))
+    Raises:
+        CroupierError: if it is refused.
+    """
+    resource = request.match_info.route.resource
+    call = Call(f"HTTP{'' if resource is None else resource.canonical}")
+    host = request.remote or ""
+    try:
+        await checks.authenticate(call, host, lambda: Presented.by_http(credential_of(request)))
+        usage = await checks.admit(call)
+        if call.caller.kind is CredentialKind.JOIN:
+            raise PermissionDenied("a join token is for joining only")
+    except CroupierError as error:
+        checks.ended(call, status_of(error).name)
+        raise
+    _calls.set(Calls(checks, handlers, call.caller, usage))
