@@ -26,7 +26,11 @@ API_HEADERS: Final[Mapping[str, str]] = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_VARY: Final = "Authorization, Accept-Encoding"
+# Browsers ask each time whether what they have is current.
+_OF_CALLER: Final = {
+    "Cache-Control": "private, no-cache",
+    "Vary": "Authorization, Accept-Encoding",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,11 @@ class Body:
     tag: str
 
     @classmethod
-    async def of(cls, data: bytes) -> Body:
-        """Return the body that holds `data`."""
+    async def of(cls, data: bytes, *, is_packed: bool = False) -> Body:
+        """Return the body that holds `data`; `is_packed`: it is compressed already."""
         tag = f'"{blake2b(data, digest_size=12).hexdigest()}"'
         compressed = None
-        if len(data) >= COMPRESSED_FROM:
+        if len(data) >= COMPRESSED_FROM and not is_packed:
             # Without the interpreter's lock.
             compressed = await asyncio.to_thread(gzip.compress, data, 3, mtime=0)
         return cls(data, compressed, tag)
@@ -59,23 +63,23 @@ def encoded(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def answer(request: web.Request, body: Body) -> web.Response:
-    """Return the answer with a body, or that the caller has it already."""
-    # Browsers ask each time whether what they have is current.
-    headers = {"ETag": body.tag, "Cache-Control": "private, no-cache", "Vary": _VARY}
-    if has_tag(request, body.tag):
+def answer(
+    request: web.Request,
+    body: Body,
+    headers: Mapping[str, str] = _OF_CALLER,
+    content_type: str = "application/json",
+    charset: str | None = None,
+) -> web.Response:
+    """Return the answer with a body, or that the caller has it already, by If-None-Match."""
+    headers = {**headers, "ETag": body.tag}
+    given = [each.strip() for each in request.headers.get("If-None-Match", "").split(",")]
+    if given == ["*"] or body.tag in (each.removeprefix("W/") for each in given):
         return web.Response(status=304, headers=headers)
     data = body.data
     if body.compressed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
         data = body.compressed
         headers["Content-Encoding"] = "gzip"
-    return web.Response(body=data, headers=headers, content_type="application/json")
-
-
-def has_tag(request: web.Request, tag: str) -> bool:
-    """Return whether the caller has the version `tag`, by the header If-None-Match."""
-    given = [each.strip() for each in request.headers.get("If-None-Match", "").split(",")]
-    return given == ["*"] or tag in (each.removeprefix("W/") for each in given)
+    return web.Response(body=data, headers=headers, content_type=content_type, charset=charset)
 
 
 class SharedAnswers:

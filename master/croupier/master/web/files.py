@@ -13,17 +13,16 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from croupier.master.web.answers import API_HEADERS
 from croupier.master.web.table import ApiRoute, Asked, Parameter, flag, integer
 from croupier.model.errors import CroupierError, NotFound
 from croupier.v1 import operator_pb2 as pb
 
 _HEADERS: Final = {
+    **API_HEADERS,
+    "Content-Security-Policy": f"{API_HEADERS['Content-Security-Policy']}; sandbox",
     "Content-Type": "application/octet-stream",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "Content-Disposition": "attachment",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
     "Accept-Ranges": "bytes",
 }

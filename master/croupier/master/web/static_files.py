@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from croupier.master.leadership.roster import is_page_url
-from croupier.master.web.answers import Body, has_tag
+from croupier.master.web.answers import API_HEADERS, Body, answer
 from croupier.process.http.routes import Requirement, Route
 
 DIRECTORY: Final = Path(__file__).with_name("static")
@@ -38,11 +38,9 @@ _POLICY: Final = (
     " frame-ancestors 'none'"
 )
 PAGE_HEADERS: Final[Mapping[str, str]] = {
+    **API_HEADERS,
     "Content-Security-Policy": _POLICY % "",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
 }
 
 
@@ -81,35 +79,20 @@ class StaticFiles:
             body = await self._read(name, path)
         except OSError:
             raise web.HTTPNotFound from None
-        headers = {
-            **PAGE_HEADERS,
-            "ETag": body.tag,
-            "Cache-Control": "no-cache",
-            "Vary": "Accept-Encoding",
-        }
+        headers = {**PAGE_HEADERS, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if name == INDEX:
             allowed = "".join(f" {url}" for url in self._other_pages() if is_page_url(url))
             headers["Content-Security-Policy"] = _POLICY % allowed
-        if has_tag(request, body.tag):
-            return web.Response(status=304, headers=headers)
-        data, kind = body.data, _TYPES[path.suffix]
-        has_charset = kind.startswith("text/") or path.suffix in (".json", ".webmanifest")
-        is_small = path.suffix in _COMPRESSED or "gzip" not in request.headers.get(
-            "Accept-Encoding", ""
-        )
-        if body.compressed is not None and not is_small:
-            data = body.compressed
-            headers["Content-Encoding"] = "gzip"
-        return web.Response(
-            body=data, headers=headers, content_type=kind, charset="utf-8" if has_charset else None
-        )
+        kind = _TYPES[path.suffix]
+        is_text = kind.startswith("text/") or path.suffix in (".json", ".webmanifest")
+        return answer(request, body, headers, kind, "utf-8" if is_text else None)
 
     async def _read(self, name: str, path: Path) -> Body:
         """Return a file. Raises OSError if it cannot be read."""
         known, known_ns = self._files.get(name, (None, -1))
         data, changed_ns = await asyncio.to_thread(_newer, path, known_ns)
         if known is None or data is not None:
-            known = await Body.of(data or b"")
+            known = await Body.of(data or b"", is_packed=path.suffix in _COMPRESSED)
             self._files[name] = known, changed_ns
         return known
 
