@@ -149,11 +149,6 @@ class Gate:
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether too many unproven peers are connected."""
-        return sum(link.hello is None for link in self.links) > MAX_STRANGERS
-
     def close(self) -> None:
         """Close all connections."""
         if self._server is not None:
@@ -182,7 +177,7 @@ class WorkerLink(asyncio.Protocol):
         """Wait for the peer's hello."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if self._gate.is_crowded:
+        if sum(link.hello is None for link in self._gate.links) > MAX_STRANGERS:
             transport.abort()
             return
         self._gate.links.add(self)

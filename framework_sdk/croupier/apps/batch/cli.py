@@ -58,9 +58,10 @@ def batch(
     """
     from croupier.apps.batch.batch_run import Wishes, run_batch
     from croupier.apps.batch.display import plan_lines
-    from croupier.apps.batch.job import read_batch
+    from croupier.apps.batch.job import batch_of
     from croupier.apps.batch.plan import JobPlan
     from croupier.apps.batch.state import default_path
+    from croupier.apps.job_file.section import read_job_file
     from croupier.cli.terminal import print_lines
     from croupier.model.errors import InvalidRequest
 
@@ -68,7 +69,7 @@ def batch(
         raise InvalidRequest("--retry-failed needs --resume")
     if resume and restart:
         raise InvalidRequest("give --resume or --restart, not both")
-    job = read_batch(file)
+    job = batch_of(read_job_file(file), file.stem)
     try:
         plan = JobPlan(job)
     except InvalidRequest as error:

@@ -1,16 +1,12 @@
-"""A batch job as its file describes it, with arrays: one task for each value of `{i}`.
-
-Pure, but for the reading of the file.
-"""
+"""A batch job as its file describes it, with arrays: one task for each value of `{i}`. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from croupier.apps.job_file.section import Section, read_job_file
+from croupier.apps.job_file.section import Section
 from croupier.apps.job_file.task_spec import DEFAULT_TASK, TASK_KEYS, TaskSpec, read_task
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
@@ -135,15 +131,6 @@ class BatchJob:
     def count(self) -> int:
         """The number of tasks."""
         return sum(step.count for step in self.steps)
-
-
-def read_batch(path: Path) -> BatchJob:
-    """Read a job file.
-
-    Raises:
-        InvalidRequest: if it is not a valid job; the message has the place.
-    """
-    return batch_of(read_job_file(path), path.stem)
 
 
 def batch_of(file: Section, default_name: str) -> BatchJob:

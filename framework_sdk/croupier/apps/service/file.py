@@ -7,10 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.job_file.section import Section, read_job_file
+from croupier.apps.job_file.section import Section
 from croupier.apps.service.core.rules import MAX_INSTANCES, Check, Health, Restart, Rules, Update
 from croupier.apps.service.template import MAX_PORTS, Template, read_template
 from croupier.model.ids import check_role
@@ -58,15 +57,6 @@ class ServiceFile:
     content: Mapping[str, Any]
     digest: str
     tables: Mapping[str, Any]
-
-
-def read_service_file(path: Path) -> ServiceFile:
-    """Read a service file.
-
-    Raises:
-        InvalidRequest: names the file and the place of the mistake.
-    """
-    return read_service(read_job_file(path))
 
 
 def read_service(root: Section) -> ServiceFile:

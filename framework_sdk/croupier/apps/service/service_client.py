@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from croupier.apps.job_file.section import SUFFIXES, read_job_file
 from croupier.apps.service import control
-from croupier.apps.service.file import ServiceFile, check_name, read_service_file
+from croupier.apps.service.file import ServiceFile, check_name, read_service
 from croupier.apps.service.runner import Start, run_controller
 from croupier.apps.service.state_dir import StateDir, check_base, default_base
 from croupier.apps.service.status import INSTANCES, SERVICES, service_view, summary_lines
@@ -55,7 +55,7 @@ def apply_file(path: Path, target: Target, options: ApplyOptions) -> int:
     Raises:
         CroupierError: if the file is wrong, or the controller cannot start or refuses it.
     """
-    file = read_service_file(path)
+    file = read_service(read_job_file(path))
     directory = StateDir(_base(options.state), file.name)
     directory.make()
     if options.takes_over:
