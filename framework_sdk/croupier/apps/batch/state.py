@@ -55,7 +55,7 @@ class BatchState(Store):
 
     def tasks(self) -> list[Row]:
         """Return all stored tasks."""
-        with self.reading():
+        with self.errors("read"):
             found = self.rows("SELECT * FROM tasks")
             return [Row(name, NodeState(state), *rest) for name, state, *rest in found]
 

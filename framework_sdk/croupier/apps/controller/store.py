@@ -52,7 +52,7 @@ class Store:
             StateError: if it is damaged, of a newer release, or cannot be opened.
         """
         self.path, self._form = path, form
-        with self._errors("open"):
+        with self.errors("open"):
             if may_create:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # SQLite gives its files beside the database the same mode.
@@ -87,7 +87,7 @@ class Store:
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
         """Return the rows of a query."""
-        with self._errors("read"):
+        with self.errors("read"):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
@@ -97,7 +97,7 @@ class Store:
         Raises:
             StateError: if the disk does not take it; nothing is changed then.
         """
-        with self._errors("write"):
+        with self.errors("write"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -106,12 +106,6 @@ class Store:
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Report values that no release writes as damage."""
-        with self._errors("read"):
-            yield
 
     def _prepare(self, *, may_create: bool) -> None:
         connection, form = self._connection, self._form
@@ -137,8 +131,8 @@ class Store:
             raise sqlite3.DatabaseError(" ".join(result.split()))
 
     @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        """Turn errors of the file into one line."""
+    def errors(self, what: str) -> Iterator[None]:
+        """Turn errors of the file, and values that no release writes, into one line."""
         try:
             yield
         except sqlite3.OperationalError as error:

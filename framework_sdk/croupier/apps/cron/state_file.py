@@ -79,7 +79,7 @@ class StateFile(Store):
     def runs(self, where: str, values: tuple[object, ...] = ()) -> list[ScheduledRun]:
         """Return the runs that an SQL condition selects."""
         query = f"SELECT {_COLUMNS} FROM run WHERE {where}"  # noqa: S608 - from this module
-        with self.reading():
+        with self.errors("read"):
             return [_run_of(row) for row in self.rows(query, values)]
 
 

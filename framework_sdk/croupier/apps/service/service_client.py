@@ -75,7 +75,10 @@ def apply_file(path: Path, target: Target, options: ApplyOptions) -> int:
                 ) from None
             time.sleep(POLL_S)
             continue
-        return _applied(directory, file, answer, options)
+        is_update = bool(answer["is_update"])
+        what = f"version {answer['version']}" if is_update else "same version"
+        print_lines(f"{file.name}: applied to the controller, process {directory.holder()}: {what}")
+        return _follow(directory, answer["last"], _is_updated, options, is_update=is_update)
     try:
         return run_controller(directory, target, Start(file, takes_over=options.takes_over))
     finally:
@@ -158,13 +161,6 @@ def stop(named: str, target: Target, options: ApplyOptions) -> int:
     if options.waits and not code:
         print_lines(f"{directory.path.name}: stopped")
     return code
-
-
-def _applied(directory: StateDir, file: ServiceFile, answer: View, options: ApplyOptions) -> int:
-    what = f"version {answer['version']}" if answer["is_update"] else "same version"
-    print_lines(f"{file.name}: applied to the controller, process {directory.holder()}: {what}")
-    is_update = bool(answer["is_update"])
-    return _follow(directory, answer["last"], _is_updated, options, is_update=is_update)
 
 
 def _is_updated(view: View) -> bool:
