@@ -54,8 +54,10 @@ class Case:
     def _do_policy(self, name: str) -> None:
         self._fixture = AllocatorFixture(policies.make(name))
 
-    def _do_rules(self, hold: str = "0") -> None:
-        self._fixture = AllocatorFixture(rules=Rules(hold_s=float(hold)))
+    def _do_rules(self, hold: str = "0", order: str = "arrival", scarce: str = "gpus") -> None:
+        names = frozenset(filter(None, scarce.split(",")))
+        rules = Rules(hold_s=float(hold), order=order, scarce=names)
+        self._fixture = AllocatorFixture(rules=rules)
 
     def _do_role(
         self, role: str, weight: str = "1", guarantee: str = "", limit: str = "", **factors: str
@@ -97,6 +99,12 @@ class Case:
 
     def _do_refuse(self, name: str, agent: str, resources: str, until: str) -> None:
         self._fixture.refuse(*self._place(name, agent), amount(resources), float(until))
+
+    def _do_keep(self, name: str, agent: str, seconds: str) -> None:
+        """End an offer that was left unanswered for so long."""
+        now = self._fixture.now
+        ids = FrameworkId(name), AgentId(agent)
+        self._fixture.allocator.offer_ended(*ids, now - float(seconds), now, is_used=False)
 
     def _do_queue(self, name: str, unit: str, count: str) -> None:
         shape, role = Shape(amount(unit), ANYWHERE), Role(self._roles[name][0])

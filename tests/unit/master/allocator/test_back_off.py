@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from croupier.master.allocator import Cause, Rules
 from croupier.master.allocator.back_off import FORGET_S, GAP_S, BackOff, party_of
-from croupier.master.allocator.pending_demand import Shape
-from croupier.model.demand import ANYWHERE
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId
 from tests.harness.allocator_fixture import AllocatorFixture, want
 
 P, Q = party_of(FrameworkId("f"), ""), party_of(FrameworkId("g"), "client/q")
 A, B = AgentId("a"), AgentId("b")
-
-
-def queued(unit: str) -> Shape:
-    return Shape(want(unit).unit, ANYWHERE)
 
 
 def strike(back_off: BackOff, now: float) -> float | None:
@@ -92,92 +85,6 @@ def test_forgotten_parties_are_dropped() -> None:
     assert len(back_off._strikes) < 5
     back_off.forget(party)
     assert not back_off.active(99 * FORGET_S)
-
-
-def backing_off(*, hold_s: float = 0.0, **agents: str) -> AllocatorFixture:
-    """Return an allocator in which the party of `bad` backs off until 10 s."""
-    fixture = AllocatorFixture(rules=Rules(hold_s=hold_s, scarce=frozenset({"gpus"})))
-    fixture.framework("bad", want("cpus:1"), roles=("*",), owner="client/p")
-    fixture.framework("twin", want("cpus:1"), roles=("*",), owner="client/p")
-    place = (FrameworkId("bad"), AgentId("gone"))
-    assert fixture.allocator.offer_ended(*place, -10.0, 0.0, is_used=False) == 10.0
-    for name, total in agents.items():
-        fixture.agent(name, total)
-    return fixture
-
-
-def test_a_party_that_backs_off_gets_what_others_leave() -> None:
-    fixture = backing_off(a="cpus:4;mem:4GB")
-    fixture.framework("good", want("cpus:1", 3), roles=("*",))
-    assert fixture.dealt() == ["good a cpus:3", "bad a cpus:1"]
-
-
-def test_afterwards_the_order_is_as_before() -> None:
-    fixture = backing_off(a="cpus:4;mem:4GB")
-    fixture.framework("good", want("cpus:1"), roles=("*",))
-    fixture.wait(10.0)
-    assert sorted(fixture.dealt()) == ["bad a cpus:1", "good a cpus:2", "twin a cpus:1"]
-
-
-def test_an_agent_stays_reserved_against_a_party_that_backs_off() -> None:
-    fixture = backing_off(hold_s=30.0, a="cpus:4;mem:4GB")
-    place = (FrameworkId("good"), Role("*"), A)
-    fixture.framework("good", want("cpus:4"), roles=("*",))
-    fixture.allocator.charges.charge(*place, want("cpus:1").unit)
-    assert fixture.dealt() == []
-    assert Cause.KEPT in fixture.causes("bad")
-
-
-def test_scarce_resources_are_not_withheld_for_a_party_that_backs_off() -> None:
-    fixture = backing_off(a="cpus:4;mem:4GB;gpus:1")
-    fixture.demand("bad", want("cpus:1;gpus:1"))
-    fixture.framework("good", want("cpus:4"), roles=("*",))
-    assert fixture.dealt() == ["good a cpus:4"]
-
-
-def test_the_reason_is_explained() -> None:
-    fixture = backing_off(a="cpus:1;mem:4GB")
-    fixture.framework("good", want("cpus:1"), roles=("*",))
-    fixture.deal()
-    fixture.wait(4.0)
-    assert fixture.causes("twin")[0] is Cause.BACKS_OFF
-    assert "its principal kept an agent for 5 s or longer" in fixture.why("twin")
-    assert "another 6 s" in fixture.why("twin")
-    assert Cause.BACKS_OFF not in fixture.causes("good")
-    fixture.agent("b", "cpus:1;mem:1GB")
-    assert fixture.causes("twin", "b") == [Cause.BACKS_OFF]
-    fixture.wait(6.0)
-    assert Cause.BACKS_OFF not in fixture.causes("twin")
-
-
-def test_submitted_tasks_of_a_party_that_backs_off_are_not_last() -> None:
-    fixture = backing_off(a="cpus:4;mem:4GB;gpus:1")
-    fixture.allocator.queue(FrameworkId("bad"), Role("*"), queued("cpus:1;gpus:1"), 1)
-    fixture.framework("good", want("cpus:1"), roles=("*",))
-    dealt = fixture.deal()
-    assert [f"{each.framework_id} {each.resources}" for each in dealt] == [
-        "bad cpus:1;gpus:1",
-        "good cpus:3",
-    ]
-    assert Cause.BACKS_OFF not in fixture.causes("bad")
-
-
-def test_a_filter_holds_for_what_is_offered_beside_submitted_tasks() -> None:
-    fixture = AllocatorFixture()
-    fixture.agent("a", "cpus:4")
-    fixture.framework("f", want("cpus:1"), roles=("*",))
-    fixture.refuse(FrameworkId("f"), Role("*"), A, want("cpus:2").unit, 100.0)
-    fixture.framework("g", want("cpus:1", 1), roles=("*",))
-    fixture.allocator.queue(FrameworkId("f"), Role("*"), queued("cpus:1"), 1)
-    dealt = fixture.deal()
-    # Of the 4 cpus it would be offered 2, which it declined.
-    assert sorted(
-        f"{each.framework_id} {each.resources} {each.shape is None}" for each in dealt
-    ) == [
-        "f cpus:1 False",
-        "g cpus:1 True",
-    ]
-    assert fixture.free("a") == "cpus:2"
 
 
 def test_a_removed_framework_without_owner_is_forgotten() -> None:

@@ -8,7 +8,7 @@ from croupier.master.allocator import Rules
 from croupier.master.allocator.queue import ORDERS, make_queue
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
-from tests.harness.allocator_fixture import AllocatorFixture, amount, want
+from tests.harness.allocator_fixture import AllocatorFixture, amount
 
 NONE: frozenset[str] = frozenset()
 
@@ -24,10 +24,6 @@ def order_of(order: str, seed: int = 0) -> list[str]:
     for number in range(20):
         fixture.agent(f"m{number}", "cpus:1")
     return [str(grant.agent_id) for grant in fixture.deal()]
-
-
-def test_arrival_order_is_first_come_first_served() -> None:
-    assert order_of("arrival") == [f"m{number}" for number in range(20)]
 
 
 def test_random_order_depends_on_the_seed() -> None:
@@ -50,42 +46,6 @@ def test_counting_waiting_agents_draws_no_numbers() -> None:
         return [str(grant.agent_id) for grant in fixture.deal()]
 
     assert agents(watched=True) == agents(watched=False)
-
-
-def test_pack_leaves_an_agent_free_for_a_large_shape() -> None:
-    def fits(order: str) -> bool:
-        fixture = dealing_in(order)
-        fixture.agent("a", "cpus:8")
-        fixture.agent("b", "cpus:8")
-        fixture.framework("small", want("cpus:1", 4))
-        for _ in range(4):
-            grants = fixture.deal()
-            for grant in grants:
-                fixture.accept(grant)
-            fixture.demand("small", want("cpus:1", 1))
-        fixture.framework("large", want("cpus:8", 1))
-        return "large" in fixture.takers()
-
-    assert fits("pack")
-    assert not fits("spread")
-
-
-def test_pack_takes_the_agent_with_the_least_free() -> None:
-    fixture = dealing_in("pack")
-    fixture.agent("large", "cpus:8;mem:8GB")
-    fixture.agent("small", "cpus:4;mem:4GB")
-    fixture.agent("smaller", "cpus:2;mem:4GB")
-    fixture.framework("f", want("cpus:1", 7))
-    assert fixture.dealt() == ["f smaller cpus:2", "f small cpus:4", "f large cpus:1"]
-
-
-def test_spread_takes_the_agent_with_the_most_free_unit_by_unit() -> None:
-    fixture = dealing_in("spread")
-    fixture.agent("a", "cpus:6")
-    fixture.agent("b", "cpus:4")
-    fixture.agent("c", "cpus:4")
-    fixture.framework("f", want("cpus:1", 8))
-    assert sorted(fixture.dealt()) == ["f a cpus:4", "f b cpus:2", "f c cpus:2"]
 
 
 @pytest.mark.parametrize("order", ["pack", "spread"])
