@@ -1,6 +1,6 @@
 """The ends of runs whose shims have ended: each is reported once nothing is left of the run.
 
-Rule: what a shim has left is killed before the end is told, by what isolates the run and by the
+Rule: what a shim has left is killed before the end is reported, by what isolates the run and by the
 marks of its processes.
 """
 

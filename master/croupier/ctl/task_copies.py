@@ -41,7 +41,7 @@ from croupier.model.errors import (
 )
 from croupier.model.printable import printable
 
-# Files and directories of one copy, how deep they may be, and how many failures are told.
+# Files and directories of one copy, how deep they may be, and how many failures are reported.
 MAX_ENTRIES: Final = 100_000
 MAX_DEPTH: Final = 100
 MAX_TOLD: Final = 20
@@ -182,7 +182,7 @@ class DirectoryCopy:
     Attributes:
         files: the number of those that are written.
         skipped: links and special files.
-        failures: what could not be copied, and was told.
+        failures: what could not be copied, and was reported.
     """
 
     def __init__(self, source: TaskSource, names: Names, root: int) -> None:

@@ -1,7 +1,7 @@
 """A command that runs beside a task, under a shim of its own.
 
 Rule: everything of it ends when its program ends, with `close`, with its task, and with the agent.
-The shim sees to that: it is a subreaper, and is told of the agent's end by the kernel.
+The shim sees to that: it is a subreaper, and the kernel notifies it of the agent's end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Starts commands beside live tasks, and ends them with their tasks and with the agent.
 
-Rule: the end of a task is told once its commands have ended, since they are in its control group
-and have its user. They are killed for that, so it takes milliseconds.
+Rule: the end of a task is reported once its commands have ended, since they are in its control
+group and have its user. They are killed for that, so it takes milliseconds.
 
 Functions raise OSError if the system refuses what they need.
 """

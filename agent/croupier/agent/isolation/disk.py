@@ -2,7 +2,7 @@
 
 The limit is that of the task, or `disk` of its resources, or the agent's default: a quarter of the
 disk, if the operator sets none. The task is watched; `disk_watch` tells how far it gets beyond its
-limit. What it takes is told with its end, unless it ended before it was measured.
+limit. What it takes is reported with its end, unless it ended before it was measured.
 
 Where ext4 or xfs has project quotas on, the kernel refuses what goes beyond the limit (EDQUOT or
 ENOSPC). The project id of a sandbox is stored in its directory, where the next agent finds it, and

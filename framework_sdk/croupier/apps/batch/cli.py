@@ -27,7 +27,7 @@ def batch(
     """Run the tasks of a job file on the cluster, such as: croupier batch jobs.toml.
 
     The file has tasks, arrays of tasks, dependencies, retries and limits: see docs/batch.md.
-    Mistakes in it are told before anything runs.
+    Mistakes in it are reported before anything runs.
 
     The state of the run is kept. After a kill or a crash, croupier batch jobs.toml --resume
     continues: tasks that ended are not run again, and tasks that still run are taken over. Ctrl-C

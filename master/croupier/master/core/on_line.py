@@ -222,6 +222,6 @@ def _may_wait(state: State, agent: Agent, task: Task) -> bool:
         require_user(permissions, agent, info)
         agent.check_suitable(info)
     except CroupierError:
-        # It is told when the task is dealt.
+        # It is reported when the task is dealt.
         return False
     return True
