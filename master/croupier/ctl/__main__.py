@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from croupier.cli.flags import CONNECTION_FLAGS
-from croupier.ctl.app import app, load_commands
+from croupier.ctl.app import app, load_commands, load_summaries
 from croupier.process.cli import run_app
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+HELP = frozenset({"--help", "-h", "--version"})
 
 
 def connection_after_command(argv: Sequence[str]) -> list[str]:
@@ -38,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`, or of the process; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
     _, rest = _leading_flags(words)
-    load_commands(next((each for each in rest if not each.startswith("-")), ""))
+    if HELP.issuperset(rest):
+        load_summaries()
+    else:
+        load_commands(rest[0])
     try:
         code = run_app(app, connection_after_command(words))
         sys.stdout.flush()

@@ -105,25 +105,26 @@ def family(name: str, more: str = "") -> App:
     return made
 
 
-def load_commands(word: str | None = None) -> None:
-    """Add commands and plug-ins to `app`: the one called `word`; all if it is None.
-
-    If `word` is no command, all commands have only the summary that `croupier --help` prints.
-    """
-    if word is None:
-        for name in SUMMARIES:
-            _load(name)
-    elif word in SUMMARIES:
+def load_commands(word: str = "") -> None:
+    """Add the command or plug-in called `word` to `app`; all if there is none."""
+    if word in SUMMARIES:
         _load(word)
         return
     plugins = installed()
     if word in plugins:
         add_plugins(app, {word: plugins[word]})
         return
+    for name in SUMMARIES:
+        _load(name)
+    add_plugins(app, plugins)
+
+
+def load_summaries() -> None:
+    """Add what `croupier --help` prints: commands with their summaries alone, and plug-ins."""
     for name, summary in SUMMARIES.items():
         if name not in app and summary:
             app.command(f"{__name__}:app", name=name, help=summary)
-    add_plugins(app, plugins)
+    add_plugins(app, installed())
 
 
 def _load(name: str) -> None:

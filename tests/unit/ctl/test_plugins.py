@@ -65,6 +65,17 @@ def test_a_name_of_two_packages_is_refused(tmp_path: Path) -> None:
     assert "several packages have a command twice: one, two" in done.stderr
 
 
+def test_an_unknown_command_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    install(tmp_path, "plugin", "mine = plugin:mine", "def mine(): pass")
+    for words in (("nosuch",), ("--json", "nosuch"), ("--nosuch",)):
+        done = croupier(tmp_path, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("croupier: Unknown ")
+        assert done.stderr.count("\n") == 1
+    named = croupier(tmp_path, "agentz").stderr
+    assert "agents" in named
+
+
 def test_no_package_replaces_a_command_of_croupier(tmp_path: Path) -> None:
     install(tmp_path, "plugin", "agents = plugin:agents", "def agents():\n    'Mine.'")
     assert "Mine." not in croupier(tmp_path, "--help").stdout
