@@ -165,7 +165,7 @@ def flag_names(config: type) -> Iterator[str]:
     hints = get_type_hints(config)
     for each in fields(config):
         kind = hints[each.name]
-        if isinstance(kind, type) and is_dataclass(kind) and kind.__module__.endswith("flags"):
+        if isinstance(kind, type) and is_dataclass(kind) and kind.__name__.endswith("Flags"):
             yield from flag_names(kind)
         else:
             yield each.name
