@@ -104,6 +104,12 @@ def test_the_wire_has_the_services_and_streams_that_its_readme_names() -> None:
     assert set(re.findall(r"`(\w+)`", wire)) == {*services, *calls, "Join"}
 
 
+def test_the_readme_of_shared_code_names_every_package() -> None:
+    text = (REPO / "proto/README.md").read_text()
+    packages = {name.split("/")[2] for name in tracked() if name.startswith("proto/croupier/")}
+    assert [each for each in sorted(packages) if f"| `croupier/{each}/" not in text] == []
+
+
 def test_every_page_is_reachable_from_the_readme() -> None:
     reached, waiting = set[str](), ["README.md"]
     while waiting:

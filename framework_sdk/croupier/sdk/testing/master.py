@@ -10,15 +10,8 @@ from typing import Self
 
 import grpc
 
-from croupier.master.core import on_agent, on_allocation, on_submit, on_task
+from croupier.master.core import messages, on_agent, on_allocation, on_submit, on_task
 from croupier.master.core.effects import Save, Send
-from croupier.master.core.messages import (
-    AgentFailed,
-    PreemptRequested,
-    Rescinded,
-    ToFramework,
-    Updated,
-)
 from croupier.master.core.task_queues import shape_of
 from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
@@ -189,7 +182,7 @@ class FakeMaster(Observed):
         framework, _ = self._subscribed()
         core, offer = self._service.core, framework.offers.get(OfferId(offer_id))
         if offer is None:
-            self._send(Rescinded(OfferId(offer_id), reason))
+            self._send(messages.Rescinded(OfferId(offer_id), reason))
         else:
             core.perform(on_allocation.rescind(core.state, offer, reason, core.now()))
 
@@ -241,7 +234,7 @@ class FakeMaster(Observed):
         self._subscribed()
         core, agent = self._service.core, self._service.core.state.agents.get(AgentId(agent_id))
         if agent is None or agent.session is None:
-            self._send(AgentFailed(AgentId(agent_id), "", message))
+            self._send(messages.AgentFailed(AgentId(agent_id), "", message))
             return
         lost = on_agent.disconnect(core.state, agent, message, core.now())
         core.perform(chain(lost, on_agent.give_up(core.state, agent, message, core.now())))
@@ -262,7 +255,7 @@ class FakeMaster(Observed):
         if len(places) != 1:
             raise Conflict("a preemption is of tasks of one agent and role")
         [(agent_id, role)] = places
-        self._send(PreemptRequested(wanted, agent_id, grace_s, role, reason))
+        self._send(messages.PreemptRequested(wanted, agent_id, grace_s, role, reason))
 
     def refuse_next(self, error: CroupierError, kind: str | None = None) -> None:
         """Refuse the next call with `error`. For SUBSCRIBE it ends the stream.
@@ -300,7 +293,7 @@ class FakeMaster(Observed):
         """Lead again after `follow`, with the state from before."""
         self._service.follows = None
 
-    def _send(self, message: ToFramework) -> None:
+    def _send(self, message: messages.ToFramework) -> None:
         """Send a message that the core did not decide, if a framework is subscribed."""
         if self.is_connected:
             self._service.core.perform([Send(self._subscribed()[1], message)])
@@ -312,7 +305,7 @@ class FakeMaster(Observed):
         sequence = MASTER_SEQUENCE if new.is_terminal else 0
         if task is None or new not in TRANSITIONS[task.state]:
             # The core refuses a state that the task cannot go to.
-            self._send(Updated((replace(status, sequence=sequence),)))
+            self._send(messages.Updated((replace(status, sequence=sequence),)))
         elif new.is_terminal:
             said = (new, status.reason, status.message)
             core.perform(on_task.end(core.state, task, *said, core.now()))
