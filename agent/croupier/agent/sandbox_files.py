@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.directories import directory_beneath, open_directory
+from croupier.agent.directories import closing, directory_beneath, open_directory
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import InvalidRequest, NotFound
 
@@ -78,7 +78,7 @@ def open_file(sandboxes: Sandboxes, key: Key, path: str) -> int:
     with _reported(key, path), sandboxes.opened(key) as (home, owners):
         with directory_beneath(home, names[:-1]) as parent:
             found = os.open(names[-1], _LOOK, dir_fd=parent)
-        try:
+        with closing(found):
             seen = os.fstat(found)
             if stat.S_ISDIR(seen.st_mode):
                 raise InvalidRequest(f"{path} is a directory: list it")
@@ -89,8 +89,6 @@ def open_file(sandboxes: Sandboxes, key: Key, path: str) -> int:
                 raise OSError(errno.EPERM, "Not a file of the task alone")
             fd = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
             return sandboxes.checked(key, fd)
-        finally:
-            os.close(found)
 
 
 def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[FileEntry], bool]:

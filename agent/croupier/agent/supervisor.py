@@ -20,7 +20,7 @@ from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
-from croupier.agent.directories import open_beneath
+from croupier.agent.directories import closing, open_beneath
 from croupier.agent.isolation.isolator import NO_ISOLATION, Launch, Layers
 from croupier.agent.run_ends import RunEnds, RunEvent
 from croupier.agent.sandbox import Sandbox, Sandboxes
@@ -144,7 +144,7 @@ class Supervisor:
             fd = open_beneath(path, os.O_RDWR)
         except FileNotFoundError:
             return Vanished(key, "it was never started", never_started=True)
-        try:
+        with closing(fd):
             record = self._hold(key, run, fd)
             if key in self._running:
                 age_s = record.task.age_s() if record.task else None
@@ -158,8 +158,6 @@ class Supervisor:
                     raise OSError(errno.EBUSY, f"{path} is locked by a process that does not end")
                 record = run_file.read(fd)
             size = os.fstat(fd).st_size
-        finally:
-            os.close(fd)
         if record.end is not None:
             if not self.ends.is_empty(run):
                 # The agent was killed before it could kill what the shim had left.

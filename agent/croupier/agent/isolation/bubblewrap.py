@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from croupier.agent.directories import closing
 from croupier.agent.isolation.image_tools import find_tool
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
@@ -227,7 +228,7 @@ def _run(shim: Shim, directory: Path, words: Sequence[str]) -> str:
     path = directory / "run"
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
-        with tempfile.TemporaryFile(dir=directory) as output:
+        with closing(null), tempfile.TemporaryFile(dir=directory) as output:
             channels = (null, output.fileno(), output.fileno(), null)
             given = [str(directory), "boxed", "--", *words]
             pid, pidfd = start_shim(shim, path, given, {}, channels)
@@ -247,5 +248,4 @@ def _run(shim: Shim, directory: Path, words: Sequence[str]) -> str:
             output.seek(0)
             return output.read().decode(errors="replace").strip()[-500:] or "it failed"
     finally:
-        os.close(null)
         path.unlink(missing_ok=True)

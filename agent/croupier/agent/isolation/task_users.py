@@ -108,11 +108,9 @@ class TaskUsers:
             InvalidRequest: if the task names an account that it may not run as.
             Unavailable: if no uid is free.
         """
-        if name or self._claims is None:
-            return self._rule.find(name)
-        if run not in self._own:
+        if not name and self._claims is not None and run not in self._own:
             self._own[run] = (key, self._claims.take(run))
-        return own_user(self._own[run][1])
+        return self.of(run, name)
 
     def of(self, run: str, name: str) -> UnixUser | None:
         """Return the user of a live run; None for the agent's own account.

@@ -17,7 +17,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import Final
 
-from croupier.agent.directories import unlink_beneath
+from croupier.agent.directories import closing, unlink_beneath
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphans import PREFIX, VARIABLE
@@ -180,7 +180,5 @@ def move_up(fd: int) -> int:
     """Return a descriptor above those of a shim for the file of `fd`, which may be closed."""
     if fd >= _LEAST_FD:
         return fd
-    try:
+    with closing(fd):
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
-    finally:
-        os.close(fd)
