@@ -22,6 +22,7 @@ from croupier.agent.core.events import Exited, Started
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.isolator import Launch
+from croupier.agent.isolation.setting import Setting
 from croupier.agent.run_ends import RunEvent
 from croupier.agent.shim.build import prepare_shim
 from croupier.agent.unix_user import own_user
@@ -151,7 +152,7 @@ def level(name: str, folder: Path) -> Iterator[Level]:
         image_roots=(roots,) if is_image else (),
     )
     shim = prepare_shim(work)
-    layers = assemble(flags, TOTAL, work, shim=shim)
+    layers = assemble(Setting(flags, TOTAL, work, shim))
     runner = TaskRunner(work, shim, isolation=layers)
     built = Level(name, runner, image)
     runner.supervisor._report = runner.supervisor.ends._report = built.report

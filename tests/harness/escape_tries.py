@@ -22,6 +22,7 @@ from croupier.agent.isolation.cgroup.directory import name_for
 from croupier.agent.isolation.cgroup.places import read_places
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.isolator import Launch, Layers
+from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Isolation
@@ -134,7 +135,7 @@ def layers_of(level: str, work: Path, shim: Shim, *, has_own_uids: bool) -> tupl
         image_roots=(roots,) if is_image else (),
         container_runtime=str(program("runc")) if is_image else "",
     )
-    return assemble(flags, TOTAL, work, shim=shim, has_own_uids=has_own_uids), image
+    return assemble(Setting(flags, TOTAL, work, shim, has_own_uids)), image
 
 
 class Tries:

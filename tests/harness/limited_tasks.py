@@ -19,6 +19,7 @@ from croupier.agent.isolation.cgroup.directory import name_for
 from croupier.agent.isolation.cgroup.places import read_places
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.isolator import Layers
+from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.model.isolation import NO_LIMITS, Feature, Limits, Usage
@@ -47,7 +48,7 @@ def group_layers(work: Path, shim: Shim, *, quota: bool = False) -> Layers:
     flags = IsolationFlags(
         isolation=("cgroup",), default_limits=Limits(pids=100), cpu_quota="on" if quota else "off"
     )
-    return assemble(flags, TOTAL, work, shim=shim)
+    return assemble(Setting(flags, TOTAL, work, shim))
 
 
 class Limited:

@@ -27,7 +27,7 @@ from croupier.agent.isolation.cgroup.isolator import shims_of
 from croupier.agent.isolation.container import pulls_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
 from croupier.agent.isolation.isolator import Layers
-from croupier.agent.isolation.setting import NONE
+from croupier.agent.isolation.setting import NONE, Setting
 from croupier.agent.isolation.task_users import prepare_users
 from croupier.agent.janitor import Janitor, remove_trees
 from croupier.agent.link import Link
@@ -300,15 +300,8 @@ class AgentDaemon:
     ) -> Layers:
         flags, secrets = self._config.isolate, self._config.secret_files
         has_own_uids = self._config.users.gives_own
-        isolation = await asyncio.to_thread(
-            assemble,
-            flags,
-            total,
-            work_dir.path,
-            shim=shim,
-            has_own_uids=has_own_uids,
-            secrets=secrets,
-        )
+        setting = Setting(flags, total, work_dir.path, shim, has_own_uids, secrets)
+        isolation = await asyncio.to_thread(assemble, setting)
         self._opened.callback(isolation.close)
         if flags.isolation != (NONE,):
             defaults = with_disk(flags.default_limits, work_dir.path)

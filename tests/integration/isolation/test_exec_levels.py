@@ -22,6 +22,7 @@ from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import remove_groups
 from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphans import end_orphans
 from croupier.agent.shim.run_file import read_path
@@ -277,7 +278,7 @@ async def test_a_command_has_no_more_rights_than_a_task_of_an_earlier_life(
 ) -> None:
     strict = IsolationFlags(isolation=("process",), default_limits=Limits(files=100))
     first = Execs(
-        TaskRunner(tmp_path, shim, isolation=assemble(strict, NOTHING, tmp_path, shim=shim))
+        TaskRunner(tmp_path, shim, isolation=assemble(Setting(strict, NOTHING, tmp_path, shim)))
     )
     first.task(launch_of("t1", "sleep", "600"))
     await first.runner.started("t1")
@@ -285,7 +286,7 @@ async def test_a_command_has_no_more_rights_than_a_task_of_an_earlier_life(
 
     raised = replace(strict, default_limits=Limits(files=1000))
     same = Execs(
-        TaskRunner(tmp_path, shim, isolation=assemble(raised, NOTHING, tmp_path, shim=shim))
+        TaskRunner(tmp_path, shim, isolation=assemble(Setting(raised, NOTHING, tmp_path, shim)))
     )
     same.launches.of = first.launches.of
     same.runner.adopt("t1")

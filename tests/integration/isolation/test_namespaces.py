@@ -400,7 +400,7 @@ async def test_all_processes_of_a_box_are_held_to_the_limits_of_its_task(
     flags = IsolationFlags(
         isolation=("process", "cgroup", "namespaces"), default_limits=Limits(pids=100)
     )
-    layers = assemble(flags, TOTAL, tmp_path, shim=way[0])
+    layers = assemble(Setting(flags, TOTAL, tmp_path, way[0]))
     if Feature.MEMORY not in layers.features:
         pytest.skip("control groups of memory cannot be made here")
     runner = TaskRunner(tmp_path, way[0], isolation=layers)

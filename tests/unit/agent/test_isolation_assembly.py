@@ -82,7 +82,7 @@ def test_auto_takes_what_the_machine_has_and_warns_once_of_the_rest() -> None:
         "namespaces": lacking("there is no bwrap"),
     }
     with capture_logs() as logs:
-        layers = assemble(flags("auto"), TOTAL, Path("/w"), builders, shim=SHIM)
+        layers = assemble(Setting(flags("auto"), TOTAL, Path("/w"), SHIM), builders)
     assert layers.features == {Feature.FILES}
     assert [(line["log_level"], line["event"], line["missing"]) for line in logs] == [
         ("warning", "isolation_reduced", {"cgroup": "the hierarchy is read-only"}),
@@ -93,19 +93,21 @@ def test_auto_takes_what_the_machine_has_and_warns_once_of_the_rest() -> None:
 def test_a_named_level_that_is_missing_is_an_error_with_the_reason() -> None:
     builders = {"cgroup": lacking("the hierarchy is read-only")}
     with pytest.raises(InvalidRequest, match="--isolation cgroup: the hierarchy is read-only"):
-        assemble(flags("process", "cgroup"), TOTAL, Path("/w"), builders, shim=SHIM)
+        assemble(Setting(flags("process", "cgroup"), TOTAL, Path("/w"), SHIM), builders)
 
 
 def test_levels_prepare_in_their_own_order_whatever_the_order_of_their_names() -> None:
     builders = {"cgroup": giving(Feature.MEMORY), "process": giving(Feature.FILES)}
-    layers = assemble(flags("cgroup", "process"), TOTAL, Path("/w"), builders, shim=SHIM)
+    layers = assemble(Setting(flags("cgroup", "process"), TOTAL, Path("/w"), SHIM), builders)
     assert layers.prepare(LAUNCH).options == ("files", "memory")
-    assert assemble(flags("cgroup"), TOTAL, Path("/w"), builders, shim=SHIM).names == ("memory",)
+    assert assemble(Setting(flags("cgroup"), TOTAL, Path("/w"), SHIM), builders).names == (
+        "memory",
+    )
 
 
 def test_none_isolates_nothing() -> None:
     layers = assemble(
-        flags("none"), TOTAL, Path("/w"), {"cgroup": giving(Feature.MEMORY)}, shim=SHIM
+        Setting(flags("none"), TOTAL, Path("/w"), SHIM), {"cgroup": giving(Feature.MEMORY)}
     )
     assert not layers.names
     assert not layers.features
@@ -113,7 +115,7 @@ def test_none_isolates_nothing() -> None:
 
 def test_a_launch_that_needs_more_is_refused_before_anything_is_made() -> None:
     layers = assemble(
-        flags("cgroup"), TOTAL, Path("/w"), {"cgroup": giving(Feature.MEMORY)}, shim=SHIM
+        Setting(flags("cgroup"), TOTAL, Path("/w"), SHIM), {"cgroup": giving(Feature.MEMORY)}
     )
     wanting = replace(LAUNCH, info=replace(INFO, limits=Limits(mem=64_000, pids=10)))
     with pytest.raises(InvalidRequest, match="cannot enforce what it asks for: pids"):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from croupier.agent.isolation.cgroup.isolator import build_cgroup
 from croupier.agent.isolation.container import build_container
@@ -12,13 +11,8 @@ from croupier.agent.isolation.isolator import Isolator, Layers
 from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import build_process
 from croupier.agent.isolation.setting import AUTO, LEVELS, NONE, Setting
-from croupier.agent.shim.build import Shim
 from croupier.model.errors import CroupierError, InvalidRequest
-from croupier.model.resources import Resources
 from croupier.process.logging import get_logger
-
-if TYPE_CHECKING:  # cyclopts
-    from croupier.agent.isolation.flags import IsolationFlags
 
 _log = get_logger("croupier.agent")
 
@@ -39,30 +33,21 @@ BUILDERS: Final[Mapping[str, Builder]] = {
 _EXPECTED: Final = ("process", "cgroup")
 
 
-def assemble(
-    flags: IsolationFlags,
-    total: Resources,
-    work_dir: Path,
-    builders: Mapping[str, Builder] = BUILDERS,
-    *,
-    shim: Shim,
-    has_own_uids: bool = False,
-    secrets: tuple[Path, ...] = (),
-) -> Layers:
+def assemble(setting: Setting, builders: Mapping[str, Builder] = BUILDERS) -> Layers:
     """Return the isolators of an agent. Blocks; not for the loop.
 
     Raises:
         InvalidRequest: if a level that the operator named is not available, or what a flag asks
             for, with the reason.
     """
-    if flags.isolation == (NONE,):
+    wanted = setting.flags.isolation
+    if wanted == (NONE,):
         return Layers()
-    is_auto = flags.isolation == (AUTO,)
-    setting = Setting(flags, total, work_dir.absolute(), shim, has_own_uids, secrets)
+    is_auto = wanted == (AUTO,)
     built: list[Isolator] = []
     missing: dict[str, str] = {}
     for level in LEVELS:
-        if level not in builders or not (is_auto or level in flags.isolation):
+        if level not in builders or not (is_auto or level in wanted):
             continue
         try:
             built += builders[level](setting)
