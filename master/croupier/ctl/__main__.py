@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`, or of the process; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
     _, rest = _leading_flags(words)
-    if HELP.issuperset(rest):
+    if not words or (rest and HELP.issuperset(rest)):
         load_summaries()
     else:
-        load_commands(rest[0])
+        load_commands(next(iter(rest), ""))
     try:
         code = run_app(app, connection_after_command(words))
         sys.stdout.flush()

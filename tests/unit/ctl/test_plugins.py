@@ -67,7 +67,7 @@ def test_a_name_of_two_packages_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_command_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     install(tmp_path, "plugin", "mine = plugin:mine", "def mine(): pass")
-    for words in (("nosuch",), ("--json", "nosuch"), ("--nosuch",)):
+    for words in (("nosuch",), ("--json", "nosuch"), ("--nosuch",), ("--master", "m")):
         done = croupier(tmp_path, *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("croupier: Unknown ")
