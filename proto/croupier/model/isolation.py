@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -107,9 +107,9 @@ class Limits:
         Raises:
             InvalidRequest: if one is out of range.
         """
-        for each in fields(self):
-            if not 0 <= getattr(self, each.name) <= _MOST.get(each.name, MAX_AMOUNT):
-                raise InvalidRequest(f"the limit of {each.name} is out of range")
+        for name in Limits.__slots__:
+            if not 0 <= getattr(self, name) <= _MOST.get(name, MAX_AMOUNT):
+                raise InvalidRequest(f"the limit of {name} is out of range")
 
     def needs(self) -> Features:
         """Return what an agent must be able to enforce for these limits."""
@@ -204,7 +204,7 @@ def parse_limits(text: str) -> Limits:
     for name, amount in parse_pairs(text, "NAME:AMOUNT").items() if text else ():
         if name not in given.scalars and name in Limits.__slots__:
             raise InvalidRequest(f"the limit of {name} must be above 0, not {amount}")
-    names = [each.name for each in fields(Limits)]
+    names = Limits.__slots__
     unknown = [*given.ranges, *given.sets, *(name for name in given.scalars if name not in names)]
     if unknown:
         raise InvalidRequest(f"there is no limit of {unknown[0]}; give some of {', '.join(names)}")
@@ -220,7 +220,7 @@ def parse_limits(text: str) -> Limits:
 def format_limits(limits: Limits) -> str:
     """Return the text that `parse_limits` reads."""
     scale = dict.fromkeys(_COUNTED, 1000)
-    amounts = {each.name: getattr(limits, each.name) for each in fields(limits)}
+    amounts = {name: getattr(limits, name) for name in Limits.__slots__}
     return ";".join(
         f"{name}:{format_scalar(name, amount * scale.get(name, 1))}"
         for name, amount in amounts.items()
