@@ -123,11 +123,7 @@ class Sessions:
     def open_agent(
         self, caller: Caller = UNKNOWN_CALLER, *, is_private: bool = True
     ) -> AgentSession:
-        """Open a session for an agent; `is_private`: encrypted or local.
-
-        Raises:
-            Unavailable: if too many are open.
-        """
+        """Open a session for an agent. Raises as `open_framework`."""
         session = self._open(AgentSession, caller, is_private)
         session.links, session.proofs = self._links, self.proofs
         # Few peers may all come back at once.

@@ -15,7 +15,7 @@ from contextlib import suppress
 import grpc.aio
 
 from croupier.etcd.v3 import etcd_pb2 as pb
-from croupier.master.etcd.endpoint import Endpoint, Full, Metadata, StaleLogin, Untrusted, fault_of
+from croupier.master.etcd.endpoint import Endpoint, Full, Metadata, StaleLogin, Untrusted
 from croupier.master.etcd.methods import AUTHENTICATE, RANGE, STATUS, WATCH, A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
 from croupier.model.clock import Clock
@@ -201,7 +201,7 @@ class EtcdClient:
             reraise_own_cancellation()
             # etcd may be the first to see the deadline, and has its own error for it.
             if self._clock.now() < ends_at - EARLY_S:
-                fault = fault_of(error, endpoint.address, self._access.user)
+                fault = endpoint.fault_of(error)
                 self._on_broken_stream(endpoint, fault)
                 await self._pause()
         except Unavailable as fault:
@@ -269,8 +269,8 @@ class EtcdClient:
     async def _status(self, endpoint: Endpoint) -> pb.StatusResponse | CroupierError:
         try:
             return await endpoint.ask(STATUS, pb.StatusRequest(), (), STATUS_S)
-        except grpc.aio.AioRpcError as error:
-            return fault_of(error, endpoint.address, self._access.user)
+        except CroupierError as fault:
+            return fault
 
     async def _ask_as_user(
         self, endpoint: Endpoint, method: Method[Q, A], question: Q, timeout_s: float
@@ -279,32 +279,18 @@ class EtcdClient:
         for _ in range(2):
             metadata = await self._metadata(endpoint, timeout_s)
             try:
-                return await self._ask(endpoint, method, question, metadata, timeout_s)
+                return await endpoint.ask(method, question, metadata, timeout_s)
             except StaleLogin as fault:
                 stale = fault
                 if metadata == self._known_metadata():
                     self._token = ""
         raise Unavailable(str(stale)) from stale
 
-    async def _ask(
-        self,
-        endpoint: Endpoint,
-        method: Method[Q, A],
-        question: Q,
-        metadata: Metadata,
-        timeout_s: float,
-    ) -> A:
-        try:
-            return await endpoint.ask(method, question, metadata, max(timeout_s, 0.001))
-        except grpc.aio.AioRpcError as error:
-            reraise_own_cancellation()
-            raise fault_of(error, endpoint.address, self._access.user) from error
-
     async def _metadata(self, endpoint: Endpoint, timeout_s: float) -> Metadata:
         if self._access.user and not self._token:
             login = pb.AuthenticateRequest(name=self._access.user, password=self._access.password)
             try:
-                answer = await self._ask(endpoint, AUTHENTICATE, login, (), timeout_s)
+                answer = await endpoint.ask(AUTHENTICATE, login, (), timeout_s)
             except StaleLogin as fault:
                 raise Unavailable(str(fault)) from fault
             self._token = answer.token

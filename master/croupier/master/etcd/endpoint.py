@@ -12,6 +12,7 @@ from croupier.master.etcd.methods import A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.net.address import Address
+from croupier.net.task_scope import reraise_own_cancellation
 
 # Texts of etcd, the same in 3.4, 3.5 and 3.6.
 _STALE_LOGIN = ("invalid auth token", "revision of auth store is old")
@@ -125,7 +126,7 @@ class Endpoint:
 
     def __init__(self, address: Address, access: EtcdAccess) -> None:
         """Connect with the first request."""
-        self.address = address
+        self.address, self._user = address, access.user
         self.is_failing = False
         if access.is_encrypted:
             credentials = grpc.ssl_channel_credentials(access.ca, access.key, access.cert)
@@ -139,14 +140,18 @@ class Endpoint:
         """Send one request.
 
         Raises:
-            grpc.aio.AioRpcError: if it fails, or does not answer within `timeout_s`.
+            CroupierError: if it fails, or does not answer within `timeout_s`; see `fault_of`.
         """
         stub = self._channel.unary_unary(
             method.path,
             request_serializer=method.question.SerializeToString,
             response_deserializer=method.answer.FromString,
         )
-        return await stub(question, timeout=timeout_s, metadata=metadata)
+        try:
+            return await stub(question, timeout=max(timeout_s, 0.001), metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            reraise_own_cancellation()
+            raise self.fault_of(error) from error
 
     def stream(
         self, method: Method[Q, A], metadata: Metadata, timeout_s: float
@@ -158,6 +163,10 @@ class Endpoint:
             response_deserializer=method.answer.FromString,
         )
         return stub(timeout=timeout_s, metadata=metadata)
+
+    def fault_of(self, error: grpc.aio.AioRpcError) -> CroupierError:
+        """Return what `error`, which a call to this member raised, means; see `fault_of`."""
+        return fault_of(error, self.address, self._user)
 
     async def close(self) -> None:
         """Disconnect."""

@@ -169,7 +169,10 @@ class Authenticator:
             token = BearerToken.parse(text)
         except InvalidRequest:
             if self.verifier is not None and self.verifier.takes(text):
-                return await _verified(self.verifier, text)
+                try:
+                    return await self.verifier.verify(text)
+                except Unauthenticated as error:
+                    raise AuthenticationFailed(str(error), "provider") from None
             raise AuthenticationFailed(
                 "the bearer token is malformed: a token has the form crp_ID_SECRET", "malformed"
             ) from None
@@ -268,13 +271,6 @@ def _read_certificate(presented: Presented) -> tuple[str, Caller]:
         certificate.key_id,
         round(certificate.expires_at * 1000),
     )
-
-
-async def _verified(verifier: Verifier, token: str) -> Caller:
-    try:
-        return await verifier.verify(token)
-    except Unauthenticated as error:
-        raise AuthenticationFailed(str(error), "provider") from None
 
 
 def _bearer(values: Sequence[str]) -> str:
