@@ -39,15 +39,7 @@ class Profile:
         usable: kinds of one part that each of them could serve if it were empty.
     """
 
-    __slots__ = (
-        "_is_stale",
-        "_open",
-        "agents",
-        "facts",
-        "misfits",
-        "total",
-        "usable",
-    )
+    __slots__ = ("_is_stale", "_open", "agents", "facts", "misfits", "total", "usable")
 
     def __init__(self, total: Resources, facts: frozenset[tuple[str, str]]) -> None:
         self.total, self.facts = total, facts

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
-from croupier.master.allocator.entitlements import Entitlements
+from croupier.master.allocator.entitlements import Entitlements, WhatIf
 from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode, add_amounts
 from croupier.master.allocator.pending_demand import MANY
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.state import AllocatorState
-from croupier.master.allocator.what_if import WhatIf
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources

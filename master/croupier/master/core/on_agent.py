@@ -89,12 +89,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     if agent.record() != before:
         yield Save(agent.record())
     yield Send(
-        event.session,
-        Registered(
-            agent.agent_id,
-            state.settings.heartbeat_s,
-            state.master_id,
-        ),
+        event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
     )
     yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))

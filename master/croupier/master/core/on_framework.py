@@ -188,12 +188,10 @@ def _check_owner(state: State, event: Subscribe) -> None:
     Raises:
         NotFound: if it is another's, or unknown. The error is the same if it has no owner.
     """
-    framework, permissions = (
-        state.frameworks.get(event.framework_id),
-        state.permissions(event.principal),
-    )
     if not state.access.is_on:
         return
+    framework = state.frameworks.get(event.framework_id)
+    permissions = state.permissions(event.principal)
     if framework is None:
         if event.framework_id in state.removed:
             return

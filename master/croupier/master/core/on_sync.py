@@ -152,12 +152,7 @@ def _end_here(agent: Agent, report: AgentTask) -> Send:
 
 
 def _on_listed(
-    state: State,
-    agent: Agent,
-    event: Register,
-    report: AgentTask,
-    running: list[Task],
-    now: float,
+    state: State, agent: Agent, event: Register, report: AgentTask, running: list[Task], now: float
 ) -> Iterator[Effect]:
     """Apply one task of the list; add it to `running` if it is to be charged."""
     framework = state.frameworks.get(report.framework_id)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
-from croupier.master.allocator.what_if import WhatIf
+from croupier.master.allocator.entitlements import WhatIf
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.events import OperatorCommand
