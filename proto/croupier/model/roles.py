@@ -100,12 +100,8 @@ def parent_of(role: Role) -> Role | None:
 
 def ancestors(role: Role) -> tuple[Role, ...]:
     """Return the roles above `role`, the nearest first."""
-    found: list[Role] = []
-    parent = parent_of(role)
-    while parent is not None:
-        found.append(parent)
-        parent = parent_of(parent)
-    return tuple(found)
+    parts = role.split("/")
+    return tuple(Role("/".join(parts[:depth])) for depth in range(len(parts) - 1, 0, -1))
 
 
 def is_within(role: Role, other: Role) -> bool:
