@@ -29,9 +29,9 @@ def batch(
     The file has tasks, arrays of tasks, dependencies, retries and limits: see docs/batch.md.
     Mistakes in it are reported before anything runs.
 
-    The state of the run is kept. After a kill or a crash, croupier batch jobs.toml --resume
-    continues: tasks that ended are not run again, and tasks that still run are taken over. Ctrl-C
-    ends the tasks that run, which --resume runs again; a second Ctrl-C leaves them running.
+    The state of the run is saved. After a kill or a crash, croupier batch jobs.toml --resume
+    continues: it takes over running tasks, and does not run ended ones again. Ctrl-C ends the
+    running tasks, which --resume runs again; a second Ctrl-C leaves them running.
 
     Exit codes: 0 all tasks succeeded; 1 some failed or were skipped, the master refused, or another
     copy runs this job; 2 the file or the command line is wrong; 128 + N if signal N ended it.
@@ -43,16 +43,16 @@ def batch(
     check
         Run nothing: check the file, and print the plan.
     resume
-        Continue the run of this file that was cut short; begin one if there is none.
+        Continue the interrupted run of this file; start one if there is none.
     retry_failed
         With --resume: run failed tasks again, and those that were skipped for them.
     restart
-        Forget the run of this file that was cut short, and begin again. Its tasks are ended.
+        Discard the interrupted run of this file, end its tasks, and start again.
     state
-        The file that keeps the run; by default one for each job file, below
+        State file of the run. Default: one for each job file, below
         $XDG_STATE_HOME/croupier/batch or ~/.local/state/croupier/batch.
     keep
-        How long the cluster keeps the tasks of a batch that has ended without ending them.
+        How long the cluster keeps the tasks of a batch that has crashed or left them running.
     master
         Masters of the cluster.
     """

@@ -13,7 +13,7 @@ from croupier.process.cli import make_app
 
 cron = make_app(
     "cron",
-    "Run jobs at their times: croupier cron FILE. See docs/cron.md.",
+    "Run jobs on a schedule: croupier cron FILE. See docs/cron.md.",
     reads_environment=False,
 )
 
@@ -28,7 +28,9 @@ StateFlag = Annotated[
 CountFlag = Annotated[
     int,
     Parameter(
-        name=["--count", "-n"], validator=Number(gte=1, lte=10_000), help="How many are shown."
+        name=["--count", "-n"],
+        validator=Number(gte=1, lte=10_000),
+        help="Number of entries to show.",
     ),
 ]
 
@@ -106,7 +108,7 @@ def history(
     as_json: JsonListFlag = False,
     state: StateFlag = None,
 ) -> None:
-    """Show the last runs of the jobs of a file, or of one job, also while cron runs.
+    """Show the last runs of the jobs of a file, or of one job. It works while cron runs, too.
 
     Parameters
     ----------

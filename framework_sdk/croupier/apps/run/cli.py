@@ -65,7 +65,7 @@ def run(
     env
         NAME=VALUE for the command's environment; may be repeated.
     secret
-        NAME=@FILE: a variable with the content of a file, less a line end, which the cluster
+        NAME=@FILE: a variable with the content of a file, without its line end, which the cluster
         keeps secret: encrypted in the master's store, on no disk of agents, in no list or log.
         NAME takes the value of that variable here, and NAME=VALUE the value itself, which other
         users of this machine may see. May be repeated.
@@ -77,7 +77,7 @@ def run(
     shell
         Run the words, joined by spaces, by sh -c.
     name
-        The name of the job in lists; the command itself if not given.
+        Name of the job in lists. Default: the command itself.
     user
         The account to run as; needs agents that run as root.
     limit
@@ -89,7 +89,7 @@ def run(
     image
         Run in this root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
     namespaces
-        Give the command a view of the machine of its own: processes, /tmp, a read-only system.
+        Give the command its own view of the machine: processes, /tmp, a read-only system.
     no_network
         Run the command without network.
     output_size

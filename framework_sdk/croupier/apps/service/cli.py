@@ -101,7 +101,7 @@ def scale(
     Parameters
     ----------
     instances
-        How many there shall be; 0 is allowed.
+        Number of instances; 0 is allowed.
     timeout
         Wait no longer than this, such as 5m.
     """
@@ -120,7 +120,7 @@ def rollout(
     timeout: TimeoutFlag = None,
     state: StateFlag = None,
 ) -> int:
-    """Follow the update, or act on it: croupier service rollout web undo.
+    """Follow the update, or control it: croupier service rollout web undo.
 
     Exit codes: 0 done; 1 failed or rolled back, or no controller runs; 124 --timeout.
 
