@@ -104,11 +104,7 @@ CONNECTION_FLAGS: Final = (
 
 
 def parse_grace_ms(text: str) -> int:
-    """Read a grace period, in milliseconds.
-
-    Raises:
-        InvalidRequest: if it is not a duration, or too long.
-    """
+    """Read a grace period, in milliseconds; raises InvalidRequest if it is none, or too long."""
     grace_ms = parse_duration(text) * 1000
     if math.isnan(grace_ms) or not 0 <= grace_ms <= MAX_GRACE_MS:
         raise InvalidRequest("must be between 0 seconds and 24 hours")

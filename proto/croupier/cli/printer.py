@@ -112,11 +112,7 @@ class Sink:
             await self._printer.write(self._file, data)
 
     async def finish(self) -> None:
-        """Print the last, incomplete line at the end of the stream.
-
-        Raises:
-            OutputClosed: if the reader has closed it.
-        """
+        """Print the last, incomplete line at the end of the stream; raises as `write`."""
         data = self._prefixer.finish() if self._prefixer else b""
         if data:
             await self._printer.write(self._file, data)

@@ -40,11 +40,7 @@ def check_rule(rule: Rule) -> Rule:
 
 
 def check_subject(text: str) -> str:
-    """Return `text` if it is a principal's name or `group:NAME`.
-
-    Raises:
-        InvalidRequest: if it is neither.
-    """
+    """Return `text` if it is a principal's name or `group:NAME`; else raise InvalidRequest."""
     kind, colon, group = text.partition(":")
     if colon and kind == "group":
         return check_id("group", group) and text
@@ -52,11 +48,7 @@ def check_subject(text: str) -> str:
 
 
 def check_member(text: str) -> str:
-    """Return `text` if it can be a member: a principal's name, or `oidc:GROUP`.
-
-    Raises:
-        InvalidRequest: if it is neither.
-    """
+    """Return `text` if it is a principal's name or `oidc:GROUP`; else raise InvalidRequest."""
     kind, _, group = text.partition(":")
     if kind == "oidc" and "/" not in kind and group:
         return check_id("group", group.replace("/", "-")) and text
@@ -73,11 +65,7 @@ def parse_action(text: str) -> Action:
 
 
 def check_action(action: Action, target: Object) -> None:
-    """Check that the action is one that is done to such an object.
-
-    Raises:
-        InvalidRequest: if it is not.
-    """
+    """Raise InvalidRequest if the action is not one that is done to such an object."""
     if target.kind not in TAKES[action]:
         kinds = " or ".join(sorted(kind.value for kind in TAKES[action]))
         raise InvalidRequest(f"{action.value} is not done to {target.kind.value}; it takes {kinds}")

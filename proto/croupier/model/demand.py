@@ -178,11 +178,7 @@ class Placement:
     max_per_agent: int | None = None
 
     def check(self) -> None:
-        """Check the placement.
-
-        Raises:
-            InvalidRequest: if no agent can ever pass it, or its patterns are too complex.
-        """
+        """Raise InvalidRequest if no agent can ever pass, or the patterns are too complex."""
         check_constraints(self.constraints)
         if sum(each.pattern.size for each in self.constraints if each.pattern) > MAX_PROGRAMS:
             raise InvalidRequest("the patterns of all constraints are too complex together")

@@ -64,11 +64,7 @@ def short_id(value: str) -> str:
 
 
 def check_hostname(value: str) -> str:
-    """Return `value` if it can be an agent's hostname.
-
-    Raises:
-        InvalidRequest: if it is empty, over 255 characters, or cannot be printed.
-    """
+    """Return `value` if it has 1 to 255 printable characters; else raise InvalidRequest."""
     if not 1 <= len(value) <= MAX_HOSTNAME or not value.isprintable():
         raise InvalidRequest(f"a hostname has 1 to {MAX_HOSTNAME} printable characters")
     return value

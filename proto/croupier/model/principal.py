@@ -59,11 +59,7 @@ ANONYMOUS: Final = Principal(PrincipalName(""))
 
 
 def principal_name(kind: PrincipalKind, name: str) -> PrincipalName:
-    """Return the name of a principal of `kind`.
-
-    Raises:
-        InvalidRequest: if `name` is no legal name.
-    """
+    """Return the name of a principal of `kind`; raises InvalidRequest if `name` is illegal."""
     return check_principal(f"{kind.value}/{name}")
 
 

@@ -149,11 +149,7 @@ def read_token(path: Path) -> str:
 
 
 def check_token(token: str) -> None:
-    """Check that a call can carry `token`.
-
-    Raises:
-        InvalidRequest: if it cannot; the message does not quote it.
-    """
+    """Raise InvalidRequest, without quoting `token`, if no call can carry it."""
     if len(token) > MAX_TOKEN_BYTES or not all("!" <= char <= "~" for char in token):
         raise InvalidRequest(
             f"a token has at most {MAX_TOKEN_BYTES} printable ASCII characters and no white space"
@@ -161,11 +157,7 @@ def check_token(token: str) -> None:
 
 
 def read_pem(path: Path) -> bytes:
-    """Return the contents of a PEM file.
-
-    Raises:
-        InvalidRequest: if it cannot be read, or is no PEM file.
-    """
+    """Return the contents of a PEM file; raises InvalidRequest if it cannot be read, or is none."""
     data = read_file(path)
     if b"-----BEGIN " not in data:
         raise InvalidRequest(f"{path} is not a PEM file")

@@ -18,11 +18,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the file at `path` atomically; only its owner may read it, or as `mode` says.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Replace a file atomically, with `mode`; raises OSError if it cannot be written."""
     scratch = path.with_name(path.name + ".new")
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:

@@ -32,11 +32,7 @@ def settings_to_wire(settings: RoleSettings) -> pb.RoleSettings:
 
 
 def settings_from_wire(wire: pb.RoleSettings) -> RoleSettings:
-    """Return the settings in `wire`.
-
-    Raises:
-        InvalidRequest: if a weight, a name or an amount is illegal, or a name is given twice.
-    """
+    """Return the settings in `wire`; raises InvalidRequest if they are illegal."""
     if wire.preemption not in _PREEMPTION:
         raise InvalidRequest(f"unknown preemption {wire.preemption}")
     settings = RoleSettings(

@@ -75,11 +75,7 @@ def has_credential_in_url(request: web.Request) -> bool:
 
 
 def bearer_of(request: web.Request) -> str | None:
-    """Return the bearer token of a request; None if it has none.
-
-    Raises:
-        Unauthenticated: if the header is malformed, or of another scheme.
-    """
+    """Return the bearer token of a request, or None; raises Unauthenticated if it is malformed."""
     values = request.headers.getall("Authorization", [])
     if not values:
         return None

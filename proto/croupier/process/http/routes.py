@@ -89,11 +89,7 @@ class Routes:
         return self.requirements.get(resource.canonical)
 
     async def check(self, request: web.Request) -> None:
-        """Check a request against the requirement of its route.
-
-        Raises:
-            CroupierError: if it does not meet it.
-        """
+        """Raise a CroupierError if a request does not meet the requirement of its route."""
         requirement = self.requirement_of(request)
         guard = None if requirement is None else self._guards.get(requirement)
         if guard is None:
