@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from croupier.model.errors import InvalidRequest
 from croupier.net.trust_domain import MASTER_DOMAIN, agent_dns_name, identity_uri, master_dns_name
 
+ExtensionT = TypeVar("ExtensionT", bound=x509.ExtensionType)
 # Other machines' clocks may be behind by this much.
 BACKDATED: Final = timedelta(hours=1)
 MAX_DAYS: Final = 36_500
@@ -149,18 +150,20 @@ def hosts(certificate: x509.Certificate) -> list[str]:
 
 def is_authority(certificate: x509.Certificate) -> bool:
     """Return whether the certificate may sign others."""
+    found = extension(certificate, x509.BasicConstraints)
+    return found is not None and found.ca
+
+
+def extension(certificate: x509.Certificate, kind: type[ExtensionT]) -> ExtensionT | None:
+    """Return an extension of a certificate; None if there is none."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
-        return False
-    return bool(found.value.ca)
+        return None
 
 
 def _names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return x509.SubjectAlternativeName([])
+    return extension(certificate, x509.SubjectAlternativeName) or x509.SubjectAlternativeName([])
 
 
 def _sign(

@@ -23,6 +23,7 @@ from croupier.cli.terminal import View
 from croupier.ctl.certificates.certificate import (
     Leaf,
     Signer,
+    extension,
     hosts,
     is_authority,
     issue,
@@ -291,10 +292,7 @@ def validity_text(view: View) -> str:
 
 
 def _uses(certificate: x509.Certificate) -> list[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return []
+    found = extension(certificate, x509.ExtendedKeyUsage) or ()
     return [_USES.get(each, each.dotted_string) for each in found]
 
 

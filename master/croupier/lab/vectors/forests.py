@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 
 from croupier.lab import policies
@@ -104,10 +105,8 @@ def engine_rule(vector: Vector, policy: str, forest: Forest) -> EngineRule:
     Raises:
         Unreadable: see `rule_of`.
     """
-    try:
+    with representable():
         return EngineRule(forest, _engine_policy(vector, policy))
-    except InvalidRequest as error:
-        raise not_representable(error) from None
 
 
 def engine_cluster(vector: Vector, policy: str, order: str = "arrival") -> EngineCluster:
@@ -118,15 +117,17 @@ def engine_cluster(vector: Vector, policy: str, order: str = "arrival") -> Engin
     """
     rules = Rules(hold_s=0.0, order=order, scarce=frozenset(), remembers_misfits=True)
     found = _engine_policy(vector, policy)
-    try:
+    with representable():
         return EngineCluster(forest_of(vector), vector.machines(), found, rules)
+
+
+@contextmanager
+def representable() -> Iterator[None]:
+    """Refuse a vector whose weights or amounts the engine refuses."""
+    try:
+        yield
     except InvalidRequest as error:
-        raise not_representable(error) from None
-
-
-def not_representable(error: InvalidRequest) -> Unreadable:
-    """Return the error of a vector whose weights or amounts the engine refuses."""
-    return Unreadable(f"the engine cannot represent this vector: {error}")
+        raise Unreadable(f"the engine cannot represent this vector: {error}") from None
 
 
 def one_machine(vector: Vector, policy: str) -> EngineCluster | None:

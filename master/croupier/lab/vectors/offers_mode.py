@@ -17,14 +17,13 @@ from croupier.lab.policies import Unrotated
 from croupier.lab.solvers.filling import Eligible, Machines, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact, Got
-from croupier.lab.vectors.forests import ENGINE, forest_of, not_representable
+from croupier.lab.vectors.forests import ENGINE, forest_of, representable
 from croupier.lab.vectors.modes import Runs
 from croupier.lab.vectors.preemption_mode import check_words
 from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.master.allocator import Rules
 from croupier.master.allocator.agent_pool import Useful
 from croupier.master.allocator.policies import Drf
-from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
@@ -64,10 +63,8 @@ def check_offers(vector: Vector, policy: str) -> None:
 
 def _first_naive_offer(vector: Vector, accepting: str) -> int | None:
     forest, machines = cluster_of(vector, accepting)
-    try:
+    with representable():
         rule = EngineRule(forest, Unrotated())
-    except InvalidRequest as error:
-        raise not_representable(error) from None
     agents = [agent for agent, free in enumerate(machines.free) if any(free)]
     filtered_until: dict[tuple[Pool, int], Fraction] = {}
     for cycle, agent in product(range(cycles_of(vector)), agents):
@@ -93,10 +90,8 @@ class _AnyRemainder(Useful):
 
 
 def _first_offer(vector: Vector, accepting: str) -> int | None:
-    try:
+    with representable():
         cluster = _decliners(vector, accepting)
-    except InvalidRequest as error:
-        raise not_representable(error) from None
     allocator, wanted = cluster.allocator, cluster.ids[cluster.forest.by_path[accepting]]
     for cycle in range(cycles_of(vector)):
         allocator.wake(float(cycle))
