@@ -295,8 +295,7 @@ class Checkpoint:
             scratch.replace(self.path)
         except BaseException:
             os.close(fd)
-            with suppress(FileNotFoundError):
-                scratch.unlink()
+            scratch.unlink(missing_ok=True)
             raise
         # The old log is unlinked: nothing may be written to it.
         os.close(self._fd)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -108,8 +107,7 @@ class OwnTokenFile:
         scratch = self.path.with_name(f"{NAME}.new")
         more = f"{own.agent_id}\n{_JOINED if own.is_joined else ''}\n"
         try:
-            with suppress(FileNotFoundError):
-                scratch.unlink()
+            scratch.unlink(missing_ok=True)
             create_token_file(scratch, own.token, more)
             scratch.replace(self.path)
             sync_directory(self.path.parent)
@@ -124,8 +122,7 @@ def remove_own_token(work_dir: Path) -> None:
     Raises:
         OSError: if it cannot be removed.
     """
-    with suppress(FileNotFoundError):
-        (work_dir / NAME).unlink()
+    (work_dir / NAME).unlink(missing_ok=True)
 
 
 class AgentCredential:

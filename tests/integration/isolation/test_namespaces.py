@@ -347,10 +347,10 @@ def test_a_tool_that_is_missing_or_fails_is_told(
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
-    monkeypatch.setattr("croupier.agent.isolation.bubblewrap.find_tool", lambda _: str(fake))
+    monkeypatch.setattr("croupier.agent.isolation.namespaces.find_tool", lambda _: str(fake))
     with pytest.raises(Unavailable, match="does not work here: bwrap: No permissions"):
         list(build_namespaces(setting(tmp_path, shim)))
-    monkeypatch.setattr("croupier.agent.isolation.bubblewrap.find_tool", lambda _: "")
+    monkeypatch.setattr("croupier.agent.isolation.namespaces.find_tool", lambda _: "")
     with pytest.raises(Unavailable, match="not installed"):
         list(build_namespaces(setting(tmp_path, shim)))
 
@@ -362,7 +362,7 @@ async def test_a_tool_that_hangs_is_ended(
     fake.write_text("#!/bin/sh\nexec sleep 4715\n")
     fake.chmod(0o755)
     monkeypatch.setattr("croupier.agent.isolation.bubblewrap.TRIAL_S", 0.2)
-    monkeypatch.setattr("croupier.agent.isolation.bubblewrap.find_tool", lambda _: str(fake))
+    monkeypatch.setattr("croupier.agent.isolation.namespaces.find_tool", lambda _: str(fake))
     with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
         list(build_namespaces(setting(tmp_path, shim)))
     # The kernel kills it with its parent, a little later.

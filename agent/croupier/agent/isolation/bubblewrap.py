@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Final
 
 from croupier.agent.directories import closing
-from croupier.agent.isolation.image_tools import find_tool
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.start import start_shim
@@ -209,18 +208,6 @@ class Bubblewrap:
             why = error.strerror or str(error)
         if why:
             raise Unavailable(f"{self.path} does not work here: {why}")
-
-
-def find_bubblewrap() -> str:
-    """Return the path of the tool.
-
-    Raises:
-        Unavailable: if it is not installed.
-    """
-    path = find_tool("bwrap")
-    if not path:
-        raise Unavailable("bwrap (bubblewrap) is not installed")
-    return path
 
 
 def _run(shim: Shim, directory: Path, words: Sequence[str]) -> str:

@@ -33,7 +33,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from croupier.agent.isolation.bubblewrap import Bubblewrap, View, find_bubblewrap
+from croupier.agent.isolation.bubblewrap import Bubblewrap, View
+from croupier.agent.isolation.image_tools import find_tool
 from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
 from croupier.agent.isolation.process import ROOT_KEPT
 from croupier.agent.isolation.setting import Setting
@@ -175,7 +176,9 @@ def build_namespaces(setting: Setting) -> Iterator[Namespaces]:
 
 def _working(setting: Setting, view: View, trial: Path) -> Bubblewrap:
     """Return the tool in the first way that works."""
-    path = find_bubblewrap()
+    path = find_tool("bwrap")
+    if not path:
+        raise Unavailable("bwrap (bubblewrap) is not installed")
     first: Unavailable | None = None
     for by_root in (True, False) if os.geteuid() == 0 else (False,):
         tool = Bubblewrap(path, by_root, setting.shim)

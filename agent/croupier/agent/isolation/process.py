@@ -64,11 +64,6 @@ def landlock_version() -> int:
     return max(0, int(call(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_long(0), _VERSION)))
 
 
-def can_name_ports(version: int) -> bool:
-    """Return whether TCP ports can be restricted."""
-    return version >= _BIND_TCP_SINCE
-
-
 def domain_option(version: int, ports: Iterable[tuple[int, int]] | None = None) -> str:
     """Return the shim's option for a domain of a task's own; empty if the kernel has none.
 
@@ -81,11 +76,6 @@ def domain_option(version: int, ports: Iterable[tuple[int, int]] | None = None) 
     if ports is None:
         return f"landlock={files:x}:0:{scopes:x}"
     return f"landlock={files:x}:{_BIND_TCP:x}:{scopes:x}:{_ranges(ports)}"
-
-
-def ports_option(ports: Iterable[tuple[int, int]]) -> str:
-    """Return the shim's option that restricts TCP ports only; it leaves changes of mounts free."""
-    return f"landlock=0:{_BIND_TCP:x}:0:{_ranges(ports)}"
 
 
 def _ranges(ports: Iterable[tuple[int, int]]) -> str:
@@ -140,7 +130,7 @@ class ProcessIsolator(Isolator):
             InvalidRequest: if ports are to be refused, and the kernel cannot do that.
         """
         self._landlock = landlock_version()
-        if are_ports_refused and not can_name_ports(self._landlock):
+        if are_ports_refused and self._landlock < _BIND_TCP_SINCE:
             raise InvalidRequest(
                 "--undealt-ports refuse needs Landlock 4 in the kernel (Linux 6.7); it has"
                 f" {self._landlock}"
@@ -194,7 +184,8 @@ class ProcessIsolator(Isolator):
     def _only_ports(self, launch: Launch) -> Iterator[str]:
         if self._are_ports_refused:
             yield "no-new-privs"
-            yield ports_option(_ports(launch))
+            # It leaves changes of mounts free.
+            yield f"landlock=0:{_BIND_TCP:x}:0:{_ranges(_ports(launch))}"
 
 
 def build_process(setting: Setting) -> Iterator[ProcessIsolator]:

@@ -175,7 +175,7 @@ def filter_bytes(machine: str = "", *, has_ports: bool = False) -> bytes:
     kind = MACHINES[machine or platform.machine()]
     rules = [
         (number, rule)
-        for rule in _rules(has_ports=has_ports)
+        for rule in ((*DENIED, *DENIED_WITH_PORTS) if has_ports else DENIED)
         if (number := NUMBERS[rule.name][kind.column]) is not None
     ]
     code = [
@@ -197,7 +197,7 @@ def filter_bytes(machine: str = "", *, has_ports: bool = False) -> bytes:
     return b"".join([*code, _instruction(RETURN, ALLOW)])
 
 
-def oci_profile(machine: str = "", *, has_ports: bool = False) -> dict[str, object]:
+def oci_profile(machine: str = "") -> dict[str, object]:
     """Return the same filter as `linux.seccomp` of an OCI runtime's configuration.
 
     Raises:
@@ -206,15 +206,11 @@ def oci_profile(machine: str = "", *, has_ports: bool = False) -> dict[str, obje
     kind = MACHINES[machine or platform.machine()]
     calls = [
         {"names": [rule.name], "action": "SCMP_ACT_ERRNO", "errnoRet": rule.error, **condition}
-        for rule in _rules(has_ports=has_ports)
+        for rule in DENIED
         if NUMBERS[rule.name][kind.column] is not None
         for condition in _oci_conditions(rule.argument)
     ]
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [kind.oci_name], "syscalls": calls}
-
-
-def _rules(*, has_ports: bool) -> Iterable[Denied]:
-    return (*DENIED, *DENIED_WITH_PORTS) if has_ports else DENIED
 
 
 def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

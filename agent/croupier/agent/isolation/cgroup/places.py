@@ -277,5 +277,4 @@ def write_places(work_dir: Path, places: Sequence[Place]) -> None:
 
 def forget_places(work_dir: Path) -> None:
     """Remove the record."""
-    with suppress(FileNotFoundError):
-        (work_dir / FILE).unlink()
+    (work_dir / FILE).unlink(missing_ok=True)
