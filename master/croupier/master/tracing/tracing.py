@@ -39,16 +39,6 @@ _STEPS: Final = {
     TaskState.RUNNING: "running",
 }
 _ENDED: Final = "ended"
-_BAD: Final = frozenset(
-    {
-        TaskState.FAILED,
-        TaskState.ERROR,
-        TaskState.LOST,
-        TaskState.DROPPED,
-        TaskState.GONE,
-        TaskState.GONE_BY_OPERATOR,
-    }
-)
 Labels = Callable[[FrameworkId, TaskId], Mapping[str, str]]
 Key = tuple[FrameworkId, TaskId]
 
@@ -180,7 +170,7 @@ class TaskSpans:
             life.attributes["croupier.agent_id"] = fact.agent_id
         if fact.reason:
             life.attributes["croupier.reason"] = fact.reason.name
-        if fact.state in _BAD:
+        if fact.state.is_failure:
             life.error = (fact.message or fact.reason.name)[:MAX_TEXT]
 
     def _on_accepted(self, fact: facts.OfferEnded, now_ns: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from croupier.master.services.output_links import STREAMS
 from croupier.master.web.answers import API_HEADERS
 from croupier.master.web.table import ApiRoute, Asked, Parameter, flag, integer
 from croupier.model.errors import CroupierError, NotFound
@@ -28,7 +29,6 @@ _HEADERS: Final = {
 }
 _MOST: Final = 2**62
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{0,18})|bytes=-(\d{1,18})", re.ASCII)
-_STREAMS: Final = ("stdout", "stderr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class _Range:
 
 async def _output(asked: Asked) -> web.StreamResponse:
     stream = asked.path["stream"]
-    if stream not in _STREAMS:
-        raise NotFound(f"a task has {' and '.join(_STREAMS)}, not {stream[:80]!r}")
+    if stream not in STREAMS:
+        raise NotFound(f"a task has {' and '.join(STREAMS)}, not {stream[:80]!r}")
     return await _send(asked, stream)
 
 
