@@ -183,20 +183,13 @@ def _named(known: Sequence[T], named: str, ids: Callable[[T], tuple[str, str]]) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The form of a printed list: JSON or a table, which is not truncated if `wide`."""
-
-    as_json: bool = False
-    wide: bool = False
-
-
 def print_list(
     target: Target,
     kind: ListKind,
     table: Table | None = None,
     *,
-    form: Form,
+    as_json: bool,
+    wide: bool = False,
     keep: Callable[[View], bool] = lambda _: True,
     framework: str = "",
     **fields: Any,
@@ -217,41 +210,40 @@ def print_list(
     async def printed(master: Master) -> None:
         if framework:
             fields["framework_id"] = await id_of(master, "framework", framework)
-        found = (pages if form.as_json else rows)(master, kind, **fields)
+        found = (pages if as_json else rows)(master, kind, **fields)
+        if await _print_pages(found, shown, keep, as_json=as_json, wide=wide):
+            return
+        if framework:
+            await find_framework(master, fields["framework_id"])
+        every = ALL_AGENTS if kind is AGENTS else EVERY_ROLE
+        if as_json:
+            print("[]")
+        else:
+            print(shown.empty if await may_view(master, every) else restricted(shown.empty))
+
+    async def checked(master: Master) -> None:
         try:
-            if await _print_pages(found, shown, form, keep):
-                return
+            await printed(master)
         except Refused as error:
             # Only values of the flags can be malformed: the master was found before.
             raise InvalidRequest(str(error)) from None
-        if framework:
-            await find_framework(master, fields["framework_id"])
-        await _print_nothing(master, kind, shown, form)
 
-    run(target, printed)
+    run(target, checked)
 
 
 async def _print_pages(
-    found: Pages, table: Table, form: Form, keep: Callable[[View], bool]
+    found: Pages, table: Table, keep: Callable[[View], bool], *, as_json: bool, wide: bool
 ) -> bool:
     """Print the views of all pages that pass `keep`; return whether there are any."""
     is_empty = True
     async for page in found:
         views = [view for view in page if keep(view)]
-        if views and form.as_json:
+        if views and as_json:
             items = ",\n".join(indent(json.dumps(view, indent=2), "  ") for view in views)
             sys.stdout.write(("[\n" if is_empty else ",\n") + items)
         elif views:
-            print_table(table, views, sys.stdout, with_titles=is_empty, wide=form.wide)
+            print_table(table, views, sys.stdout, with_titles=is_empty, wide=wide)
         is_empty = is_empty and not views
-    if form.as_json and not is_empty:
+    if as_json and not is_empty:
         print("\n]")
     return not is_empty
-
-
-async def _print_nothing(master: Master, kind: ListKind, table: Table, form: Form) -> None:
-    if form.as_json:
-        print("[]")
-        return
-    every = ALL_AGENTS if kind is AGENTS else EVERY_ROLE
-    print(table.empty if await may_view(master, every) else restricted(table.empty))
