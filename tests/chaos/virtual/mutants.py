@@ -23,8 +23,8 @@ from croupier.master.core import (
     on_call,
     on_sync,
     on_task,
-    on_time,
     state_recovery,
+    step,
 )
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import Registry
@@ -135,7 +135,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         "terminal updates of the master's own are not sent again",
         (
             (on_task, "resend_terminal_updates", broken.nothing),
-            (on_time, "resend_terminal_updates", broken.nothing),
+            (step, "resend_terminal_updates", broken.nothing),
         ),
     ),
     "master: kill not repeated": (
