@@ -27,6 +27,7 @@ from croupier.master.metrics.series import (
     framework_series,
     role_series,
 )
+from croupier.master.services.filters import agent_words
 from croupier.model.resources import total_of
 from croupier.model.task import TaskState
 from croupier.process.metric_families import Family, FamilyCollector, exported_amount
@@ -40,14 +41,8 @@ def _agents(state: State) -> dict[str, float]:
 
 
 def _agents_withheld(state: State) -> dict[str, float]:
-    held: dict[str, float] = dict.fromkeys(("draining", "drained", "deactivated", "unhealthy"), 0)
-    for agent in state.agents.values():
-        held["deactivated"] += agent.deactivated
-        held["unhealthy"] += bool(agent.problems)
-        if agent.drain is not None:
-            has_tasks = any(not task.state.is_terminal for task in agent.tasks.values())
-            held["draining" if has_tasks else "drained"] += 1
-    return held
+    tally = Tally(word for agent in state.agents.values() for word in agent_words(agent))
+    return {word: tally[word] for word in ("draining", "drained", "deactivated", "unhealthy")}
 
 
 def _drain_tasks_left(state: State) -> float:

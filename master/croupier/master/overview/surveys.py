@@ -14,6 +14,7 @@ from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.recovery import agents_missing
 from croupier.master.leadership.roster import Roster
 from croupier.master.overview.shared import Budget, Made, Shared, Walk
+from croupier.master.services.filters import agent_words
 from croupier.master.services.paging import Read
 from croupier.master.services.views import WallTime, view_task
 from croupier.master.services.visibility import Visibility
@@ -107,13 +108,7 @@ def _loads(agent: Agent) -> list[int]:
 
 def state_word(agent: Agent) -> str:
     """Return the state of an agent for people: also why it is withheld from offers."""
-    if not isinstance(agent.state, Connected):
-        return agent.state.name
-    if agent.drain is not None:
-        return "drained" if agent.is_empty else "draining"
-    if agent.deactivated:
-        return "deactivated"
-    return "unhealthy" if agent.problems else agent.state.name
+    return next(agent_words(agent)) if isinstance(agent.state, Connected) else agent.state.name
 
 
 async def make_totals(read: Read, caller: Principal, clock: Clock) -> Made[pb.GetOverviewResponse]:

@@ -6,7 +6,7 @@ Rule: text is compared without regard to case. A filter without a condition lets
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,7 +81,7 @@ class AgentFilter:
 
     def passes(self, agent: Agent) -> bool:
         """Return whether the agent is in the list. O(its tasks) if drains are asked for."""
-        if self.words and not any(word in self.words for word in _words(agent)):
+        if self.words and not any(word in self.words for word in agent_words(agent)):
             return False
         return self.text.passes(agent.agent_id, agent.hostname)
 
@@ -94,14 +94,15 @@ class AgentFilter:
 ANY_AGENT: Final = AgentFilter()
 
 
-def _words(agent: Agent) -> Iterable[str]:
-    yield agent.state.name
+def agent_words(agent: Agent) -> Iterator[str]:
+    """Yield what may be said of an agent: why it is withheld, and its state at the end."""
+    if agent.drain is not None:
+        yield "drained" if agent.is_empty else "draining"
     if agent.deactivated:
         yield "deactivated"
     if agent.problems:
         yield "unhealthy"
-    if agent.drain is not None:
-        yield "drained" if agent.is_empty else "draining"
+    yield agent.state.name
 
 
 @dataclass(frozen=True, slots=True)
