@@ -11,8 +11,8 @@ from dataclasses import asdict
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
+from croupier.ctl.doctor import Finding, fail
 from croupier.ctl.doctor.cluster import cluster_findings
-from croupier.ctl.doctor.finding import Finding, fail
 from croupier.ctl.doctor.masters import credential_findings, master_findings
 from croupier.model.errors import InvalidRequest
 

@@ -11,7 +11,7 @@ from croupier.api.objects import as_object
 from croupier.cli.connection import Master, connected, messages
 from croupier.cli.flags import Target
 from croupier.cli.terminal import View, many, named
-from croupier.ctl.doctor.finding import Finding, fail, ok, warn
+from croupier.ctl.doctor import Finding, fail, ok, warn
 from croupier.ctl.doctor.masters import DAY_S, SOON_S
 from croupier.model.access import AGENT_USER
 from croupier.model.durations import duration_text

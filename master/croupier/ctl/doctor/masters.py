@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from croupier.ctl.doctor.finding import Finding, fail, ok, warn
+from croupier.ctl.doctor import Finding, fail, ok, warn
 from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
