@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import assert_never
 
-from croupier.master.core import on_agent, on_agent_health, on_call, on_framework, on_preemption
+from croupier.master.core import on_agent, on_call, on_framework, on_preemption
 from croupier.master.core.agent_commands import AgentCommand
 from croupier.master.core.agents import Absent, Agent, Connected, Disconnected
 from croupier.master.core.deadlines import (
@@ -104,8 +104,8 @@ def _on_launches(
     if isinstance(event, TasksReturned):
         return on_agent.on_tasks_returned(state, event, now)
     if isinstance(event, LaunchUnsent):
-        return on_agent_health.on_launch_unsent(state, event, now)
-    return on_agent_health.on_agent_health(state, event, now)
+        return on_agent.on_launch_unsent(state, event, now)
+    return on_agent.on_agent_health(state, event, now)
 
 
 def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator[Effect]:
