@@ -17,7 +17,7 @@ from croupier.net.address import Address
 from croupier.net.task_scope import reraise_own_cancellation
 
 
-async def ends_by_status(*_: object) -> NoReturn:
+async def ends_by_status(*_: object, **__: object) -> NoReturn:
     """End with a gRPC status when the task is cancelled."""
     try:
         await asyncio.Event().wait()
@@ -38,7 +38,8 @@ async def cancelled(task: asyncio.Task[None]) -> None:
 
 async def test_a_cancelled_task_that_calls_etcd_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     client = EtcdClient([Address("127.0.0.1", 1)])
-    monkeypatch.setattr("croupier.master.etcd.endpoint.Endpoint.ask", ends_by_status)
+    (endpoint,) = client._endpoints
+    monkeypatch.setattr(endpoint._channel, "unary_unary", lambda *_, **__: ends_by_status)
 
     async def insist() -> None:
         while True:
