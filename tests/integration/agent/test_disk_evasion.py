@@ -40,7 +40,8 @@ async def test_a_task_that_evades_its_limit_is_ended(
     serving: Serving, master: ScriptedMaster, line: str, says: str
 ) -> None:
     master.launch(shell("evader", line, SMALL), shell("honest", "sleep 600", SMALL))
-    end = await master.state("evader", FAILED)
+    # Thousands of files take long to make and to measure beside other tests.
+    end = await master.state("evader", FAILED, 60.0)
     assert Reason(end.reason) is Reason.DISK_LIMIT
     assert says in end.message
     assert master.states("honest")[-1] is RUNNING
