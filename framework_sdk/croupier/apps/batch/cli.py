@@ -36,25 +36,16 @@ def batch(
     Exit codes: 0 all tasks succeeded; 1 some failed or were skipped, the master refused, or another
     copy runs this job; 2 the file or the command line is wrong; 128 + N if signal N ended it.
 
-    Parameters
-    ----------
-    file
-        The job file, in TOML (.toml) or YAML (.yaml, .yml).
-    check
-        Run nothing: check the file, and print the plan.
-    resume
-        Continue the interrupted run of this file; start one if there is none.
-    retry_failed
-        With --resume: run failed tasks again, and those that were skipped for them.
-    restart
-        Discard the interrupted run of this file, end its tasks, and start again.
-    state
-        State file of the run. Default: one for each job file, below
-        $XDG_STATE_HOME/croupier/batch or ~/.local/state/croupier/batch.
-    keep
-        How long the cluster keeps the tasks of a batch that has crashed or left them running.
-    master
-        Masters of the cluster.
+    Args:
+        file: The job file, in TOML (.toml) or YAML (.yaml, .yml).
+        check: Run nothing: check the file, and print the plan.
+        resume: Continue the interrupted run of this file; start one if there is none.
+        retry_failed: With --resume: run failed tasks again, and those that were skipped for them.
+        restart: Discard the interrupted run of this file, end its tasks, and start again.
+        state: State file of the run. Default: one for each job file, below
+            $XDG_STATE_HOME/croupier/batch or ~/.local/state/croupier/batch.
+        keep: How long the cluster keeps the tasks of a batch that has crashed or left them running.
+        master: Masters of the cluster.
     """
     from croupier.apps.batch.batch_run import Wishes, run_batch
     from croupier.apps.batch.display import plan_lines

@@ -60,10 +60,8 @@ def run(
     Exit codes: 0 ended by a signal; 1 the master refused, another copy runs, or the state cannot
     be used; 2 a mistake in the file or the command line.
 
-    Parameters
-    ----------
-    check
-        Check the file, print its jobs with their next times, and run nothing.
+    Args:
+        check: Check the file, print its jobs with their next times, and run nothing.
     """
     from croupier.apps.cron.cron_file import read_cron_file
     from croupier.apps.cron.framework import run_cron
@@ -87,10 +85,8 @@ def cron_next(
 ) -> None:
     """Show the next times of the jobs of a file, or of one job.
 
-    Parameters
-    ----------
-    job
-        The name of a job.
+    Args:
+        job: The name of a job.
     """
     from croupier.apps.cron.cron_file import read_cron_file
     from croupier.apps.cron.listing import print_next
@@ -110,12 +106,9 @@ def history(
 ) -> None:
     """Show the last runs of the jobs of a file, or of one job. It works while cron runs, too.
 
-    Parameters
-    ----------
-    file_or_name
-        The cron file, or its name.
-    job
-        The name of a job.
+    Args:
+        file_or_name: The cron file, or its name.
+        job: The name of a job.
     """
     from croupier.apps.cron.listing import print_history
 

@@ -44,64 +44,45 @@ def run(
     the program; 126 if it cannot run it; of several tasks, the first that is not 0; 124 if
     --max-completion, --timeout or --wait-for-resources passed. Ctrl-C ends the tasks.
 
-    Parameters
-    ----------
-    command
-        The command and its arguments, after --.
-    cpus
-        CPUs of each task; may be a fraction, such as 0.1.
-    mem
-        Memory of each task, such as 512MB; a size needs its unit. MB, MiB and Mi are the same,
-        1024 KB.
-    disk
-        Disk of each task, such as 1GB.
-    gpus
-        GPUs of each task, in whole numbers.
-    role
-        The role whose share of the cluster the tasks are charged to.
-    count
-        The number of tasks that run the command; each line of output then begins with the task's
-        [number].
-    env
-        NAME=VALUE for the command's environment; may be repeated.
-    secret
-        NAME=@FILE: a variable with the content of a file, without its line end, which the cluster
-        keeps secret: encrypted in the master's store, on no disk of agents, in no list or log.
-        NAME takes the value of that variable here, and NAME=VALUE the value itself, which other
-        users of this machine may see. May be repeated.
-    secret_files
-        Give the command its secrets as files in the directory $CROUPIER_SECRETS_DIR, and not as
-        variables.
-    insecure
-        Allow sending secrets unencrypted to another machine.
-    shell
-        Run the words, joined by spaces, by sh -c.
-    name
-        Name of the job in lists. Default: the command itself.
-    user
-        The account to run as; needs agents that run as root.
-    limit
-        NAME:AMOUNT: a hard limit of each task, such as mem:1GB, cpus:2, disk:10GB, pids:100 or
-        files:1000; not below --mem, --cpus or --disk. May be repeated. By default tasks are held
-        to --mem and --disk, and may use idle cpus.
-    max_completion
-        End a task that still runs after this time, such as 60s; no limit if not given.
-    image
-        Run in this root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
-    namespaces
-        Give the command its own view of the machine: processes, /tmp, a read-only system.
-    no_network
-        Run the command without network.
-    output_size
-        Size of one output file, such as 64MB. The agent removes the oldest file once a task has
-        written --output-files of them to stdout or stderr; the agent's default if not given.
-    output_files
-        The number of output files that the agent keeps; the agent's default if not given.
-    timeout
-        Kill the tasks if they are not done after this time, such as 10m; no limit if not given.
-    wait_for_resources
-        Give up, and kill the tasks, if tasks wait for resources or for the master and none starts
-        for this time, such as 5m; no limit if not given.
+    Args:
+        command: The command and its arguments, after --.
+        cpus: CPUs of each task; may be a fraction, such as 0.1.
+        mem: Memory of each task, such as 512MB; a size needs its unit. MB, MiB and Mi are the same,
+            1024 KB.
+        disk: Disk of each task, such as 1GB.
+        gpus: GPUs of each task, in whole numbers.
+        role: The role whose share of the cluster the tasks are charged to.
+        count: The number of tasks that run the command; each line of output then begins with the
+            task's [number].
+        env: NAME=VALUE for the command's environment; may be repeated.
+        secret: NAME=@FILE: a variable with the content of a file, without its line end, which the
+            cluster keeps secret: encrypted in the master's store, on no disk of agents, in no list
+            or log. NAME takes the value of that variable here, and NAME=VALUE the value itself,
+            which other users of this machine may see. May be repeated.
+        secret_files: Give the command its secrets as files in the directory $CROUPIER_SECRETS_DIR,
+            and not as variables.
+        insecure: Allow sending secrets unencrypted to another machine.
+        shell: Run the words, joined by spaces, by sh -c.
+        name: Name of the job in lists. Default: the command itself.
+        user: The account to run as; needs agents that run as root.
+        limit: NAME:AMOUNT: a hard limit of each task, such as mem:1GB, cpus:2, disk:10GB, pids:100
+            or files:1000; not below --mem, --cpus or --disk. May be repeated. By default tasks are
+            held to --mem and --disk, and may use idle cpus.
+        max_completion: End a task that still runs after this time, such as 60s; no limit if not
+            given.
+        image: Run in this root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
+        namespaces: Give the command its own view of the machine: processes, /tmp, a read-only
+            system.
+        no_network: Run the command without network.
+        output_size: Size of one output file, such as 64MB. The agent removes the oldest file once a
+            task has written --output-files of them to stdout or stderr; the agent's default if not
+            given.
+        output_files: The number of output files that the agent keeps; the agent's default if not
+            given.
+        timeout: Kill the tasks if they are not done after this time, such as 10m; no limit if not
+            given.
+        wait_for_resources: Give up, and kill the tasks, if tasks wait for resources or for the
+            master and none starts for this time, such as 5m; no limit if not given.
     """
     from croupier.apps.run.job import Job, make_unit, parse_environment, read_secrets
     from croupier.apps.run.job_run import Limits, run_job

@@ -55,17 +55,12 @@ def apply(
     Exit codes: 0 updated, or the controller was asked to end; 1 the update failed or was rolled
     back, or the service is run by another controller; 2 the file has a mistake; 124 --timeout.
 
-    Parameters
-    ----------
-    file
-        The service file, in TOML or YAML; docs/service.md describes it.
-    detach
-        Run the controller in the background; its log is in the state directory.
-    takeover
-        End another controller of this service, here or elsewhere, and continue in its place. Its
-        instances keep running.
-    timeout
-        Follow an update no longer than this, such as 5m.
+    Args:
+        file: The service file, in TOML or YAML; docs/service.md describes it.
+        detach: Run the controller in the background; its log is in the state directory.
+        takeover: End another controller of this service, here or elsewhere, and continue in its
+            place. Its instances keep running.
+        timeout: Follow an update no longer than this, such as 5m.
     """
     from croupier.apps.service.service_client import ApplyOptions, apply_file
 
@@ -98,12 +93,9 @@ def scale(
 
     Exit codes: 0 all are available; 1 no controller runs; 124 --timeout.
 
-    Parameters
-    ----------
-    instances
-        Number of instances; 0 is allowed.
-    timeout
-        Wait no longer than this, such as 5m.
+    Args:
+        instances: Number of instances; 0 is allowed.
+        timeout: Wait no longer than this, such as 5m.
     """
     from croupier.apps.service.service_client import scale
 
@@ -124,13 +116,10 @@ def rollout(
 
     Exit codes: 0 done; 1 failed or rolled back, or no controller runs; 124 --timeout.
 
-    Parameters
-    ----------
-    action
-        restart replaces all instances by new ones of the same version, a few at a time; undo
-        returns to the version before; pause and resume halt and continue the update.
-    timeout
-        Follow no longer than this, such as 5m.
+    Args:
+        action: restart replaces all instances by new ones of the same version, a few at a time;
+            undo returns to the version before; pause and resume halt and continue the update.
+        timeout: Follow no longer than this, such as 5m.
     """
     from croupier.apps.service.service_client import rollout
 
@@ -153,10 +142,8 @@ def stop(
 
     Exit codes: 0 stopped; 1 the master or the controller cannot be reached; 124 --timeout.
 
-    Parameters
-    ----------
-    timeout
-        Wait no longer than this, such as 5m.
+    Args:
+        timeout: Wait no longer than this, such as 5m.
     """
     from croupier.apps.service.service_client import stop
 
