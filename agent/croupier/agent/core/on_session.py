@@ -8,7 +8,7 @@ from croupier.agent.core import effects as fx
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
-from croupier.agent.core.state import NO_AGENT_ID, AgentState, Joined, Joining
+from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Due, Ended, Killing, Running, Starting
 from croupier.model.ids import AgentId
 
@@ -34,7 +34,7 @@ def choose_agent_id(state: AgentState) -> Iterator[Effect]:
 def on_connected(state: AgentState, session: int, now: Now) -> Iterator[Effect]:
     """Register in the new session as soon as possible."""
     assert state.connection is None
-    state.connection = Joining(session)
+    state.connection, state.has_registered = session, False
     yield from register_when_ready(state, now)
 
 
@@ -49,24 +49,24 @@ def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
     if state.recorded_boot_id != state.boot_id:
         state.recorded_boot_id = state.boot_id
         yield Checkpoint(state.record)
-    if not isinstance(state.connection, Joining) or state.voided:
+    if state.connection is None or state.has_registered or state.voided:
         return
-    state.connection = Joined(state.connection.session)
+    state.has_registered = True
     for task in state.tasks.values():
         # REGISTER carries the unacknowledged updates.
         if task.updates.waiting:
             at = now.at + task.updates.restart_resending()
             state.deadlines.set((Due.RESEND, task.key), at)
-    yield fx.SendRegister(state.connection.session)
+    yield fx.SendRegister(state.connection)
 
 
 def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
     """Send nothing until there is another session."""
-    if state.connection is not None and session == state.connection.session:
-        if isinstance(state.connection, Joined):
+    if session == state.connection:
+        if state.has_registered:
             for key in state.tasks:
                 state.deadlines.cancel((Due.RESEND, key))
-        state.connection = None
+        state.connection, state.has_registered = None, False
         # REGISTER of the next session tells that they have not started.
         state.line.clear()
     yield from ()
@@ -110,7 +110,7 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
     state.tasks.clear()
     state.line.clear()
     state.live, state.free = 0, state.total
-    state.connection = None
+    state.connection, state.has_registered = None, False
     for task in tasks:
         for due in Due:
             state.deadlines.cancel((due, task.key))

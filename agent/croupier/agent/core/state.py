@@ -28,20 +28,6 @@ from croupier.model.store_position import StorePosition
 NO_AGENT_ID = AgentId("")
 
 
-@dataclass(frozen=True, slots=True)
-class Joining:
-    """A session is open, and REGISTER is not sent yet."""
-
-    session: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """REGISTER was sent in the session: updates go there."""
-
-    session: int
-
-
 @dataclass(slots=True)
 class AgentState:
     """The agent's tasks, its free resources, and its session with the master.
@@ -63,6 +49,7 @@ class AgentState:
         to_void: tasks that cannot still be live according to the records; now void.
         epochs: the newest epoch of each framework, the latest change last.
         connection: the session with the master; None while there is none.
+        has_registered: whether REGISTER was sent in the session, so that updates go there.
         runs: the number of runs named in this life.
         names: the number of ids that the agent has chosen in this life.
         adopting: the number of runs of an earlier life whose `Adopt` has no answer yet.
@@ -88,7 +75,8 @@ class AgentState:
     to_forget: set[Key] = field(default_factory=set)
     to_void: list[Key] = field(default_factory=list)
     epochs: dict[FrameworkId, int] = field(default_factory=dict)
-    connection: Joining | Joined | None = None
+    connection: int | None = None
+    has_registered: bool = False
     tasks: dict[Key, LocalTask] = field(default_factory=dict)
     live: int = 0
     runs: int = 0
@@ -113,7 +101,7 @@ class AgentState:
     @property
     def session(self) -> int | None:
         """The session that updates go to; None if there is none."""
-        return self.connection.session if isinstance(self.connection, Joined) else None
+        return self.connection if self.has_registered else None
 
     @property
     def is_idle(self) -> bool:
