@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.exec.streams import ExecCommand, ExecEnd, Stream, Window
+from croupier.agent.exec.streams import Stream
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.exec.task_execs import TaskExecs
 from croupier.agent.isolation.isolator import Launch
 from croupier.model.errors import NotFound
+from croupier.v1.exec_pb2 import ExecCommand, ExecEnd, WindowSize
 from tests.harness.supervisor_fixture import TaskRunner, key
 
 DEADLINE_S = 20.0
@@ -26,7 +27,7 @@ class Launches:
         del pid
         if key not in self.of:
             raise NotFound(f"task {key[1]} does not run on this agent")
-        return replace(self.of[key], argv=command.argv, program=command.argv[0])
+        return replace(self.of[key], argv=tuple(command.argv), program=command.argv[0])
 
 
 class Execs:
@@ -51,13 +52,14 @@ class Execs:
             supervisor.spawn(self.runner.isolation.prepare(launch), sandbox)
 
     async def start(
-        self, name: str, *argv: str, has_input: bool = False, window: Window | None = None
+        self, name: str, *argv: str, has_input: bool = False, window: WindowSize | None = None
     ) -> TaskExec:
         """Start a command beside a task."""
-        return await self.execs.start(key(name), ExecCommand(argv, has_input, window))
+        command = ExecCommand(argv=argv, has_input=has_input, terminal=window)
+        return await self.execs.start(key(name), command)
 
     async def run(
-        self, name: str, *argv: str, data: bytes | None = None, window: Window | None = None
+        self, name: str, *argv: str, data: bytes | None = None, window: WindowSize | None = None
     ) -> tuple[ExecEnd, str, str]:
         """Run a command beside a task; return its end, output and errors."""
         one = await self.start(name, *argv, has_input=data is not None, window=window)

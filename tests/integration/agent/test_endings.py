@@ -11,11 +11,11 @@ import pytest
 
 from croupier.agent.app import AgentDaemon
 from croupier.agent.core.tasks import Key
-from croupier.agent.exec.streams import ExecCommand
 from croupier.model.errors import Conflict, FailedOver, NotFound
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskState
 from croupier.v1 import agent_pb2 as pb
+from croupier.v1.exec_pb2 import ExecCommand
 from croupier.wire.task import task_to_wire
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
@@ -138,7 +138,7 @@ T1: Key = (F, key("t1")[1])
 
 
 async def variables(agent: AgentDaemon) -> set[str]:
-    one = await agent.execs.start(T1, ExecCommand(("env",)))
+    one = await agent.execs.start(T1, ExecCommand(argv=["env"]))
     output, _ = await collect(one)
     assert (await one.wait()).exit_code == 0
     await one.close()
@@ -163,7 +163,7 @@ async def test_a_command_has_the_variables_and_secrets_of_its_task_over_restarts
     assert {"NAME=a b", "PASSWORD=hunter2"} < told
     assert await variables(first.agent) == told
 
-    one = await first.agent.execs.start(T1, ExecCommand(("sleep", "600")))
+    one = await first.agent.execs.start(T1, ExecCommand(argv=["sleep", "600"]))
     await first.end()
     assert (await one.wait()).signal is not None, "it ends with the agent"
     second = await start()

@@ -14,7 +14,7 @@ from croupier.agent.config import AgentConfig
 from croupier.agent.core.tasks import Key
 from croupier.agent.exec import calls
 from croupier.agent.exec.calls import INPUT_WINDOW, ExecCalls
-from croupier.agent.exec.streams import ExecCommand, ExecEnd, Stream, Window
+from croupier.agent.exec.streams import Stream
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.model.errors import NotFound
 from croupier.net.address import Address
@@ -54,7 +54,7 @@ class Command:
     def __init__(self) -> None:
         self.printed: asyncio.Queue[tuple[Stream, bytes] | None] = asyncio.Queue()
         self.reads, self.closed = asyncio.Event(), asyncio.Event()
-        self.taken, self.windows = b"", list[Window]()
+        self.taken, self.windows = b"", list[exec_pb2.WindowSize]()
         self.input_ended = asyncio.Event()
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
@@ -68,11 +68,11 @@ class Command:
     def end_input(self) -> None:
         self.input_ended.set()
 
-    def resize(self, window: Window) -> None:
+    def resize(self, window: exec_pb2.WindowSize) -> None:
         self.windows.append(window)
 
-    async def wait(self) -> ExecEnd:
-        return ExecEnd(exit_code=4, message="done")
+    async def wait(self) -> exec_pb2.ExecEnd:
+        return exec_pb2.ExecEnd(exit_code=4, message="done")
 
     async def close(self) -> None:
         self.closed.set()
@@ -82,13 +82,13 @@ class Scene:
     """A master that follows a script, and an agent with one command."""
 
     def __init__(self) -> None:
-        self.command, self.started = Command(), list[tuple[Key, ExecCommand]]()
+        self.command, self.started = Command(), list[tuple[Key, exec_pb2.ExecCommand]]()
         self.error: NotFound | None = None
         self.outcomes: list[str] = []
         self.calls = ExecCalls(self.start, ClientSecurity, self.outcomes.append)
         self.script_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def start(self, key: Key, command: ExecCommand) -> TaskExec:
+    async def start(self, key: Key, command: exec_pb2.ExecCommand) -> TaskExec:
         if self.error is not None:
             raise self.error
         self.started.append((key, command))
@@ -154,13 +154,11 @@ async def test_a_command_with_input_and_output() -> None:
 
     async with scene.follows(script):
         await scene.ended()
-    assert scene.started == [
-        (
-            ("F", "t"),
-            ExecCommand(("cat", "-"), has_input=True, window=Window(2, 3), terminal_type="vt100"),
-        )
-    ]
-    assert (command.taken, command.windows) == (b"in", [Window(5, 6)])
+    ((key, ordered),) = scene.started
+    assert (key, [*ordered.argv], ordered.has_input) == (("F", "t"), ["cat", "-"], True)
+    terminal = exec_pb2.WindowSize(rows=2, columns=3)
+    assert (ordered.terminal, ordered.terminal_type) == (terminal, "vt100")
+    assert (command.taken, command.windows) == (b"in", [exec_pb2.WindowSize(rows=5, columns=6)])
     assert scene.outcomes == ["ended"]
 
 

@@ -13,13 +13,16 @@ import pytest
 
 from croupier.agent.exec import task_execs
 from croupier.agent.exec.inside import find_inside
-from croupier.agent.exec.streams import ExecCommand, Stream, Streams, Window
+from croupier.agent.exec.streams import Stream, Streams, check_command, check_window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.shim.build import Shim
-from croupier.model.errors import InvalidRequest, NotFound, Unavailable
+from croupier.model.errors import InvalidRequest, NotFound, ProtocolViolation, Unavailable
+from croupier.v1.exec_pb2 import ExecCommand, WindowSize
 from tests.harness.eventually import eventually
 from tests.harness.exec_fixture import Execs, collect
 from tests.harness.supervisor_fixture import TaskRunner, key, launch_of
+
+WINDOW = WindowSize(rows=24, columns=80)
 
 
 @pytest.fixture
@@ -35,9 +38,9 @@ async def test_streams_and_exit_codes_are_those_of_the_program(execs: Execs) -> 
     line = "cat; echo problem >&2; echo again >/dev/stdout; exit 9"
     end, output, errors = await execs.run("t1", "/bin/sh", "-c", line, data=b"given\n")
     assert (output, errors) == ("given\nagain\n", "problem\n")
-    assert (end.exit_code, end.signal, end.message) == (9, None, "")
+    assert (end.exit_code, end.HasField("signal"), end.message) == (9, False, "")
     end, _, _ = await execs.run("t1", "/bin/sh", "-c", "kill -SEGV $$")
-    assert (end.exit_code, end.signal) == (None, signal.SIGSEGV)
+    assert (end.HasField("exit_code"), end.signal) == (False, signal.SIGSEGV)
     end, output, _ = await execs.run("t1", "cat")
     assert (end.exit_code, output) == (0, ""), "its input is empty"
 
@@ -88,12 +91,12 @@ def has_more(streams: Streams) -> bool:
     return not outputs or bool(select.select(outputs, (), (), 0)[0])
 
 
-@pytest.mark.parametrize("window", [None, Window(24, 80)])
+@pytest.mark.parametrize("window", [None, WINDOW])
 async def test_output_ends_although_the_task_has_taken_an_end_of_it(
-    tmp_path: Path, window: Window | None
+    tmp_path: Path, window: WindowSize | None
 ) -> None:
     with (tmp_path / "null").open("w+") as null:
-        streams = Streams(ExecCommand(("true",), window=window), null.fileno(), None)
+        streams = Streams(ExecCommand(argv=["true"], terminal=window), null.fileno(), None)
         taker = await asyncio.create_subprocess_exec("yes", stdout=streams.given[1])
         streams.release()
         found = await streams.read()
@@ -122,31 +125,31 @@ async def test_input_is_dropped_once_the_program_has_closed_it(execs: Execs) -> 
 
 async def test_a_terminal_without_input_has_its_end(execs: Execs) -> None:
     for argv in (("cat",), ("/bin/sh",)):
-        end, _, errors = await execs.run("t1", *argv, window=Window(24, 80))
+        end, _, errors = await execs.run("t1", *argv, window=WINDOW)
         assert (end.exit_code, errors) == (0, "")
 
 
 async def test_a_terminal_is_the_controlling_one_and_hangs_up(execs: Execs) -> None:
     line = "trap 'stty size; exit 4' WINCH; stty size; tty >/dev/null && echo t >/dev/tty; read x"
-    one = await execs.start("t1", "/bin/sh", "-c", line, has_input=True, window=Window(24, 80))
+    one = await execs.start("t1", "/bin/sh", "-c", line, has_input=True, window=WINDOW)
     seen = b""
     async for stream, data in one.output():
         assert stream is Stream.OUTPUT
         seen += data
         if seen.endswith(b"t\r\n"):
-            one.resize(Window(50, 132))
+            one.resize(WindowSize(rows=50, columns=132))
             await one.write(b"\n")
     assert seen.replace(b"\r\n\r\n", b"\r\n") == b"24 80\r\nt\r\n50 132\r\n"
     assert (await one.wait()).exit_code == 4
     await one.close()
 
-    end, output, _ = await execs.run("t1", "cat", data=b"typed\n", window=Window(24, 80))
+    end, output, _ = await execs.run("t1", "cat", data=b"typed\n", window=WINDOW)
     assert (end.exit_code, output) == (0, "typed\r\ntyped\r\n")
 
 
 async def test_ctrl_c_in_a_terminal_reaches_the_program(execs: Execs) -> None:
     one = await execs.start(
-        "t1", "/bin/sh", "-c", "echo on; exec sleep 60", has_input=True, window=Window(24, 80)
+        "t1", "/bin/sh", "-c", "echo on; exec sleep 60", has_input=True, window=WINDOW
     )
     assert (await anext(one.output()))[1] == b"on\r\n"
     await one.write(b"\x03")
@@ -169,18 +172,22 @@ async def test_commands_are_bounded(execs: Execs, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "command",
     [
-        ExecCommand(()),
-        ExecCommand(("",)),
-        ExecCommand(("a\0b",)),
-        ExecCommand(("x",) * 5000),
-        ExecCommand(("x" * 200_000,)),
-        ExecCommand(("x",), window=Window(-1, 80)),
-        ExecCommand(("x",), window=Window(24, 70_000)),
+        ExecCommand(),
+        ExecCommand(argv=[""]),
+        ExecCommand(argv=["a\0b"]),
+        ExecCommand(argv=["x"] * 5000),
+        ExecCommand(argv=["x" * 200_000]),
     ],
 )
-async def test_commands_that_no_agent_can_run(tmp_path: Path, command: ExecCommand) -> None:
+def test_commands_that_no_agent_can_run(command: ExecCommand) -> None:
     with pytest.raises(InvalidRequest):
-        command.check()
+        check_command(command)
+
+
+@pytest.mark.parametrize("side", ["rows", "columns"])
+def test_windows_that_no_terminal_can_have(side: str) -> None:
+    with pytest.raises(ProtocolViolation, match="70000"):
+        check_window(WindowSize(**{side: 70_000}))
 
 
 async def test_only_live_tasks_have_commands(execs: Execs) -> None:

@@ -16,7 +16,6 @@ import pytest
 from croupier.agent.core.events import Exited
 from croupier.agent.exec import task_execs
 from croupier.agent.exec.inside import children
-from croupier.agent.exec.streams import Window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.assembly import assemble
@@ -29,6 +28,7 @@ from croupier.agent.shim.run_file import read_path
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.isolation import Limits
 from croupier.model.resources import NOTHING
+from croupier.v1.exec_pb2 import WindowSize
 from tests.harness.boxed_tasks import IN_NAMESPACES, Boxes
 from tests.harness.debian import NoProgram, program, unavailable
 from tests.harness.escape_tries import LEVELS
@@ -98,7 +98,7 @@ async def everything_of_a_command_ends_with_close_and_with_its_program(level: Ex
     assert (end.exit_code, output) == (7, "on\n")
     assert not running_as("sleep 61112")
     end, _, _ = await level.execs.run(level.task, "/bin/sh", "-c", "kill -SEGV $$")
-    assert (end.exit_code, end.signal) == (None, SIGSEGV)
+    assert (end.HasField("exit_code"), end.signal) == (False, SIGSEGV)
 
 
 async def a_command_whose_shim_is_killed_leaves_nothing(level: ExecLevel) -> None:
@@ -180,7 +180,7 @@ async def a_program_of_the_task_finds_nothing_of_the_machine(level: ExecLevel) -
 async def a_command_can_have_a_terminal(level: ExecLevel) -> None:
     line = "stty size; echo on >/dev/tty; read x; echo $x"
     one = await level.execs.start(
-        level.task, "/bin/sh", "-c", line, has_input=True, window=Window(24, 80)
+        level.task, "/bin/sh", "-c", line, has_input=True, window=WindowSize(rows=24, columns=80)
     )
     await one.write(b"typed\n")
     output, _ = await collect(one)

@@ -17,11 +17,10 @@ import grpc
 import grpc.aio
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.exec.streams import ExecCommand, ExecEnd, Stream, Window
+from croupier.agent.exec.streams import Stream, check_window
 from croupier.agent.exec.task_exec import TaskExec
 from croupier.model.errors import (
     CroupierError,
-    InvalidRequest,
     ProtocolViolation,
     Unavailable,
     shortened,
@@ -120,7 +119,8 @@ class InputQueue:
                 case "input_end":
                     self._parts.put_nowait(None)
                 case "window":
-                    command.resize(window_of(message.window.rows, message.window.columns))
+                    check_window(message.window)
+                    command.resize(message.window)
                 case kind:
                     raise ProtocolViolation(f"a message that is unknown: {kind or 'empty'}")
 
@@ -137,26 +137,12 @@ class InputQueue:
         command.end_input()
 
 
-def window_of(rows: int, columns: int) -> Window:
-    """Return the size of a terminal.
-
-    Raises:
-        ProtocolViolation: if no terminal can have it.
-    """
-    window = Window(rows, columns)
-    try:
-        window.check()
-    except InvalidRequest as error:
-        raise ProtocolViolation(str(error)) from None
-    return window
-
-
 class ExecCalls:
     """The streams of commands."""
 
     def __init__(
         self,
-        start: Callable[[Key, ExecCommand], Awaitable[TaskExec]],
+        start: Callable[[Key, exec_pb2.ExecCommand], Awaitable[TaskExec]],
         security: Callable[[], ClientSecurity],
         count: Callable[[str], None],
     ) -> None:
@@ -200,7 +186,8 @@ class ExecCalls:
     async def _run(self, stream: MasterStream, start: exec_pb2.ExecStart) -> None:
         key = FrameworkId(start.framework_id), TaskId(start.task_id)
         try:
-            command = await self._start(key, _command(start.command))
+            check_window(start.command.terminal)
+            command = await self._start(key, start.command)
         except CroupierError as error:
             self._count("refused")
             _log.info("exec_refused", framework_id=key[0], task_id=key[1], error=str(error))
@@ -233,7 +220,7 @@ async def _pass_output(stream: MasterStream, command: TaskExec, is_over: asyncio
     ended = await command.wait()
     is_over.set()
     await command.close()
-    await stream.send(end=_end(ended))
+    await stream.send(end=ended)
     await stream.finish()
     await asyncio.Event().wait()  # the master ends the stream
     raise AssertionError("it waits without end")
@@ -245,19 +232,3 @@ async def _pass_input(stream: MasterStream, command: TaskExec, queue: InputQueue
         await queue.drain(stream, command)
     await asyncio.Event().wait()
     raise AssertionError("it waits without end")
-
-
-def _command(wire: exec_pb2.ExecCommand) -> ExecCommand:
-    window = None
-    if wire.HasField("terminal"):
-        window = window_of(wire.terminal.rows, wire.terminal.columns)
-    return ExecCommand(tuple(wire.argv), wire.has_input, window, wire.terminal_type)
-
-
-def _end(ended: ExecEnd) -> exec_pb2.ExecEnd:
-    wire: dict[str, Any] = {"message": ended.message}
-    if ended.signal is not None:
-        wire["signal"] = ended.signal
-    else:
-        wire["exit_code"] = ended.exit_code or 0
-    return exec_pb2.ExecEnd(**wire)

@@ -14,13 +14,13 @@ import struct
 import termios
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from croupier.agent.shim.start import move_up
 from croupier.agent.unix_user import UnixUser
-from croupier.model.errors import InvalidRequest
+from croupier.model.errors import InvalidRequest, ProtocolViolation
+from croupier.v1.exec_pb2 import ExecCommand, WindowSize
 
 MOST_WORDS: Final = 4096
 # Characters of all words together; each can take four bytes.
@@ -43,68 +43,30 @@ class Stream(Enum):
     ERRORS = "stderr"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The size of a terminal in characters; 0 is unknown."""
+def check_command(command: ExecCommand) -> None:
+    """Check a command.
 
-    rows: int
-    columns: int
-
-    def check(self) -> None:
-        """Check the size.
-
-        Raises:
-            InvalidRequest: if no terminal can have it.
-        """
-        if not (0 <= self.rows <= _MOST_SIDE and 0 <= self.columns <= _MOST_SIDE):
-            raise InvalidRequest(f"no terminal has {self.rows} rows and {self.columns} columns")
-
-
-@dataclass(frozen=True, slots=True)
-class ExecCommand:
-    """A program with its arguments, to run beside a task.
-
-    Attributes:
-        has_input: whether it gets input from the caller; else its input is empty.
-        window: the size of its terminal; None: it has none.
-        terminal_type: the variable TERM of a command with a terminal; empty: the task's own.
+    Raises:
+        InvalidRequest: if no agent can run it.
     """
-
-    argv: tuple[str, ...]
-    has_input: bool = False
-    window: Window | None = None
-    terminal_type: str = ""
-
-    def check(self) -> None:
-        """Check the command.
-
-        Raises:
-            InvalidRequest: if no agent can run it.
-        """
-        if not self.argv or not self.argv[0]:
-            raise InvalidRequest("the command's program is empty")
-        if len(self.argv) > MOST_WORDS:
-            raise InvalidRequest(f"the command has more than {MOST_WORDS} words")
-        if sum(map(len, self.argv)) > MOST_TEXT:
-            raise InvalidRequest(f"the command has more than {MOST_TEXT} characters")
-        if any("\0" in word for word in (*self.argv, self.terminal_type)):
-            raise InvalidRequest("a word of the command holds a NUL character")
-        if self.window is not None:
-            self.window.check()
+    if not command.argv or not command.argv[0]:
+        raise InvalidRequest("the command's program is empty")
+    if len(command.argv) > MOST_WORDS:
+        raise InvalidRequest(f"the command has more than {MOST_WORDS} words")
+    if sum(map(len, command.argv)) > MOST_TEXT:
+        raise InvalidRequest(f"the command has more than {MOST_TEXT} characters")
+    if any("\0" in word for word in (*command.argv, command.terminal_type)):
+        raise InvalidRequest("a word of the command holds a NUL character")
 
 
-@dataclass(frozen=True, slots=True)
-class ExecEnd:
-    """The end of a command: an exit code or a signal.
+def check_window(window: WindowSize) -> None:
+    """Check the size of a terminal, 0 if it is unknown.
 
-    Attributes:
-        exit_code: 127 if the program was not found, 126 if it cannot be executed.
-        message: why it did not run, or what ended it; empty if it ended by itself.
+    Raises:
+        ProtocolViolation: if no terminal can have it.
     """
-
-    exit_code: int | None = None
-    signal: int | None = None
-    message: str = ""
+    if window.rows > _MOST_SIDE or window.columns > _MOST_SIDE:
+        raise ProtocolViolation(f"no terminal has {window.rows} rows and {window.columns} columns")
 
 
 class Streams:
@@ -129,8 +91,8 @@ class Streams:
         self._left = MOST_LEFT
         self.given = (null, null, null)
         try:
-            if command.window is not None:
-                self._open_terminal(command.window, has_input=command.has_input)
+            if command.HasField("terminal"):
+                self._open_terminal(command.terminal, has_input=command.has_input)
             else:
                 self._open_pipes(null, has_input=command.has_input)
             if owner is not None:
@@ -197,13 +159,8 @@ class Streams:
                 os.write(self._input, _END_OF_INPUT)
         self._close_input()
 
-    def resize(self, window: Window) -> None:
-        """Set the size of the terminal, if there is one; the kernel tells the program.
-
-        Raises:
-            InvalidRequest: if no terminal can have that size.
-        """
-        window.check()
+    def resize(self, window: WindowSize) -> None:
+        """Set the size of the terminal, if there is one; the kernel tells the program."""
         if self.has_terminal:
             _set_size(self._master, window)
 
@@ -234,7 +191,7 @@ class Streams:
         self._outputs[reading] = Stream.ERRORS
         self.given = (stdin, stdout, stderr)
 
-    def _open_terminal(self, window: Window, *, has_input: bool) -> None:
+    def _open_terminal(self, window: WindowSize, *, has_input: bool) -> None:
         # It stays open until all has ended: a program that closes its streams and goes on would be
         # hung up, and most programs do so before they exit.
         self._master, slave = os.openpty()
@@ -327,5 +284,5 @@ def _copy(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
 
 
-def _set_size(fd: int, window: Window) -> None:
+def _set_size(fd: int, window: WindowSize) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", window.rows, window.columns, 0, 0))

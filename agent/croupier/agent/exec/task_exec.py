@@ -16,7 +16,7 @@ from signal import SIGCONT, SIGKILL, SIGUSR1, Signals, pidfd_send_signal
 from typing import Final
 
 from croupier.agent.directories import unlink_beneath
-from croupier.agent.exec.streams import ExecEnd, Stream, Streams, Window
+from croupier.agent.exec.streams import Stream, Streams
 from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim import run_file
 from croupier.agent.shim.orphans import RunMarks, sweep
@@ -24,6 +24,7 @@ from croupier.agent.shim.shim_process import KILL_S
 from croupier.agent.shim.start import as_shell, describe, exit_code_of
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
+from croupier.v1.exec_pb2 import ExecEnd, WindowSize
 
 _log = get_logger("croupier.agent")
 
@@ -94,12 +95,8 @@ class TaskExec:
         """End the input of the program."""
         self._streams.end_input()
 
-    def resize(self, window: Window) -> None:
-        """Set the size of the terminal, if there is one.
-
-        Raises:
-            InvalidRequest: if no terminal can have that size.
-        """
+    def resize(self, window: WindowSize) -> None:
+        """Set the size of the terminal, if there is one."""
         self._streams.resize(window)
 
     async def wait(self) -> ExecEnd:
@@ -165,17 +162,25 @@ class TaskExec:
             _log.error("run_file_unreadable", run=self._shim.path.name, error=str(error))
             record = run_file.RunRecord()
         if record.end is not None:
-            self._finish(ExecEnd(record.end.exit_code, record.end.signal, self._why))
+            end = ExecEnd(message=self._why)
+            if record.end.signal is None:
+                end.exit_code = record.end.exit_code or 0
+            else:
+                end.signal = record.end.signal
+            self._finish(end)
         elif record.error is not None:
             launch = self._launch
             failed = as_shell(record.error, launch.program, launch.search_path)
-            self._finish(ExecEnd(exit_code_of(failed), None, describe(launch.program, failed)))
+            message = describe(launch.program, failed)
+            self._finish(ExecEnd(exit_code=exit_code_of(failed) or 0, message=message))
         else:
             sessions = [] if record.task is None else [record.task.pid]
             marks = RunMarks([str(self._shim.path)], (), sessions)
             swept = self._loop.run_in_executor(None, sweep, marks)
             swept.add_done_callback(
-                lambda _: self._finish(ExecEnd(None, SIGKILL, self._why or "its shim was killed"))
+                lambda _: self._finish(
+                    ExecEnd(signal=SIGKILL, message=self._why or "its shim was killed")
+                )
             )
 
     def _finish(self, end: ExecEnd) -> None:

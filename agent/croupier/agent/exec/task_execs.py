@@ -23,7 +23,7 @@ from typing import Final
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Adopting, Key, Starting
 from croupier.agent.exec.inside import Inside, find_inside, lowered, sealed_copy
-from croupier.agent.exec.streams import ExecCommand, Streams
+from croupier.agent.exec.streams import Streams, check_command
 from croupier.agent.exec.task_exec import Started, TaskExec
 from croupier.agent.isolation.container import PREFIX as CONTAINER_PREFIX
 from croupier.agent.isolation.isolator import Launch, Layers
@@ -45,6 +45,7 @@ from croupier.agent.shim.start import cannot_run, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
 from croupier.model.secrets import DIRECTORY_VARIABLE
+from croupier.v1.exec_pb2 import ExecCommand
 
 # Of variables of the task itself, of bubblewrap, and of a container runtime.
 _PREFIXES: Final = ("", PREFIX, CONTAINER_PREFIX)
@@ -87,9 +88,9 @@ class Entries:
             environment[DIRECTORY_VARIABLE] = str(self.secret_files.root / run)
         elif info.command.secrets:
             environment |= _variables(pid, info.command.secrets.keys())
-        if command.window is not None and command.terminal_type:
+        if command.HasField("terminal") and command.terminal_type:
             environment["TERM"] = command.terminal_type
-        argv = command.argv
+        argv = tuple(command.argv)
         return Launch(run, key, info, sandbox, argv, environment, user, program=argv[0])
 
 
@@ -143,7 +144,7 @@ class TaskExecs:
             NotFound: if no such task lives here.
             Unavailable: if there are too many commands, or this machine cannot start it.
         """
-        command.check()
+        check_command(command)
         self._check_bounds(key)
         try:
             started = self._start(key, command)
