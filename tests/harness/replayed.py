@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from random import Random
 
+from croupier.ctl.commands.replay import print_found, print_json
 from croupier.lab.cluster import Node, SimulatedCluster
 from croupier.master.allocator import Allocator, policies
 from croupier.master.core.settings import Settings
@@ -14,7 +15,6 @@ from croupier.model.resources import Resources
 from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.report import print_found, print_json
 from croupier.sim.replay.result import Replayed, find
 from croupier.sim.work import Shape, Work
 from tests.harness.recorded import LARGE, make_head, simulation_recorded

@@ -14,7 +14,7 @@ import pytest
 from croupier.cli.flags import Target
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import AuthorityDirectory
-from croupier.ctl.doctor.cluster import cluster_findings
+from croupier.ctl.commands.doctor import cluster_findings
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.etcd.target import EtcdFlags

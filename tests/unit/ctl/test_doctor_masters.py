@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.api.objects import Json, as_object
-from croupier.ctl.doctor.cluster import problem_findings, release_findings
+from croupier.ctl.commands.doctor import problem_findings, release_findings
 from croupier.v1 import operator_pb2 as pb
 
 

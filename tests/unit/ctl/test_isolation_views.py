@@ -7,7 +7,7 @@ import pytest
 from croupier.api.objects import as_object
 from croupier.cli.table import lines_of
 from croupier.cli.terminal import View
-from croupier.ctl.doctor.cluster import isolation_findings
+from croupier.ctl.commands.doctor import isolation_findings
 from croupier.ctl.lists import AGENTS
 from croupier.ctl.views.agent import agent_lines
 from croupier.ctl.views.isolation import levels_text

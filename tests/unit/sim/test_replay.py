@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from croupier.ctl.commands.replay import print_found
 from croupier.lab.cluster import SimulatedCluster
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.queue import ORDERS
@@ -33,7 +34,6 @@ from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
 from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog, Reader
-from croupier.sim.replay.report import print_found
 from croupier.sim.replay.result import Diverged
 from tests.harness.recorded import RecordedWorld, make_head, sealed, simulation_recorded
 from tests.harness.replayed import PATIENT, Endless, look, nodes, printed, record
