@@ -110,7 +110,8 @@ class LocalMachine:
             return self._fail(key, "user", str(error))
         except Unavailable as error:
             return self._fail(key, "user", str(error), str(error))
-        argv = _argv(info.command)
+        command = info.command
+        argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
         opened = False
         try:
             with self.sandboxes.create(key, user, again=spawn.again) as sandbox:
@@ -197,10 +198,6 @@ class LocalMachine:
             return spawn.secrets.reveal()
         directory = self.secret_files.write(spawn.run, spawn.secrets, user)
         return {DIRECTORY_VARIABLE: str(directory)}
-
-
-def _argv(command: Command) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", command.shell) if command.shell else command.argv
 
 
 def _text(error: OSError) -> str:

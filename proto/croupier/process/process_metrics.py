@@ -36,10 +36,6 @@ def _limit() -> float:
     return float("inf") if soft == resource.RLIM_INFINITY else soft
 
 
-def _resident_bytes() -> float:
-    return int((_PROC / "statm").read_text().split()[1]) * _PAGE
-
-
 # The source of these is not used: a process has one of each.
 PROCESS: Final[tuple[Family[object], ...]] = (
     Family("process_open_files", "Open files and sockets of the process.", lambda _: open_files()),
@@ -47,7 +43,7 @@ PROCESS: Final[tuple[Family[object], ...]] = (
     Family(
         "process_resident_bytes",
         "Resident memory of the process.",
-        lambda _: _resident_bytes(),
+        lambda _: int((_PROC / "statm").read_text().split()[1]) * _PAGE,
     ),
     Family(
         "process_cpu_seconds",

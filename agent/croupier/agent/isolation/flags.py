@@ -126,10 +126,6 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return names if text else ()
 
 
-def _format_names(names: tuple[str, ...]) -> str:
-    return ",".join(names)
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskUserFlags:
@@ -144,7 +140,7 @@ class TaskUserFlags:
     /etc/group, /etc/subuid or /etc/subgid. Agents on one machine may share them."""
 
     task_users: Annotated[
-        tuple[str, ...], read_by(_parse_names, negative=(), show_default=_format_names)
+        tuple[str, ...], read_by(_parse_names, negative=(), show_default=",".join)
     ] = (ANY,)
     """Accounts that a task may name, separated by commas. * stands for all but root, which a list
     has to name: '*,root'. Only an agent that is root can run tasks as other accounts than its

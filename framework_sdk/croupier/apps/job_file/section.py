@@ -157,7 +157,8 @@ class Section:
         names = list(known)
         for key in self._values:
             if key not in names:
-                raise self.error(f"unknown key{_nearest(key, names)}", key)
+                nearest = _suggestion(key, names) or f"; the keys here are {', '.join(names)}"
+                raise self.error(f"unknown key{nearest}", key)
 
     def text(self, key: str, default: D, *, choices: Iterable[str] = ()) -> str | D:
         """Return a text, which is one of `choices` if there are any."""
@@ -292,10 +293,6 @@ class Section:
         name, bracket, index = key.partition("[")
         quoted = name if _BARE.match(name) else repr(name[:_SHOWN])
         return (f"{self.place}." if self.place else "") + quoted + bracket + index
-
-
-def _nearest(key: str, known: Sequence[str]) -> str:
-    return _suggestion(key, known) or f"; the keys here are {', '.join(known)}"
 
 
 def _suggestion(key: str, known: Sequence[str]) -> str:

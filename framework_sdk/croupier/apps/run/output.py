@@ -238,7 +238,7 @@ class Outputs:
                 try:
                     chunk = await response.content.read(CHUNK_BYTES)
                 except (aiohttp.ClientError, OSError) as error:
-                    text = f"the connection broke: {_reason(error)}"
+                    text = f"the connection broke: {str(error) or type(error).__name__}"
                     return offset, Problem(text, is_broken=True)
                 if not chunk:
                     return offset, None
@@ -259,8 +259,3 @@ class Outputs:
         query = f"{'&' if '?' in path else '?'}follow=1&offset={offset}"
         async with self._opening:
             return await self._http.get(AgentId(followed.agent_id), address, path + query)
-
-
-def _reason(error: Exception) -> str:
-    """Return the error's text; its kind if it has none, such as a timeout."""
-    return str(error) or type(error).__name__

@@ -56,10 +56,6 @@ async def _output(asked: Asked) -> web.StreamResponse:
     return await _send(asked, stream)
 
 
-async def _file(asked: Asked) -> web.StreamResponse:
-    return await _send(asked, asked.path["path"])
-
-
 async def _list(asked: Asked) -> Any:
     path = asked.path
     request = pb.ListTaskFilesRequest(
@@ -69,10 +65,6 @@ async def _list(asked: Asked) -> Any:
         path=asked.query["path"],
     )
     return await asked.ask("ListTaskFiles", request)
-
-
-async def _use(asked: Asked) -> Any:
-    return await asked.ask("GetTaskUse", pb.GetTaskUseRequest(**asked.path))
 
 
 async def _send(asked: Asked, path: str) -> web.StreamResponse:
@@ -181,7 +173,7 @@ ROUTES: Final = (
     ),
     ApiRoute(
         f"{_TASK}/use",
-        _use,
+        lambda asked: asked.ask("GetTaskUse", pb.GetTaskUseRequest(**asked.path)),
         "Return what a live task has used so far, and the limits that its agent enforces.",
         pb.GetTaskUseResponse,
     ),
@@ -194,7 +186,7 @@ ROUTES: Final = (
     ),
     ApiRoute(
         f"{_TASK}/files/{{path:.+}}",
-        _file,
+        lambda asked: _send(asked, asked.path["path"]),
         "Return a file of a task's sandbox, or one range of it.",
         None,
         _PART,

@@ -33,7 +33,8 @@ def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
     """Return the event for `message`; adds to `known` the agents that it describes."""
     match message:
         case Offered():
-            return pb.Event(offers=_offers(message, known))
+            described = _new(message.agent, known)
+            return pb.Event(offers=pb.Offers(offers=[offer_to_wire(message)], agents=described))
         case Verdict():
             return pb.Event(verdict=verdict_to_wire(message))
         case Updated(statuses):
@@ -106,10 +107,6 @@ def offer_to_wire(offer: Offered) -> pb.Offer:
         resources=resources_to_wire(offer.resources),
         lease_ms=round(offer.lease_s * 1000),
     )
-
-
-def _offers(offer: Offered, known: KnownAgents) -> pb.Offers:
-    return pb.Offers(offers=[offer_to_wire(offer)], agents=_new(offer.agent, known))
 
 
 def _new(agent: AgentDescription, known: KnownAgents) -> list[pb.AgentDescription]:
