@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from croupier.agent import directories, sandbox_files
+from croupier.agent import directories, sandbox_files, served_files
+from croupier.agent.isolation import disk_size
+from croupier.agent.isolation.disk_size import HiddenFiles, processes_below, removed_files
+from croupier.agent.output_links import OutputLinks
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.sandbox_files import components_of, list_directory, open_file
+from croupier.agent.served_files import PartRequest, ServedFiles
+from croupier.agent.unix_user import UidRange
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId
+from croupier.process.clock import SystemClock
 
 KEY = (FrameworkId("F1"), TaskId("t1"))
 
@@ -157,3 +166,119 @@ def test_a_swapped_directory_leads_nowhere(
     finally:
         done.set()
         thread.join()
+
+
+# Readers of files leave turns of the loop to everything else.
+
+
+CHUNKS = 20
+
+
+class Connection:
+    """A request and its answer, whose reader is always as fast as the disk."""
+
+    transport = property(lambda self: self)
+    remote = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.got = 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    async def write(self, data: bytes) -> None:
+        self.got += len(data)
+
+    async def write_eof(self) -> None:
+        pass
+
+
+async def test_a_fast_reader_does_not_hold_the_loop(tmp_path: Path) -> None:
+    size = CHUNKS * served_files.CHUNK_BYTES
+    (tmp_path / "file").touch()
+    os.truncate(tmp_path / "file", size)
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    reader: Any = Connection()
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    try:
+        served = ServedFiles(lambda _: False, OutputLinks(SystemClock()))
+        key = FrameworkId("F1"), TaskId("t1")
+        assert await served._copy(reader, reader, key, fd, 0, PartRequest(), lambda _: 0)
+    finally:
+        other.cancel()
+        os.close(fd)
+    assert reader.got == size
+    assert turns >= CHUNKS
+
+
+# Files of tasks that their sandboxes do not show.
+
+
+UIDS = UidRange(2_062_000, 2_062_001)
+
+
+def test_removed_files_count_once_while_they_are_open(tmp_path: Path) -> None:
+    device = tmp_path.stat().st_dev
+    before = removed_files([os.getpid()], device)
+    with (tmp_path / "gone").open("wb") as gone, (tmp_path / "kept").open("wb") as kept:
+        for file in (gone, kept):
+            file.write(os.urandom(300_000))
+            file.flush()
+        again = os.dup(gone.fileno())
+        (tmp_path / "gone").unlink()
+        found = removed_files([os.getpid(), 0, 4_194_304], device)
+        os.close(again)
+        assert found.files == before.files + 1
+        assert 300_000 <= found.size - before.size < 320_000
+        assert removed_files([os.getpid()], device + 1).size == 0
+    assert removed_files([os.getpid()], device) == before
+
+
+def test_processes_belong_to_the_nearest_shim_above(tmp_path: Path) -> None:
+    line = "sleep 60 & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE) as shim:
+        assert shim.stdout is not None
+        child = int(shim.stdout.readline())
+        try:
+            assert sorted(processes_below({shim.pid: "r1"})["r1"]) == sorted([shim.pid, child])
+            both = processes_below({shim.pid: "r1", child: "r2"})
+            assert both == {"r1": [shim.pid], "r2": [child]}
+        finally:
+            os.kill(child, 9)
+            shim.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+def test_files_in_shared_directories_count_by_their_uid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_size, "is_in_memory", lambda path: path.name == "memory")
+    for name in ("tmp", "memory", "sandbox"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(os.urandom(100_000))
+        os.chown(tmp_path / name / "file", UIDS.first, 0)
+    (tmp_path / "tmp/tree/below").mkdir(parents=True)
+    (tmp_path / "tmp/tree/below/file").write_bytes(os.urandom(200_000))
+    (tmp_path / "tmp/root").write_bytes(os.urandom(400_000))
+    (tmp_path / "tmp/link").symlink_to(tmp_path / "memory")
+    for path in ("tmp/tree", "tmp/link", "sandbox"):
+        os.chown(tmp_path / path, UIDS.first, 0, follow_symlinks=False)
+    hidden = HiddenFiles(UIDS, [tmp_path / "tmp", tmp_path / "memory", tmp_path / "none"])
+    hidden.look({})
+    sandbox = os.open(tmp_path / "sandbox", os.O_RDONLY)
+    try:
+        found = hidden.of("r1", sandbox)
+        os.chown(sandbox, UIDS.last, 0)
+        other = hidden.of("r1", sandbox)
+    finally:
+        os.close(sandbox)
+    assert 300_000 <= found.size < 340_000
+    assert (found.files, other.size) == (5, 0)

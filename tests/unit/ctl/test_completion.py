@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from croupier.cli.flags import Target
-from croupier.ctl.app import app, load_commands
+from croupier.ctl.app import SUMMARIES, app, load_commands
 from croupier.ctl.commands.completion import TIMEOUT_S, _asked, id_lines, table
 from croupier.ctl.completion_scripts import SHELLS, script
 from croupier.net.address import Address
@@ -158,3 +159,40 @@ def test_without_a_master_there_are_no_ids_and_no_error() -> None:
 
 async def _seconds() -> float:
     return asyncio.get_running_loop().time()
+
+
+# The help of the `croupier` command.
+
+
+def commands(parent: App, path: str = "croupier") -> Iterator[tuple[str, App]]:
+    """Yield every command that can be run, with its words."""
+    for name in parent:
+        if name.startswith("-"):
+            continue
+        child = parent[name]
+        yield f"{path} {name}", child
+        yield from commands(child, f"{path} {name}")
+
+
+load_commands()
+COMMANDS = dict(commands(app))
+
+
+def test_all_commands_are_found() -> None:
+    assert {"croupier run", "croupier drain", "croupier weights set"} <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_and_each_of_its_parameters_has_a_help_text(words: str) -> None:
+    command = COMMANDS[words]
+    assert command.help
+    if command.default_command is None:
+        return
+    arguments = command.assemble_argument_collection(parse_docstring=True)
+    assert [each.name for each in arguments if each.show and not each.parameter.help] == []
+
+
+@pytest.mark.parametrize("name", [name for name, summary in SUMMARIES.items() if summary])
+def test_the_table_of_commands_has_the_first_line_of_each_help(name: str) -> None:
+    first = COMMANDS[f"croupier {name}"].help.partition("\n")[0]
+    assert first == SUMMARIES[name]

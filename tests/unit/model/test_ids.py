@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from croupier.model.errors import InvalidRequest
@@ -17,6 +19,8 @@ from croupier.model.ids import (
     check_roles,
     short_id,
 )
+from croupier.model.printable import printable, printable_lines
+from croupier.model.token import BearerToken
 
 
 @pytest.mark.parametrize(
@@ -121,3 +125,55 @@ def test_illegal_lists_of_roles(values: list[str], why: str) -> None:
 )
 def test_a_short_id_leaves_out_the_cluster(own_id: str, short: str) -> None:
     assert short_id(own_id) == short
+
+
+# Unprintable characters are escaped.
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, caf\u00e9 \u6f22", "plain text, caf\u00e9 \u6f22"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\u202egpj.exe", "\\u202egpj.exe"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\ud800", "\\ud800"),
+        ("", ""),
+    ],
+)
+def test_unprintable_characters_are_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert shown.isprintable()
+
+
+def test_line_ends_are_kept_in_printable_lines() -> None:
+    assert printable_lines("a\x07\nb\n") == "a\\x07\nb\n"
+
+
+# Bearer tokens.
+
+
+SECRET = "s" * 43
+
+
+def test_the_text_of_a_token_is_parsed() -> None:
+    token = BearerToken("0a1b2c3d", SECRET)
+    assert BearerToken.parse(token.text) == token
+    assert token.hash == hashlib.sha256(SECRET.encode()).digest()
+
+
+def test_no_representation_shows_the_secret() -> None:
+    token = BearerToken("0a1b2c3d", SECRET)
+    assert SECRET not in repr(token) + str(token) + f"{token}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "crp_", f"crp_0a1b2c3_{SECRET}", f"crp_0A1B2C3D_{SECRET}", f"crp_0a1b2c3d_{SECRET}s",
+     f"crp_0a1b2c3d_{SECRET}\n", f"Bearer crp_0a1b2c3d_{SECRET}", f"crp_0a1b2c3d_{'é' * 43}"],
+)  # fmt: skip
+def test_another_form_is_refused_without_a_quote(text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        BearerToken.parse(text)
+    assert "sss" not in str(caught.value)

@@ -9,6 +9,7 @@ import pytest
 
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.isolation import Isolation, parse_limits
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import (
     MAX_COMMAND_BYTES,
@@ -123,3 +124,38 @@ def test_states_and_reasons_format_as_their_names() -> None:
     assert f"{TaskState.RUNNING} {Source.MASTER:>7}" == "RUNNING  MASTER"
     assert int(TaskState.RUNNING) == 2, "the numbers are still those of the wire"
     assert int(Reason.NONE) == 0
+
+
+# Images and limits that tasks may ask for.
+
+
+@pytest.mark.parametrize("image", ["docker://busybox:1", "oci:/srv/images:latest", "dir:/srv/root"])
+def test_images(image: str) -> None:
+    Isolation(image=image).check()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "busybox",
+        "docker://",
+        "docker:///x",
+        "oci:",
+        "oci:/srv/images:",
+        "oci:images:latest",
+        "dir:",
+        "dir:root",
+        "dir:/a b",
+        "dir:/a\nb",
+        "docker://" + "x" * 1024,
+    ],
+)
+def test_no_images(image: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Isolation(image=image).check()
+
+
+@pytest.mark.parametrize("text", ["pids:0", "mem:0", "cpus:1;files:0", "mem:0MB"])
+def test_a_limit_of_nothing_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="must be above 0"):
+        parse_limits(text)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest import mock
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from croupier.model.errors import CroupierError, PermissionDenied, Unauthenticated, Unavailable
+from croupier.net.server_tls import ServerTls, TlsFiles
 from croupier.process.clock import SystemClock
-from croupier.process.http.credentials import clients_only, metrics_guard
+from croupier.process.http.credentials import clients_only, credential_of, metrics_guard
 from croupier.process.http.routes import Guard, Requirement, Route
 from croupier.process.http.server import HttpServer
+from tests.harness.certificates import authority
 from tests.harness.http_servers import listen
 
 TOKEN = "crp_0123abcd_" + "s" * 43
@@ -143,3 +149,37 @@ async def test_metrics_need_the_token_in_the_file(token_file: Path) -> None:
         assert (await get(metrics, BEARER))[0] == 401
         token_file.unlink()
         assert (await get(metrics, BEARER))[0] == 503
+
+
+# Client certificates of HTTP requests: their names count until they expire.
+
+
+URI = "croupier://test/client/prometheus"
+
+
+def uris(expires_in_s: float | None) -> tuple[str, ...]:
+    certificate: dict[str, object] = {"subjectAltName": (("URI", URI), ("DNS", "host"))}
+    if expires_in_s is None:
+        certificate = {}
+    else:
+        at = time.gmtime(time.time() + expires_in_s)
+        certificate["notAfter"] = time.strftime("%b %d %H:%M:%S %Y GMT", at)
+    transport = mock.Mock()
+    tls = mock.Mock()
+    tls.getpeercert = lambda binary_form=False: b"der" if binary_form else certificate
+    transport.get_extra_info = {"ssl_object": tls}.get
+    return credential_of(make_mocked_request("GET", "/metrics", transport=transport)).uris
+
+
+def test_only_a_certificate_that_is_valid_now_names_its_holder() -> None:
+    assert uris(60) == (URI,)
+    assert uris(-60) == ()
+    assert uris(None) == ()
+
+
+def test_sessions_cannot_be_resumed(tmp_path: Path) -> None:
+    """A resumed session would outlive the certificate that it began with."""
+    files = authority().issue(tmp_path, "agent/a1")
+    context = ServerTls.load(TlsFiles(files.cert, files.key, files.ca), time.time()).http
+    assert context.num_tickets == 0
+    assert context.options & ssl.OP_NO_TICKET

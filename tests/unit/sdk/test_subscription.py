@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from croupier.model.attributes import equals
@@ -9,8 +11,14 @@ from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE, Role
 from croupier.model.resources import Resources
+from croupier.net.address import Address
+from croupier.net.outbox import Outbox
+from croupier.sdk import Framework
 from croupier.sdk.core.subscription import AcceptedTasks, Demands, Subscription, counted_down
+from croupier.sdk.dispatch import HandlerCall, Inbox
+from croupier.v1 import framework_pb2 as pb
 from tests.harness.world import World, make_task
+from tests.unit.sdk.test_offer_book import offer
 
 UNIT = Resources.parse("cpus:1")
 LARGE = Resources.parse("cpus:4;ports:2")
@@ -152,3 +160,89 @@ class TestSuppression:
         assert subscription.own([]) == ()
         with pytest.raises(InvalidRequest, match="'dev' is not one"):
             subscription.own(["ads", "dev"])
+
+
+# The bounds of a framework's connection.
+
+
+async def test_all_unanswered_calls_fit_however_large_they_are() -> None:
+    framework = Framework(master="127.0.0.1:1")
+    outbox: Outbox[pb.Call] = framework._session._connection.make_outbox()
+    large = pb.Call(accept=pb.Accept(offer_ids=["o" * 1_000_000]))
+    for _ in range(Framework._settings.unanswered_limit):
+        assert outbox.put(large)
+
+
+@pytest.mark.parametrize(
+    ("master", "latest", "is_sent"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1", True),
+        ("10.0.0.1:1", "10.0.0.1:1", False),
+        # Another master may lead next, and one may redirect to a machine that is not listed.
+        ("127.0.0.1:1,10.0.0.1:1", "127.0.0.1:1", False),
+        ("127.0.0.1:1", "10.0.0.1:1", False),
+    ],
+)
+async def test_secrets_are_not_sent_unencrypted_to_another_machine(
+    master: str, latest: str, is_sent: bool
+) -> None:
+    session = Framework(master=master)._session
+    session._connection.address = Address.parse(latest)
+    session.check_secrets(is_insecure=True)
+    if is_sent:
+        session.check_secrets()
+    else:
+        with pytest.raises(InvalidRequest, match="insecure=True"):
+            session.check_secrets()
+
+
+# The queue of events for the handlers.
+
+
+async def nothing() -> None:
+    return
+
+
+CALL = HandlerCall("on_subscribed", nothing)
+
+
+class TestInbox:
+    async def test_consecutive_offers_are_one_item(self) -> None:
+        inbox = Inbox(10)
+        inbox.put((offer("o1"),))
+        inbox.put((offer("o2"),))
+        inbox.put(CALL)
+        inbox.put((offer("o3"),))
+        first = await inbox.take()
+        assert isinstance(first, tuple)
+        assert [o.id for o in first] == ["o1", "o2"]
+        assert await inbox.take() == CALL
+        assert len(inbox) == 1
+
+    def test_an_inbox_is_full_at_its_limit_or_four_times_that_while_a_call_is_unanswered(
+        self,
+    ) -> None:
+        inbox = Inbox(2)
+        for _ in range(2):
+            inbox.put(CALL)
+        assert inbox.is_full(unanswered=0)
+        assert not inbox.is_full(unanswered=1)
+        for _ in range(6):
+            inbox.put(CALL)
+        assert inbox.is_full(unanswered=1)
+
+    async def test_taking_makes_room(self) -> None:
+        inbox = Inbox(1)
+        inbox.put(CALL)
+        waiting = asyncio.create_task(inbox.room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await inbox.take()
+        await waiting
+
+    async def test_a_closed_inbox_is_empty(self) -> None:
+        inbox = Inbox(1)
+        inbox.put(CALL)
+        inbox.close()
+        inbox.put(CALL)
+        assert await inbox.take() is None

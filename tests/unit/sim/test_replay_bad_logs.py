@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from croupier.model.errors import CroupierError
+from croupier.master.core import calls
+from croupier.master.core.events import AgentStopped, TimePassed
+from croupier.model.demand import Demand
+from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.ids import Role
+from croupier.model.resources import Resources
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog
-from tests.harness.recorded import sealed
+from tests.harness.recorded import RecordedWorld, sealed
 from tests.harness.replayed import look, printed
+from tests.harness.world import make_task
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path: Path, log: Path) -> None:
@@ -105,3 +111,115 @@ def test_control_characters_are_escaped(tmp_path: Path, log: Path) -> None:
     text, _ = printed(look(path))
     assert "\x1b" not in text
     assert "version \\x1b[31m" in text
+
+
+# Replaying a log with other settings.
+
+
+def test_weights_move_shares(log: Path) -> None:
+    found = look(log, Change.parse(["ads=3"], [], None))
+    assert found.before is not None
+    assert found.after is not None
+    for role in ("ads", "web"):
+        assert 0.45 < found.before.shares["role", role] < 0.51
+    assert 0.70 < found.after.shares["role", "ads"] < 0.77
+    assert 0.20 < found.after.shares["role", "web"] < 0.27
+    assert found.after.waits["role", "jobs"].tasks == 8
+
+
+def test_quotas_bind(log: Path) -> None:
+    change = Change.parse([], ["web=limit:cpus:2", "jobs=guarantee:cpus:8"], None)
+    found = look(log, change)
+    assert found.before is not None
+    assert found.after is not None
+    assert found.after.shares["role", "web"] <= 0.1
+    assert found.after.shares["role", "ads"] > 0.85
+    before, after = found.before.waits["role", "jobs"].mean, found.after.waits["role", "jobs"].mean
+    assert before is not None
+    assert after is not None
+    assert after <= before
+
+
+def test_another_policy_allocates_differently(log: Path) -> None:
+    found = look(log, Change.parse([], [], "fifo"))
+    assert found.after is not None
+    assert found.after.shares["role", "ads"] > 0.95
+    # The job never gets resources, and its tasks wait.
+    assert found.after.waits["role", "jobs"].waiting == 8
+
+
+def test_agents_and_frameworks_come_and_go_as_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    world = RecordedWorld(path)
+    first = world.agent("cpus:4;mem:4GB", "first")
+    framework = world.framework(role="ads", demand="cpus:2;mem:1GB", count=4)
+    for number in range(2):
+        tasks = [make_task(f"t{number}{each}", "cpus:2;mem:1GB") for each in range(2)]
+        offers = [offer.offer_id for offer in world.offers(framework)]
+        assert world.accept(framework, *tasks, offers=[*offers]).error is None
+        world.now += 4.0
+        if number == 0:
+            for each in range(2):
+                world.finish(first, world.framework_id(framework), f"t0{each}")
+    # At 8 s the other two are lost with their agent.
+    world.do(AgentStopped(first, "bye"))
+    world.now = 10.0
+    second = world.agent("cpus:2;mem:4GB", "second")
+    world.call(framework, calls.UpdateDemand((Demand(Resources.parse("cpus:2;mem:1GB"), 1),)))
+    world.accept(framework, make_task("t2", "cpus:2;mem:1GB"))
+    world.now = 15.0
+    world.finish(second, world.framework_id(framework), "t2")
+    world.call(framework, calls.Teardown())
+    world.now = 20.0
+    world.do(TimePassed())
+    world.close()
+    found = look(path, Change.parse(["ads=2"], [], None))
+    assert [(each.came, each.left) for each in found.history.agents] == [(0, 8), (10, None)]
+    runs = [(run.launched_at, run.ended_at, run.was_lost) for run in found.history.tasks]
+    assert runs == [(0, 4, False)] * 2 + [(4, 8, True)] * 2 + [(10, 15, False)]
+    assert found.history.frameworks[0].left == 15
+    assert found.recorded is not None
+    assert found.before is not None
+    assert found.recorded.shares["role", "ads"] == pytest.approx(13 / 20)
+    # The two lost tasks do not count; the third waits since it was demanded.
+    assert found.before.shares["role", "ads"] == pytest.approx(9 / 20)
+    assert found.before == found.after
+    assert found.before.waits["role", "ads"].tasks == 3
+
+
+@pytest.mark.parametrize(
+    ("weights", "quotas", "policy", "why"),
+    [
+        (["ads"], [], None, "not ROLE=WEIGHT"),
+        (["ads=0"], [], None, "weight of ads"),
+        (["/=1"], [], None, "illegal component"),
+        ([], ["ads"], None, "is not ROLE=guarantee"),
+        ([], ["ads=cpus:4"], None, "is not ROLE=guarantee"),
+        ([], ["ads=limit:cpus:4,limit:cpus:4"], None, "is not ROLE=guarantee"),
+        ([], ["ads=limit:cpus:x"], None, "not an amount"),
+        ([], ["ads=limit:cpus:1", "ads=limit:cpus:2"], None, "given twice"),
+        ([], ["a=limit:cpus:1,guarantee:cpus:2"], None, "role a: "),
+        ([], ["a=guarantee:cpus:1", "a/b=guarantee:cpus:2"], None, "guaranteed to roles within a"),
+        ([], [], "luck", "not a policy"),
+    ],
+)
+def test_a_contradictory_change_is_refused(
+    tmp_path: Path, weights: list[str], quotas: list[str], policy: str | None, why: str
+) -> None:
+    path = tmp_path / "log"
+    world = RecordedWorld(path)
+    world.agent("cpus:4")
+    world.close()
+    with pytest.raises(InvalidRequest, match=why):
+        look(path, Change.parse(weights, quotas, policy))
+
+
+def test_a_quota_is_read() -> None:
+    change = Change.parse(["a=2", "b=0.5"], ["x=y=guarantee:cpus:4;mem:8GB, limit:none"], None)
+    assert change.weights == {"a": 2000, "b": 500}
+    quota = change.quotas[Role("x=y")]
+    assert quota.guarantee == {"cpus": 4000, "mem": 8_192_000}
+    assert quota.limit == {}
+    assert str(change) == (
+        "a weighs 2, b weighs 0.5, x=y is guaranteed cpus:4;mem:8GB, x=y is limited to nothing"
+    )
