@@ -106,10 +106,7 @@ class FrameworkRules(CoreWorld):
     @rule(
         session=FRAMEWORKS,
         call=st.sampled_from(
-            [
-                calls.Reconcile(()),
-                calls.Malformed("accept", InvalidRequest("bad"), (TaskId("x"),)),
-            ]
+            [calls.Reconcile(()), calls.Malformed("accept", InvalidRequest("bad"), (TaskId("x"),))]
         ),
     )
     def calls_simply(self, session: SessionId, call: calls.Call) -> None:

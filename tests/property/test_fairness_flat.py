@@ -73,16 +73,10 @@ MUTANTS: dict[str, tuple[Deal, tuple[str, ...]]] = {
         by_policy(Fifo),
         ("sharing incentive", "envy-freeness up to one", "bottleneck fairness", "Theorem 7"),
     ),
-    "asset fairness": (
-        by_policy(Asset),
-        ("sharing incentive", "bottleneck fairness", "Theorem 7"),
-    ),
+    "asset fairness": (by_policy(Asset), ("sharing incentive", "bottleneck fairness", "Theorem 7")),
     "fair in counts": (by_policy(Slots), ("strategy-proofness",)),
     "fair in cpus alone": (by_policy(SingleResource), ("sharing incentive", "Theorem 7")),
-    "weights ignored": (
-        by_policy(Unweighted),
-        ("sharing incentive", "envy-freeness on machines"),
-    ),
+    "weights ignored": (by_policy(Unweighted), ("sharing incentive", "envy-freeness on machines")),
     "stops after five tasks": (stopping_after(DRF, 5), ("Pareto efficiency",)),
     "weights by place": (by_policy(Renormalised), ("population monotonicity",)),
 }

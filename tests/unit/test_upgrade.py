@@ -30,9 +30,7 @@ def plain_records(records: list[Record]) -> list[dict[str, Any]]:
     return [{"kind": type(each).__name__, **plain(each)} for each in records]
 
 
-async def test_an_old_sqlite_store_is_read_completely_and_extended(
-    tmp_path: Path,
-) -> None:
+async def test_an_old_sqlite_store_is_read_completely_and_extended(tmp_path: Path) -> None:
     path = Path(shutil.copy2(OLD / "master.db", tmp_path))
     old = json.loads((OLD / "registry.json").read_text())
     store = SqliteStore(path)
@@ -54,9 +52,7 @@ def without_terms(registry: dict[str, Any]) -> dict[str, Any]:
     return {**registry, "master": {k: v for k, v in registry["master"].items() if k in kept}}
 
 
-async def test_an_old_checkpoint_is_read_completely_and_extended(
-    tmp_path: Path,
-) -> None:
+async def test_an_old_checkpoint_is_read_completely_and_extended(tmp_path: Path) -> None:
     shutil.copy2(OLD / "checkpoint.log", tmp_path)
     old = json.loads((OLD / "checkpoint.json").read_text())
     checkpoint, loaded = Checkpoint.open(tmp_path)

@@ -122,8 +122,7 @@ def _another_users(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "leave",
-    [_link, _magic_link, _hard_link, _directory, os.mkfifo, _device, _another_users],
+    "leave", [_link, _magic_link, _hard_link, _directory, os.mkfifo, _device, _another_users]
 )
 def test_only_the_tasks_own_regular_file_is_served(
     sandboxes: Sandboxes, home: Path, leave: Callable[[Path], None]

@@ -14,21 +14,10 @@ import pytest
 from croupier.agent import checkpoint as module
 from croupier.agent import checkpoint_files
 from croupier.agent.checkpoint import NAME, Checkpoint, clear
-from croupier.agent.core.records import (
-    ForgetTask,
-    FrameworkRecord,
-)
+from croupier.agent.core.records import ForgetTask, FrameworkRecord
 from croupier.model.errors import Unavailable
 from croupier.model.ids import AgentId, TaskId
-from tests.harness.agent_checkpoints import (
-    AGENT,
-    EVERYTHING,
-    F,
-    ended,
-    kept,
-    launched,
-    opened,
-)
+from tests.harness.agent_checkpoints import AGENT, EVERYTHING, F, ended, kept, launched, opened
 
 
 async def test_committed_records_are_read_in_order(tmp_path: Path) -> None:

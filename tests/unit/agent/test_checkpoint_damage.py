@@ -14,19 +14,11 @@ from hypothesis import strategies as st
 
 from croupier.agent.checkpoint import NAME, Checkpoint
 from croupier.agent.checkpoint_files import MARK_NAME, LogMark
-from croupier.agent.core.records import (
-    AgentRecord,
-)
+from croupier.agent.core.records import AgentRecord
 from croupier.agent.record_lines import heading, line
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId
-from tests.harness.agent_checkpoints import (
-    AGENT,
-    EVERYTHING,
-    kept,
-    opened,
-    written,
-)
+from tests.harness.agent_checkpoints import AGENT, EVERYTHING, kept, opened, written
 from tests.harness.effort import EFFORT, portion
 
 

@@ -84,13 +84,7 @@ def test_variables_of_the_image_are_below_those_of_the_task() -> None:
     image = [("PATH", "/image"), ("LANG", "x"), ("A", "image"), ("HOME", "/root")]
     given = {"PATH": "/agent", "LANG": "own", "TZ": "UTC", "HOME": "/sandbox", "A": "own"}
     merged = merged_environment(image, given, {"LANG": "own", "A": "own"}, ("PATH", "LANG", "TZ"))
-    assert merged == {
-        "PATH": "/image",
-        "LANG": "own",
-        "TZ": "UTC",
-        "HOME": "/sandbox",
-        "A": "own",
-    }
+    assert merged == {"PATH": "/image", "LANG": "own", "TZ": "UTC", "HOME": "/sandbox", "A": "own"}
 
 
 @pytest.mark.parametrize(

@@ -188,9 +188,7 @@ async def test_a_run_removed_during_a_measurement_leaves_no_descriptor(
     assert open_below(tmp_path) == []
 
 
-async def test_the_isolator_uses_the_tasks_limit_its_resources_or_the_default(
-    world: Watch,
-) -> None:
+async def test_the_isolator_uses_the_tasks_limit_its_resources_or_the_default(world: Watch) -> None:
     isolator = DiskIsolator(world.watch, Limits(disk=3_000), world.sandboxes)
     infos = {
         "own": TaskInfo(TaskId("own"), Command(("x",)), Resources.parse("cpus:1;disk:2"),

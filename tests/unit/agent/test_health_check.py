@@ -71,9 +71,7 @@ async def checking(tmp_path: Path) -> AsyncIterator[Checking]:
     await made.stop()
 
 
-async def test_a_healthy_agent_has_no_problem_and_no_trial_file_is_left(
-    checking: Checking,
-) -> None:
+async def test_a_healthy_agent_has_no_problem_and_no_trial_file_is_left(checking: Checking) -> None:
     assert await checking.parts() == set()
     assert await checking.parts(THOROUGH) == set()
     assert not list(checking.path.rglob(f"{TRIAL}*"))
@@ -104,9 +102,7 @@ async def test_a_removed_work_dir_is_a_problem(checking: Checking) -> None:
     assert not checking.path.exists()
 
 
-async def test_a_thorough_check_makes_missing_directories_again(
-    checking: Checking,
-) -> None:
+async def test_a_thorough_check_makes_missing_directories_again(checking: Checking) -> None:
     await checking.parts()
     (checking.path / "runs").rmdir()
     assert await checking.parts(CheckHealth(0.0)) == {"work-dir"}

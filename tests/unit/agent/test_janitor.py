@@ -96,9 +96,7 @@ async def test_sandboxes_are_removed_sooner_on_a_fuller_disk(
     assert not path.exists()
 
 
-async def test_sandboxes_on_a_full_disk_are_kept_for_readers_only(
-    sandboxes: Sandboxes,
-) -> None:
+async def test_sandboxes_on_a_full_disk_are_kept_for_readers_only(sandboxes: Sandboxes) -> None:
     clock = Clock()
     janitor = Janitor(sandboxes, clock, keep_s=1e6, used=lambda path: 1 - HEADROOM)
     path = sandbox(sandboxes, "t1")
@@ -126,9 +124,7 @@ async def test_removal_stops_once_the_disk_has_room(sandboxes: Sandboxes) -> Non
     assert (janitor.removed, len(janitor)) == (100, 150)
 
 
-async def test_nothing_is_removed_while_the_disk_cannot_be_read(
-    sandboxes: Sandboxes,
-) -> None:
+async def test_nothing_is_removed_while_the_disk_cannot_be_read(sandboxes: Sandboxes) -> None:
     def used(path: Path) -> float:
         raise OSError(5, "Input/output error")
 

@@ -31,12 +31,7 @@ class World:
         self.deferred: list[Record] = []
         self.answers: list[Event] = []
         self.reactor = Reactor(
-            AgentState.of(TOTAL, AgentId("A1")),
-            self,
-            self,
-            self.answers.append,
-            self,
-            self,
+            AgentState.of(TOTAL, AgentId("A1")), self, self, self.answers.append, self, self
         )
         self.turn(ev.AgentStarted(), ev.Connected(1))
 

@@ -7,13 +7,7 @@ from dataclasses import replace
 import pytest
 
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import (
-    CancelLaunch,
-    Force,
-    Forget,
-    Signal,
-    Spawn,
-)
+from croupier.agent.core.effects import CancelLaunch, Force, Forget, Signal, Spawn
 from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId
 from croupier.model.isolation import Feature, Isolation, Limits
@@ -93,10 +87,7 @@ class TestAFailedTask:
         status = world.status()
         assert (status.state, status.message) == (TaskState.FAILED, message)
         assert (status.exit_code, status.signal) == (exited.exit_code, exited.signal)
-        assert (status.source, status.reason) == (
-            Source.EXECUTOR,
-            Reason.COMMAND_EXECUTOR_FAILED,
-        )
+        assert (status.source, status.reason) == (Source.EXECUTOR, Reason.COMMAND_EXECUTOR_FAILED)
 
     def test_a_failed_launch_is_failed_and_frees_its_resources(self) -> None:
         world = World()

@@ -9,12 +9,7 @@ from croupier.agent.core.records import AcknowledgedRecord, AgentRecord
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
-from croupier.agent.wire import (
-    PAGE_BYTES,
-    SLIM_BYTES,
-    order_from_wire,
-    register_to_wire,
-)
+from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, order_from_wire, register_to_wire
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId

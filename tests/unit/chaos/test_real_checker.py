@@ -117,11 +117,7 @@ def test_a_refused_task_is_clean_and_settled() -> None:
             "reported_twice",
         ),
         ([*whole(), update(OK, "RUNNING", 3)], f"start {OK} 9;end {OK}", "reported_after_end"),
-        (
-            [*launched(OK), update(OK, "FINISHED", 2, 0)],
-            f"start {OK} 9;end {OK}",
-            "skipped",
-        ),
+        ([*launched(OK), update(OK, "FINISHED", 2, 0)], f"start {OK} 9;end {OK}", "skipped"),
         (
             [*launched(OK), update(OK, "RUNNING", 2), update(OK, "RUNNING", 1)],
             f"start {OK} 9",

@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 
 from croupier.api.objects import as_object
-from croupier.cli.table import (
-    Column,
-    Drawn,
-    Table,
-    bold,
-    drawn_lines,
-    lines_of,
-    print_table,
-)
+from croupier.cli.table import Column, Drawn, Table, bold, drawn_lines, lines_of, print_table
 from croupier.cli.terminal import View
 from croupier.ctl.views.agent import AGENTS
 from croupier.ctl.views.task import TASKS

@@ -177,10 +177,7 @@ def test_commands_print_the_next_ones(
     capsys.readouterr()
     assert main(["cert", "show", "ca", "--json"]) == 0
     views = json.loads(capsys.readouterr().out)
-    assert [view["uris"] for view in views] == [
-        ["croupier://prod"],
-        ["croupier://prod/master/m1"],
-    ]
+    assert [view["uris"] for view in views] == [["croupier://prod"], ["croupier://prod/master/m1"]]
     assert main(["cert", "show", "ca/ca.key"]) == 2
 
 

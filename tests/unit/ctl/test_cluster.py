@@ -81,9 +81,7 @@ async def test_a_bounded_number_of_agents_start_at_once_while_there_is_progress(
 
 
 async def test_a_cluster_is_used_with_the_agents_that_came(
-    tmp_path: Path,
-    looks: Callable[[StartingCluster], None],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, looks: Callable[[StartingCluster], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = StartingCluster(tmp_path, 5)
     looks(cluster)
@@ -94,10 +92,7 @@ async def test_a_cluster_is_used_with_the_agents_that_came(
 
 @pytest.mark.parametrize(("most", "wait_s"), [(0, None), (29, 0.2)])
 async def test_a_cluster_without_agents_or_in_time_is_given_up(
-    tmp_path: Path,
-    looks: Callable[[StartingCluster], None],
-    most: int,
-    wait_s: float | None,
+    tmp_path: Path, looks: Callable[[StartingCluster], None], most: int, wait_s: float | None
 ) -> None:
     cluster = StartingCluster(tmp_path, most, wait_s)
     looks(cluster)

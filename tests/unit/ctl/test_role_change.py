@@ -46,17 +46,10 @@ def test_only_given_parts_of_a_quota_are_changed() -> None:
 def test_removals_name_their_parts_and_no_settings() -> None:
     weight = role_change("ads", None, WEIGHT_PARTS)
     assert not weight.HasField("settings")
-    assert list(weight.parts) == [
-        Change.PART_WEIGHT,
-        Change.PART_RESOURCE_WEIGHTS,
-    ]
+    assert list(weight.parts) == [Change.PART_WEIGHT, Change.PART_RESOURCE_WEIGHTS]
     quota = role_change("ads", None, QUOTA_PARTS)
     assert not quota.HasField("settings")
-    assert list(quota.parts) == [
-        Change.PART_GUARANTEE,
-        Change.PART_LIMIT,
-        Change.PART_PREEMPTION,
-    ]
+    assert list(quota.parts) == [Change.PART_GUARANTEE, Change.PART_LIMIT, Change.PART_PREEMPTION]
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "2GB", "", "1e3", "1000000.001"])

@@ -38,11 +38,7 @@ ADS = pb.RoleView(
 )
 PROD = pb.RoleView(role="ads/prod", settings=settings_to_wire(RoleSettings()), share_ppm=250_000)
 LIMIT = pb.PassedOver(
-    cause="limit",
-    agents=3,
-    role="ads/prod",
-    about_role="ads",
-    detail="ads holds cpus:5 of cpus:5",
+    cause="limit", agents=3, role="ads/prod", about_role="ads", detail="ads holds cpus:5 of cpus:5"
 )
 ODD = pb.PassedOver(cause="new to us", agents=1, role="ads/prod", detail="agent a1: who knows")
 

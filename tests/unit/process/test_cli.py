@@ -59,14 +59,7 @@ def test_the_exit_code_of_a_command_is_that_of_the_program() -> None:
 
 
 @pytest.mark.parametrize(
-    "argv",
-    [
-        ["--listen", "nowhere"],
-        ["--listen"],
-        ["--lease", "many"],
-        ["--colour"],
-        ["word"],
-    ],
+    "argv", [["--listen", "nowhere"], ["--listen"], ["--lease", "many"], ["--colour"], ["word"]]
 )
 def test_a_bad_value_is_one_line_and_exit_code_2(
     argv: list[str], capsys: pytest.CaptureFixture[str]
@@ -79,9 +72,7 @@ def test_a_bad_value_is_one_line_and_exit_code_2(
     assert "--help" in err
 
 
-def test_an_invalid_request_is_one_line_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_invalid_request_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--fail", "invalid")[0] == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1

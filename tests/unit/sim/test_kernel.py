@@ -193,9 +193,7 @@ class TestCluster:
         cluster = make_cluster(1)
         ended: list[float] = []
         cluster.framework(
-            "f",
-            works=[Work(SHAPE, 2.0, failures=2)],
-            on_end=lambda _: ended.append(cluster.now),
+            "f", works=[Work(SHAPE, 2.0, failures=2)], on_end=lambda _: ended.append(cluster.now)
         )
         cluster.run(100.0)
         assert ended == [6.0]

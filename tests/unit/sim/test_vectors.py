@@ -346,9 +346,7 @@ def test_the_live_policy_runs_every_fifo_vector() -> None:
         assert {line.split()[1] for line in failures_of(found).splitlines()} == {"allocator:"}
 
 
-def test_a_live_policy_in_reverse_order_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_live_policy_in_reverse_order_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fifo, "turn", lambda _, leaf: -leaf.arrival)
     assert "allocator: " in failures_of(vector("yandex-fifo-first-fit"))
     assert failures_of(vector("yandex-fifo-first-fit"), runners=REFERENCES) == ""

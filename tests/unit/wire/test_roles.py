@@ -43,8 +43,7 @@ def test_an_empty_message_is_the_default() -> None:
         pb.RoleSettings(guarantee=[NamedScalar(name=f"r{i}", milli=1) for i in range(70)]),
         pb.RoleSettings(resource_weights=[NamedScalar(name="cpus", milli=0)]),
         pb.RoleSettings(
-            guarantee=[NamedScalar(name="cpus", milli=2)],
-            limit=[NamedScalar(name="cpus", milli=1)],
+            guarantee=[NamedScalar(name="cpus", milli=2)], limit=[NamedScalar(name="cpus", milli=1)]
         ),
     ],
 )

@@ -106,11 +106,7 @@ def test_a_replaced_run_that_finished_first_has_finished() -> None:
 
 @pytest.mark.parametrize(
     ("missed", "expected"),
-    [
-        (Missed.SKIP, []),
-        (Missed.ONCE, [3540]),
-        (Missed.ALL, [3420, 3480, 3540]),
-    ],
+    [(Missed.SKIP, []), (Missed.ONCE, [3540]), (Missed.ALL, [3420, 3480, 3540])],
 )
 def test_missed_times(missed: Missed, expected: list[int]) -> None:
     job = replace(MINUTELY, missed=missed, catch_up=3)

@@ -64,9 +64,7 @@ async def ended_task(agent: TaskOutputs, shown: Shown) -> AsyncIterator[Outputs]
         printer.close()
 
 
-async def test_output_of_a_busy_agent_is_retried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_output_of_a_busy_agent_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "LAST_S", 0.05)
     shown = Shown()
     async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
@@ -76,9 +74,7 @@ async def test_output_of_a_busy_agent_is_retried(
     assert (shown.out.getvalue(), shown.warnings) == (b"hello\n", [])
 
 
-async def test_an_agent_that_stays_busy_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_agent_that_stays_busy_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "LAST_S", 0.05)
     monkeypatch.setattr(output, "BUSY_S", 0.1, raising=False)
     shown = Shown()
