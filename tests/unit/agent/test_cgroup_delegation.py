@@ -187,10 +187,6 @@ def test_memory_below_what_was_accounted_is_spared() -> None:
     assert (bounds.memory, bounds.spared) == (64 * MIB, 32 * MIB)
 
 
-def test_the_smallest_quota_is_one_that_the_kernel_takes() -> None:
-    assert bounds_of(Resources(), Limits(cpus=1)).quota_us == 1000
-
-
 def test_all_tasks_are_bound_to_the_memory_of_the_agent() -> None:
     assert bounds_of_all(Resources.parse("cpus:2;mem:1GB")) == Bounds(1024 * MIB, 0, 2000)
 

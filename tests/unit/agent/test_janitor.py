@@ -13,19 +13,7 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.janitor import HEADROOM, LEAST_S, Janitor, remove_trees, used_share
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    at = 0.0
-    wall_s = 0.0
-
-    def now(self) -> float:
-        return self.at
-
-    def wall_ms(self) -> int:
-        return int(self.wall_s * 1000)
+from tests.harness.still_clock import StillClock
 
 
 def key(name: str) -> Key:
@@ -57,7 +45,7 @@ def left_by_another(sandboxes: Sandboxes, name: str, written_s: float = 0) -> Pa
 
 
 async def test_a_sandbox_is_kept_for_a_time_after_its_task(sandboxes: Sandboxes) -> None:
-    clock = Clock()
+    clock = StillClock(wall=0)
     janitor = Janitor(sandboxes, clock, keep_s=10, used=empty)
     path = sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
@@ -71,7 +59,7 @@ async def test_a_sandbox_is_kept_for_a_time_after_its_task(sandboxes: Sandboxes)
 
 
 async def test_the_oldest_are_removed_when_there_are_too_many(sandboxes: Sandboxes) -> None:
-    janitor = Janitor(sandboxes, Clock(), keep_s=1000, most_kept=150, used=empty)
+    janitor = Janitor(sandboxes, StillClock(wall=0), keep_s=1000, most_kept=150, used=empty)
     paths = [sandbox(sandboxes, f"t{n}") for n in range(300)]
     for n in range(300):
         janitor.retire(key(f"t{n}"))
@@ -83,7 +71,7 @@ async def test_the_oldest_are_removed_when_there_are_too_many(sandboxes: Sandbox
 async def test_sandboxes_are_removed_sooner_on_a_fuller_disk(
     sandboxes: Sandboxes, used: float, allowed_s: float
 ) -> None:
-    clock = Clock()
+    clock = StillClock(wall=0)
     janitor = Janitor(sandboxes, clock, keep_s=1000, used=lambda path: used)
     path = sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
@@ -97,7 +85,7 @@ async def test_sandboxes_are_removed_sooner_on_a_fuller_disk(
 
 
 async def test_sandboxes_on_a_full_disk_are_kept_for_readers_only(sandboxes: Sandboxes) -> None:
-    clock = Clock()
+    clock = StillClock(wall=0)
     janitor = Janitor(sandboxes, clock, keep_s=1e6, used=lambda path: 1 - HEADROOM)
     path = sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
@@ -110,7 +98,7 @@ async def test_sandboxes_on_a_full_disk_are_kept_for_readers_only(sandboxes: San
 
 
 async def test_removal_stops_once_the_disk_has_room(sandboxes: Sandboxes) -> None:
-    clock = Clock()
+    clock = StillClock(wall=0)
 
     def used(path: Path) -> float:
         return 0.95 if janitor.removed < 100 else 0.2
@@ -128,7 +116,7 @@ async def test_nothing_is_removed_while_the_disk_cannot_be_read(sandboxes: Sandb
     def used(path: Path) -> float:
         raise OSError(5, "Input/output error")
 
-    clock = Clock()
+    clock = StillClock(wall=0)
     janitor = Janitor(sandboxes, clock, keep_s=1000, used=used)
     path = sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
@@ -142,8 +130,8 @@ def test_used_share_is_between_0_and_1(tmp_path: Path) -> None:
 
 
 async def test_an_adopted_sandbox_is_as_old_as_its_output(sandboxes: Sandboxes) -> None:
-    clock = Clock()
-    clock.wall_s = 5000
+    clock = StillClock(wall=0)
+    clock.wall = 5_000_000
     old, new, future = (left_by_another(sandboxes, *each) for each in (
         ("old", 1000), ("new", 4500), ("future", 9000)
     ))  # fmt: skip
@@ -158,15 +146,15 @@ async def test_an_adopted_sandbox_is_as_old_as_its_output(sandboxes: Sandboxes) 
 
 async def test_adopted_sandboxes_are_removed_oldest_first(sandboxes: Sandboxes) -> None:
     paths = [left_by_another(sandboxes, name, 1000 + at) for at, name in enumerate("bac")]
-    janitor = Janitor(sandboxes, Clock(), most_kept=1, used=empty)
+    janitor = Janitor(sandboxes, StillClock(wall=0), most_kept=1, used=empty)
     janitor.adopt()
     await janitor.clean()
     assert [path.exists() for path in paths] == [False, False, True]
 
 
 async def test_the_sandbox_of_a_live_task_is_kept_at_any_age(sandboxes: Sandboxes) -> None:
-    clock = Clock()
-    clock.wall_s = 1e9
+    clock = StillClock(wall=0)
+    clock.wall = 10**12
     adopted = left_by_another(sandboxes, "adopted", 1)
     started = sandbox(sandboxes, "started")
     janitor = Janitor(sandboxes, clock, keep_s=10, used=lambda path: 1.0)
@@ -183,7 +171,7 @@ async def test_the_sandbox_of_a_live_task_is_kept_at_any_age(sandboxes: Sandboxe
 
 
 async def test_a_relaunched_task_keeps_its_sandbox(sandboxes: Sandboxes) -> None:
-    clock = Clock()
+    clock = StillClock(wall=0)
     janitor = Janitor(sandboxes, clock, keep_s=10, used=empty)
     sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
@@ -200,7 +188,7 @@ async def test_a_relaunched_task_keeps_its_sandbox(sandboxes: Sandboxes) -> None
 async def test_a_task_relaunched_during_the_removal_keeps_its_sandbox(
     sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
+    clock = StillClock(wall=0)
     janitor = Janitor(sandboxes, clock, keep_s=10, used=empty)
     sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
@@ -222,7 +210,7 @@ async def test_missing_sandboxes_and_links_in_their_place_do_no_harm(
     (tmp_path / "elsewhere" / "file").write_text("precious")
     (sandboxes.root / "F1").mkdir()
     (sandboxes.root / "F1" / "link").symlink_to(tmp_path / "elsewhere")
-    janitor = Janitor(sandboxes, Clock(), keep_s=0, used=empty)
+    janitor = Janitor(sandboxes, StillClock(wall=0), keep_s=0, used=empty)
     janitor.adopt()
     janitor.retire(key("never-started"))
     janitor.retire(key("link"))

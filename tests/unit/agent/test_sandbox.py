@@ -75,18 +75,6 @@ def test_output_behind_a_link_is_not_served(
         sandboxes.open_output(KEY, "stdout")
 
 
-def test_output_is_served_from_regular_files_only(sandboxes: Sandboxes) -> None:
-    home = made(sandboxes)
-    for stream, leave in (("stdout", os.mkfifo), ("stderr", os.mkdir)):
-        path = home / stream
-        path.unlink()
-        leave(path)
-    with pytest.raises(NotFound):
-        sandboxes.open_output(KEY, "stdout")
-    with pytest.raises(NotFound):
-        sandboxes.open_output(KEY, "stderr")
-
-
 @pytest.mark.parametrize("level", ["sandboxes", "F1"])
 async def test_nothing_behind_a_link_is_removed_or_created(
     sandboxes: Sandboxes, tmp_path: Path, level: str

@@ -62,12 +62,6 @@ def test_the_next_task_gets_the_directory(sandboxes: Sandboxes, janitor: Janitor
     assert len(janitor) == 0
 
 
-def test_a_million_silent_tasks_leave_one_directory(sandboxes: Sandboxes, janitor: Janitor) -> None:
-    for number in range(100):
-        silent(sandboxes, janitor, f"t{number}")
-    assert names(sandboxes) == ["t99"]
-
-
 def test_a_directory_is_kept_until_the_end_is_acknowledged(
     sandboxes: Sandboxes, janitor: Janitor
 ) -> None:

@@ -104,14 +104,6 @@ def test_an_agent() -> None:
     assert (view["isolation"], view["default_user"]) == (["files", "memory", "pids"], "(agent)")
 
 
-def test_a_framework() -> None:
-    view = as_object(FRAMEWORK)
-    assert (view["share"], view["share_ppm"]) == (0.666667, 666_667)
-    assert view["demands"][0]["count"] == 3
-    assert view["demands"][0]["constraints"] == ["rack equals r1"]
-    assert view["failover_timeout_s"] == 600
-
-
 def test_a_demand_with_portions_and_a_role() -> None:
     demand = Demand(Resources.parse("gpus:1"), None, (), 2, 4, Role("ads/prod"))
     view = as_object(demand_to_wire(demand))
@@ -121,25 +113,11 @@ def test_a_demand_with_portions_and_a_role() -> None:
     assert demand_text(view) == "any number of <gpus:1> 2 to any at once"
 
 
-def test_a_role() -> None:
-    view = as_object(ROLE)
-    assert (view["weight"], view["weight_milli"], view["share"]) == (2.5, 2500, 0.5)
-    assert view["resource_weights"] == {"gpus": 0.5}
-    assert view["guarantee"] == {"text": "cpus:4", "milli": {"cpus": 4000}}
-    assert view["limit"] == {"text": "cpus:8;mem:0MB", "milli": {"cpus": 8000, "mem": 0}}
-    assert (view["preemption"], view["entitlement"]) == (False, 0.6)
-
-
 def test_a_task_shows_its_command_but_not_its_environment() -> None:
     view = as_object(TASK)
     assert (view["state"], view["exit_code"], view["signal"]) == ("FAILED", 3, None)
     assert (view["command"], view["shell"], view["source"]) == (["echo", "hi"], None, "AGENT")
     assert "SECRET" not in json.dumps(view)
-
-
-def test_an_unknown_state_is_printed_as_its_number() -> None:
-    status = task_pb2.TaskStatus(state=task_pb2.TaskState.ValueType(99))
-    assert as_object(pb.TaskView(status=status))["state"] == "99"
 
 
 ALL: list[tuple[Table, View]] = [

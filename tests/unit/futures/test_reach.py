@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from croupier.futures.start import (
     MAX_FAILURES,
     Reach,
     StartFailures,
+    private_python_hint,
     reach_of,
     same_python,
     start_hint,
@@ -126,3 +129,19 @@ def test_workers_that_the_cluster_ended_do_not_count() -> None:
         ):
             assert not starts.on_failure(ended, 0.0)
     assert starts.may_start(0.0)
+
+
+# Workers whose Python other users may not run.
+
+
+def test_a_python_in_a_private_directory_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        python = Path(name, "venv/bin/python")
+        python.parent.mkdir(parents=True)
+        python.symlink_to("/bin/sh")
+        hint = private_python_hint(str(python))
+        assert f"may not enter {name}" in hint
+        assert "croupier local --task-user root" in hint
+        Path(name).chmod(0o755)
+        assert not private_python_hint(str(python))
+    assert not private_python_hint(f"{name}/gone/python")

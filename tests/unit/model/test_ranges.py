@@ -8,14 +8,12 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ranges import (
     MAX_NUMBER,
     MAX_RANGES,
-    contains,
     count,
     difference,
     format_ranges,
     lowest,
     make_ranges,
     parse_ranges,
-    union,
 )
 
 
@@ -78,20 +76,6 @@ def test_the_text_form_is_read_back() -> None:
     assert format_ranges(()) == "[]"
 
 
-def test_union_joins_neighbours() -> None:
-    assert union(((1, 2),), ((3, 4), (9, 9))) == ((1, 4), (9, 9))
-
-
-def test_a_number_cannot_be_held_twice() -> None:
-    with pytest.raises(ValueError, match="3 is in both"):
-        union(((1, 3),), ((3, 4),))
-
-
-def test_difference_splits_ranges() -> None:
-    assert difference(((1, 9),), ((1, 1), (4, 5), (9, 9))) == ((2, 3), (6, 8))
-    assert difference(((1, 9),), ((1, 9),)) == ()
-
-
 @pytest.mark.parametrize(
     ("left", "right"),
     [
@@ -107,15 +91,6 @@ def test_only_contained_numbers_can_be_subtracted(
 ) -> None:
     with pytest.raises(ValueError, match="not within"):
         difference(left, right)
-
-
-def test_contains() -> None:
-    outer = ((1, 5), (10, 20))
-    assert contains(outer, ((2, 3), (5, 5), (10, 20)))
-    assert contains(outer, ())
-    assert not contains(outer, ((5, 6),))
-    assert not contains(outer, ((21, 21),))
-    assert not contains((), ((1, 1),))
 
 
 def test_lowest_takes_from_the_front() -> None:

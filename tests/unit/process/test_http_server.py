@@ -8,31 +8,22 @@ import aiohttp
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.exposition import generate_latest
 
 from croupier.model.errors import Unavailable
 from croupier.net.address import Address
 from croupier.process.http.routes import Requirement, Route, allow_all
 from croupier.process.http.server import CACHE_S, HttpServer
+from croupier.process.metric_families import Family, FamilyCollector, Reading, exported_amount
 from tests.harness.http_servers import listen
-
-
-class Hands:
-    """A clock that the test sets."""
-
-    at = 0.0
-
-    def now(self) -> float:
-        return self.at
-
-    def wall_ms(self) -> int:
-        return 0
+from tests.harness.still_clock import StillClock
 
 
 class Daemon:
     """An HTTP server on a free port, with its dependencies."""
 
     def __init__(self) -> None:
-        self.clock = Hands()
+        self.clock = StillClock()
         self.waiting: str | None = "waiting for agents"
         registry = CollectorRegistry()
         self.counter = Counter("deals", "Deals made.", registry=registry)
@@ -96,3 +87,45 @@ async def test_a_port_in_use_is_a_croupier_error(daemon: Daemon) -> None:
 async def test_an_unknown_host_is_a_croupier_error() -> None:
     with pytest.raises(Unavailable, match="cannot listen on no-such-host"):
         await listen(Daemon().server, Address("no-such-host.invalid", 0))
+
+
+# Metrics from tables: one value, values by label, and none.
+
+
+def scrape(reading: Reading, labels: tuple[str, ...] = (), *, is_counter: bool = False) -> str:
+    registry = CollectorRegistry()
+    family: Family[None] = Family("x", "An x.", lambda _: reading, labels, is_counter)
+    registry.register(FamilyCollector([family], lambda: None))
+    assert not generate_latest(registry)
+    sourced: Family[int] = Family("x", "An x.", lambda _: reading, labels, is_counter)
+    registry = CollectorRegistry()
+    registry.register(FamilyCollector([sourced], lambda: 1))
+    return generate_latest(registry).decode()
+
+
+@pytest.mark.parametrize(
+    ("reading", "labels", "line"),
+    [
+        (3, (), "croupier_x 3.0"),
+        ({"a": 1, "b": 2}, ("state",), 'croupier_x{state="b"} 2.0'),
+        ({("a", "b"): 0.5}, ("one", "two"), 'croupier_x{one="a",two="b"} 0.5'),
+    ],
+)
+def test_reading_becomes_samples(reading: Reading, labels: tuple[str, ...], line: str) -> None:
+    lines = scrape(reading, labels).splitlines()
+    assert lines[:2] == ["# HELP croupier_x An x.", "# TYPE croupier_x gauge"]
+    assert line in lines
+    assert "croupier_x_total" not in lines
+
+
+def test_counter_has_the_suffix_total() -> None:
+    assert "croupier_x_total 3.0" in scrape(3, is_counter=True).splitlines()
+
+
+def test_no_reading_is_no_sample() -> None:
+    assert scrape(None) == ""
+
+
+def test_memory_and_disk_are_exported_in_bytes() -> None:
+    assert exported_amount("mem", 1_000) == 1024 * 1024
+    assert exported_amount("cpus", 1_500) == 1.5

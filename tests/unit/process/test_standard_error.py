@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from croupier.process import queue_writer
+from croupier.process.daemon import log_grpc_errors
 from croupier.process.queue_writer import BATCH, MAX_WAITING, LineWriter
 from tests.harness.broken_descriptors import BROKEN
 from tests.harness.eventually import eventually
@@ -168,3 +171,34 @@ def test_a_line_may_be_logged_while_one_is_queued(monkeypatch: pytest.MonkeyPatc
     writer.put(b"outer\n")
     assert writer.close(10)
     assert sink.text == b"outer\ninner\n"
+
+
+# Errors that gRPC logs are few lines, without what a peer has sent.
+
+
+def test_a_repeated_error_is_one_line_without_its_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    logger = logging.getLogger("grpc")
+    before = logger.handlers[:], logger.propagate
+    log_grpc_errors()
+    log_grpc_errors()
+    try:
+        with capture_logs() as said:
+            for _ in range(50):
+                try:
+                    raise ValueError("what the peer sent")
+                except ValueError:
+                    logging.getLogger("grpc._common").exception("Exception deserializing message!")
+    finally:
+        logger.handlers[:], logger.propagate = before
+    assert said == [
+        {
+            "event": "grpc_error",
+            "log_level": "warning",
+            "message": "Exception deserializing message!",
+            "kind": "ValueError",
+            "not_logged": 0,
+        }
+    ]
+    assert capfd.readouterr() == ("", "")

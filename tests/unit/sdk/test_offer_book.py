@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from croupier.model.resources import Resources
 from croupier.sdk.core.offers import KEEP_AFTER_LEASE_S, OfferBook
 from croupier.sdk.offer import Offer
-
-
-@dataclass
-class StillClock:
-    """A clock that a test moves."""
-
-    at: float = 0.0
-
-    def now(self) -> float:
-        return self.at
-
-    def wall_ms(self) -> int:
-        return 0
+from tests.harness.still_clock import StillClock
 
 
 def offer(offer_id: str, expires_at: float = 10.0, clock: StillClock | None = None) -> Offer:
