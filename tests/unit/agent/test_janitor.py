@@ -25,12 +25,6 @@ def empty(path: Path) -> float:
     return -HEADROOM
 
 
-@pytest.fixture
-def sandboxes(tmp_path: Path) -> Sandboxes:
-    (tmp_path / "sandboxes").mkdir()
-    return Sandboxes(tmp_path / "sandboxes")
-
-
 def sandbox(sandboxes: Sandboxes, name: str) -> Path:
     with sandboxes.create(key(name), again=True) as made, made.streams():
         return Path(made.path)

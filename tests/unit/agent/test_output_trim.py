@@ -23,12 +23,6 @@ BOUND = OutputBound(64 * KB, 2)
 INFO = TaskInfo(TaskId("t1"), Command(("true",)), Resources.parse("cpus:1"))
 
 
-@pytest.fixture
-def sandboxes(tmp_path: Path) -> Sandboxes:
-    (tmp_path / "work" / "sandboxes").mkdir(parents=True)
-    return Sandboxes(tmp_path / "work" / "sandboxes")
-
-
 async def test_the_oldest_output_is_freed_and_the_rest_keeps_its_offsets(
     sandboxes: Sandboxes,
 ) -> None:

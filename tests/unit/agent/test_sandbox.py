@@ -17,12 +17,6 @@ from croupier.process.clock import SystemClock
 KEY = (FrameworkId("F1"), TaskId("t1"))
 
 
-@pytest.fixture
-def sandboxes(tmp_path: Path) -> Sandboxes:
-    (tmp_path / "work" / "sandboxes").mkdir(parents=True)
-    return Sandboxes(tmp_path / "work" / "sandboxes")
-
-
 def made(sandboxes: Sandboxes) -> Path:
     with sandboxes.create(KEY, again=True) as sandbox, sandbox.streams():
         return Path(sandbox.path)

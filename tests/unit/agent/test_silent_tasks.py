@@ -24,12 +24,6 @@ def key(name: str, framework: str = "F1") -> Key:
 
 
 @pytest.fixture
-def sandboxes(tmp_path: Path) -> Sandboxes:
-    (tmp_path / "sandboxes").mkdir()
-    return Sandboxes(tmp_path / "sandboxes")
-
-
-@pytest.fixture
 def janitor(sandboxes: Sandboxes) -> Janitor:
     return Janitor(sandboxes, SystemClock())
 

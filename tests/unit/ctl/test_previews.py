@@ -101,14 +101,16 @@ class Terminal(io.StringIO):
         return True
 
 
+FOUND = Preview("m-A1", {"agent": "m-A1"}, ["agent m-A1 (h1) has 2 tasks"])
+
+
 async def preview(master: Master) -> Preview:
-    return Preview("m-A1", {"agent": "m-A1"}, ["agent m-A1 (h1) has 2 tasks"])
+    return FOUND
 
 
 @pytest.fixture
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Preview("m-A1", {"agent": "m-A1"}, ["agent m-A1 (h1) has 2 tasks"])
-    monkeypatch.setattr(operation, "run", lambda *_: found)
+    monkeypatch.setattr(operation, "run", lambda *_: FOUND)
 
 
 def confirmed(

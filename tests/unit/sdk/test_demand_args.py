@@ -56,10 +56,6 @@ class TestDemands:
             Framework(demands=[Demand(UNIT), Demand(UNIT, 3)])
         with pytest.raises(InvalidRequest, match="the framework does not have"):
             Framework(role="ads", demands=[Demand(UNIT, role=Role("web"))])
-        with pytest.raises(InvalidRequest, match="more than 64"):
-            Framework(demands=[Demand(Resources({"cpus": 1000 * n})) for n in range(1, 66)])
-        with pytest.raises(InvalidRequest, match="units per offer"):
-            Framework(demands=[Demand(UNIT, min_per_offer=-1)])
         with pytest.raises(InvalidRequest, match="100 constraints"):
             Framework(demand=UNIT, constraints=[matches("rack", "r.")] * 10_000)
 

@@ -34,31 +34,23 @@ class TestTask:
         assert len({task.task_id for task in tasks}) == 10
 
     def test_a_task_keeps_its_arguments(self) -> None:
-        task = Task(
-            shell="echo $A",
-            resources=UNIT,
-            task_id="t1",
-            name="n",
-            env={"A": "b"},
-            user="nobody",
-            grace_s=0.5,
-            labels={"k": "v"},
-        )
+        arguments: dict[str, Any] = {
+            "shell": "echo $A",
+            "resources": UNIT,
+            "task_id": "t1",
+            "name": "n",
+            "env": {"A": "b"},
+            "user": "nobody",
+            "grace_s": 0.5,
+            "labels": {"k": "v"},
+        }
+        task = Task(**arguments)
         assert (task.task_id, task.name, task.resources) == ("t1", "n", UNIT)
         assert (task.command.shell, task.command.user) == ("echo $A", "nobody")
         assert dict(task.command.environment) == {"A": "b"}
         assert task.info.grace_ms == 500
         assert task.labels == {"k": "v"}
-        assert task == Task(
-            shell="echo $A",
-            resources=UNIT,
-            task_id="t1",
-            name="n",
-            env={"A": "b"},
-            user="nobody",
-            grace_s=0.5,
-            labels={"k": "v"},
-        )
+        assert task == Task(**arguments)
         assert "t1" in repr(task)
 
     def test_a_task_asks_for_limits_and_isolation(self) -> None:
