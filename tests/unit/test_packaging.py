@@ -1,4 +1,4 @@
-"""The layout: the top level, and one namespace from four roots."""
+"""The layout: the top level, one namespace from four roots, and the pins of what it runs on."""
 
 from __future__ import annotations
 
@@ -78,8 +78,7 @@ def sub_packages(root: str) -> list[Path]:
 # `deploy/requirements.lock` pins everything that Croupier runs on, by version and hash.
 
 
-ROOT = Path(__file__).resolve().parents[2]
-LOCK = (ROOT / "deploy/requirements.lock").read_text()
+LOCK = (REPO / "deploy/requirements.lock").read_text()
 PIN = re.compile(
     r"^([A-Za-z0-9_.-]+)==(\S+?)( ; [^\\]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n)+)",
     re.MULTILINE,
@@ -93,7 +92,7 @@ ENVIRONMENTS = [
 
 
 def wanted() -> list[Requirement]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     named = [*project["dependencies"]]
     named += [each for extra in ("dask", "futures", "oidc", "yaml") for each in extras[extra]]
