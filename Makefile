@@ -14,7 +14,7 @@ test-long:  ## tests that make random runs, with all of them: TEST_EFFORT=percen
 check:  ## format, lint, types, import contracts: under 30 seconds
 	@sh tests/check.sh
 
-unit:  ## unit tests and scenarios that match words: make unit T=limit, T='drain and gone'
+unit:  ## unit tests and scenarios that match words: make unit T=limit, T='limit and role'
 	@sh tests/unit.sh "$(T)"
 
 cover:  ## branch coverage; fails below 90 % in a pure package

@@ -216,7 +216,7 @@ class AgentDaemon:
         self._own("health", health_check.run())
         _log.info(
             "agent_started",
-            agent_id=self.state.agent_id,
+            agent_id=self.state.agent_id or None,
             masters=[str(address) for address in config.master],
             http=str(self.http_address),
             work_dir=str(work_dir.path),
@@ -304,7 +304,7 @@ class AgentDaemon:
         isolation = await asyncio.to_thread(assemble, setting)
         self._opened.callback(isolation.close)
         if flags.isolation != (NONE,):
-            defaults = with_disk(flags.default_limits, work_dir.path)
+            defaults = with_disk(flags.default_limits, work_dir.path, total["disk"])
             self._isolate_flags = replace(flags, default_limits=defaults)
             uids = self._config.users.task_uids if has_own_uids else None
             put = self._inbox.put_now

@@ -12,7 +12,7 @@ import pytest
 from croupier.agent.core.events import NO_ENDING, LimitExceeded
 from croupier.agent.core.tasks import Key
 from croupier.agent.isolation import disk_watch
-from croupier.agent.isolation.disk import DiskIsolator
+from croupier.agent.isolation.disk import DiskIsolator, with_disk
 from croupier.agent.isolation.disk_size import HiddenFiles
 from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room
 from croupier.agent.isolation.isolator import Launch
@@ -291,3 +291,13 @@ async def test_the_files_of_a_task_that_ended_for_a_low_disk_are_removed(world: 
     assert sorted(path.name for path in box.iterdir()) == ["stderr", "stdout"]
     (moved,) = world.sandboxes.take_replaced()
     assert [path.name for path in moved.iterdir()] == ["file"]
+
+
+def test_the_default_is_a_part_of_the_file_system_but_no_more_than_the_agent_has(
+    tmp_path: Path,
+) -> None:
+    part = with_disk(Limits(), tmp_path, 0).disk
+    assert part is not None
+    assert (part > 5000, part % 1000) == (True, 0)
+    assert with_disk(Limits(), tmp_path, 5000).disk == 5000
+    assert with_disk(Limits(disk=7), tmp_path, 5000).disk == 7

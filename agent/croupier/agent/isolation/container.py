@@ -220,7 +220,7 @@ def build_container(setting: Setting) -> Iterator[Isolator]:
             raise InvalidRequest(f"--image-roots: {root} holds the agent's work dir")
     tools = ImageTools(find_tool("skopeo"), find_tool("umoci"), PULL_S, threading.Event())
     if tools.missing and not flags.image_roots:
-        raise Unavailable(f"{tools.missing} is not installed, and there are no --image-roots")
+        raise Unavailable(f"install {tools.missing}, or give --image-roots")
     directory = containers_of(work_dir)
     directory.mkdir(mode=0o700, exist_ok=True)
     runtime = find_runtime(directory, flags.container_runtime)

@@ -1,8 +1,9 @@
 """Enforces disk limits: ends a task whose sandbox takes more than its limit.
 
 The limit is that of the task, or `disk` of its resources, or the agent's default: a quarter of the
-disk, if the operator sets none. The task is watched; `disk_watch` tells how far it gets beyond its
-limit. What it takes is reported with its end, unless it ended before it was measured.
+file system and no more than the agent has, if the operator sets none. The task is watched;
+`disk_watch` tells how far it gets beyond its limit. What it takes is reported with its end, unless
+it ended before it was measured.
 
 Where ext4 or xfs has project quotas on, the kernel refuses what goes beyond the limit (EDQUOT or
 ENOSPC). The project id of a sandbox is stored in its directory, where the next agent finds it, and
@@ -257,10 +258,13 @@ class DiskIsolator(Isolator):
         return limit
 
 
-def with_disk(defaults: Limits, root: Path) -> Limits:
-    """Return the limits of tasks that name none, with a part of the disk of `root`."""
-    size = _room(root).size // DEFAULT_PART
-    return defaults if defaults.disk else replace(defaults, disk=size * 1000 // MIB)
+def with_disk(defaults: Limits, root: Path, most: int) -> Limits:
+    """Return the limits of tasks that name none, with a part of the file system of `root`.
+
+    It is no more than `most` thousandths of a MiB, which the agent has in all; 0 is no bound.
+    """
+    part = _room(root).size // DEFAULT_PART // MIB * 1000
+    return defaults if defaults.disk else replace(defaults, disk=min(part, most or part))
 
 
 def disk_isolator(

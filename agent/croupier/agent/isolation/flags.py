@@ -76,7 +76,8 @@ class IsolationFlags:
         Limits, read_by(parse_limits, negative=(), show_default=format_limits)
     ] = Limits(pids=4096, files=65536)  # noqa: RUF009 - frozen
     """Limits of tasks that name none, such as 'pids:4096;files:65536;mem:1GB'. disk is a quarter
-    of the disk of the work dir, unless this names another amount."""
+    of the file system of the work dir, and no more than the agent has, unless this names another
+    amount."""
 
     container_runtime: str = ""
     """Path or name of the OCI runtime for tasks with an image. Default: the first of runc and crun
