@@ -74,10 +74,7 @@ class Engine:
             self.check_open()
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run,
-                    args=(call.terms.shape,),
-                    name="croupier-futures",
-                    daemon=True,
+                    target=self._run, args=(call.terms.shape,), name="croupier-futures", daemon=True
                 )
                 self._thread.start()
             self._post(lambda: self._exchange.add(call))

@@ -72,10 +72,7 @@ class FrameworkCalls:
         return list(verdict.tasks)
 
     async def decline(
-        self,
-        offers: Offer | Sequence[Offer],
-        refuse_s: float = DEFAULT_REFUSE_S,
-        reason: str = "",
+        self, offers: Offer | Sequence[Offer], refuse_s: float = DEFAULT_REFUSE_S, reason: str = ""
     ) -> None:
         """Decline `offers`, and get no such offers of those agents for `refuse_s`.
 

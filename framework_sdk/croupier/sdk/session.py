@@ -353,10 +353,7 @@ class Session:
         self._inbox.put(HandlerCall("on_subscribed", handler))
         self._calls.attach(self._send, subscribed.max_message_bytes)
         log_event(
-            logging.INFO,
-            "subscribed",
-            framework_id=framework_id,
-            master_id=subscribed.master_id,
+            logging.INFO, "subscribed", framework_id=framework_id, master_id=subscribed.master_id
         )
 
     def _on_offers(self, wire: pb.Offers) -> None:

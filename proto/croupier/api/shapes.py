@@ -351,9 +351,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     ),
     "TeardownRequest": Shape(required=""),
     "UpdateRolesResponse": Shape("RolesChange"),
-    "Usage": Shape(
-        nullable="memory_peak_bytes pids_peak read_bytes written_bytes disk_bytes",
-    ),
+    "Usage": Shape(nullable="memory_peak_bytes pids_peak read_bytes written_bytes disk_bytes"),
     "WatchEventsResponse": Shape("EventPage", keys="items=events next=last_id", nullable="reset"),
     "WhoAmIResponse": Shape("Caller", without="time_ms"),
     **{

@@ -75,9 +75,7 @@ class Master:
             raise self._older() from None
 
     async def watch(
-        self,
-        question: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT],
-        request: RequestT,
+        self, question: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT], request: RequestT
     ) -> AsyncGenerator[ResponseT, None]:
         """Yield the master's answers until it ends the stream.
 

@@ -325,9 +325,7 @@ def check_spelling(names: Iterable[str]) -> None:
 
 
 def _made(
-    scalars: Mapping[str, int],
-    ranges: Mapping[str, Ranges],
-    sets: Mapping[str, frozenset[str]],
+    scalars: Mapping[str, int], ranges: Mapping[str, Ranges], sets: Mapping[str, frozenset[str]]
 ) -> Resources:
     """Return an amount of parts that are known to be valid, without the constructor's checks."""
     made = Resources.__new__(Resources)

@@ -166,8 +166,7 @@ def _secure_channel(
 
 
 def make_server(
-    most_connections: int | None = None,
-    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    most_connections: int | None = None, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
 ) -> grpc.aio.Server:
     """Return a server to register services on; the caller stops it.
 

@@ -85,10 +85,7 @@ async def answers_of(
 
 
 def _error(
-    error: grpc.aio.AioRpcError,
-    address: Address,
-    timeout_s: float,
-    security: ClientSecurity | None,
+    error: grpc.aio.AioRpcError, address: Address, timeout_s: float, security: ClientSecurity | None
 ) -> CroupierError:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:

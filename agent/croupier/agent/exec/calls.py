@@ -19,12 +19,7 @@ import grpc.aio
 from croupier.agent.core.tasks import Key
 from croupier.agent.exec.streams import Stream, check_window
 from croupier.agent.exec.task_exec import TaskExec
-from croupier.model.errors import (
-    CroupierError,
-    ProtocolViolation,
-    Unavailable,
-    shortened,
-)
+from croupier.model.errors import CroupierError, ProtocolViolation, Unavailable, shortened
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.net.address import Address
 from croupier.net.credentials import ClientSecurity

@@ -12,9 +12,7 @@ from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag
 from croupier.process.cli import make_app
 
 cron = make_app(
-    "cron",
-    "Run jobs on a schedule: croupier cron FILE. See docs/cron.md.",
-    reads_environment=False,
+    "cron", "Run jobs on a schedule: croupier cron FILE. See docs/cron.md.", reads_environment=False
 )
 
 FileArgument = Annotated[Path, Parameter(help="The cron file, in TOML or YAML.")]

@@ -36,10 +36,7 @@ class Subscription:
     """Roles, demands and suppressed roles of one framework, and its id once it has one."""
 
     def __init__(
-        self,
-        framework_id: str = "",
-        demands: Demands = (),
-        roles: Sequence[Role] = (DEFAULT_ROLE,),
+        self, framework_id: str = "", demands: Demands = (), roles: Sequence[Role] = (DEFAULT_ROLE,)
     ) -> None:
         self.framework_id = framework_id
         self.roles = tuple(roles)

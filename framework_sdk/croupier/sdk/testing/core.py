@@ -118,11 +118,7 @@ class Core:
     """
 
     def __init__(
-        self,
-        streams: Streams,
-        behaviour: Behaviour,
-        durable: Durable,
-        agents: Iterable[Agent] = (),
+        self, streams: Streams, behaviour: Behaviour, durable: Durable, agents: Iterable[Agent] = ()
     ) -> None:
         """Begin with the registry. `agents` return at once, if they are connected."""
         self._streams, self._behaviour, self.durable = streams, behaviour, durable

@@ -265,10 +265,7 @@ def report(filled: list[OpenbRun], churned: list[OpenbRun], gpus: int) -> Result
     }
     return Result(
         _checks(filled, churned),
-        (
-            Table.of("openb_fill", filled, fill_cells),
-            Table.of("openb_churn", churned, churn_cells),
-        ),
+        (Table.of("openb_fill", filled, fill_cells), Table.of("openb_churn", churned, churn_cells)),
         _plots(filled, gpus),
         (
             f"fill: {len(filled[0].arrivals)} pods request {asked:.0f} of {gpus} GPUs",

@@ -224,10 +224,7 @@ def _descend(
     length = min(
         1.0,
         min((-0.95 * xi / d for xi, d in zip(x, move, strict=True) if d < 0), default=inf),
-        min(
-            (0.95 * s / u for s, u in zip(slacks, moved, strict=True) if u > 0),
-            default=inf,
-        ),
+        min((0.95 * s / u for s, u in zip(slacks, moved, strict=True) if u > 0), default=inf),
     )
     for i in range(size):
         x[i] += length * move[i]

@@ -27,10 +27,7 @@ API_HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 # Browsers ask each time whether what they have is current.
-_OF_CALLER: Final = {
-    "Cache-Control": "private, no-cache",
-    "Vary": "Authorization, Accept-Encoding",
-}
+_OF_CALLER: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept-Encoding"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,10 +195,7 @@ class Connection(asyncio.Protocol):
     """One connection: aiohttp's protocol, with a watch over its progress."""
 
     def __init__(
-        self,
-        inner: asyncio.Protocol,
-        limits: HttpLimits,
-        on_lost: Callable[[Connection], None],
+        self, inner: asyncio.Protocol, limits: HttpLimits, on_lost: Callable[[Connection], None]
     ) -> None:
         self._inner, self._limits, self._on_lost = inner, limits, on_lost
         self._transport: asyncio.Transport | None = None
