@@ -289,8 +289,7 @@ class AgentDaemon:
                 isolation,
             )
             self._opened.callback(self._supervisor.close)
-            known = self.state.known_runs()
-            await asyncio.to_thread(end_unknown_runs, work_dir, known, isolation)
+            await asyncio.to_thread(end_unknown_runs, work_dir, self.state.known_runs(), isolation)
         except OSError as error:
             raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
         return self._supervisor

@@ -68,8 +68,7 @@ class Driver:
             self.checkpoint.defer(batch.records)
             return
         began = self.clock.now()
-        loop = asyncio.get_running_loop()
-        alarm = loop.call_later(health_check.ANSWER_S, self._report_stall)
+        alarm = asyncio.get_running_loop().call_later(health_check.ANSWER_S, self._report_stall)
         try:
             size = await self.checkpoint.commit(batch.records)
         finally:

@@ -216,7 +216,6 @@ class Janitor:
         except InvalidRequest:
             return []
         except OSError as error:
-            path = self._sandboxes.path_of(key)
-            _log.warning("sandbox_not_removed", path=path, error=str(error))
+            _log.warning("sandbox_not_removed", path=self._sandboxes.path_of(key), error=str(error))
             return []
         return [] if moved is None else [moved]

@@ -206,8 +206,7 @@ class Link:
         if session != self._number:
             return
         for begin in range(0, len(refused), MAX_PER_REPORT):
-            part = refused[begin : begin + MAX_PER_REPORT]
-            self._send_once(health_to_wire(self._problems, part))
+            self._send_once(health_to_wire(self._problems, refused[begin : begin + MAX_PER_REPORT]))
 
     def send_returned(self, session: int, keys: Sequence[Key]) -> None:
         """Report lined-up tasks that will not start."""

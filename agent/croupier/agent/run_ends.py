@@ -147,8 +147,7 @@ class RunEnds:
         if record.end is not None and running.pid:
             self._note_end(self.exited(key, running.run, record))
         elif running.pid:
-            ending = self.ending_of(running.run)
-            self._note_end(Exited(key, unknown=True, ending=ending))
+            self._note_end(Exited(key, unknown=True, ending=self.ending_of(running.run)))
         else:
             cause = "the shim of a task was killed before it started it"
             self._note_end(LaunchFailed(key, "its shim was killed", cause=cause))
@@ -157,8 +156,7 @@ class RunEnds:
         """Return the end that a record tells, with all that is known of it."""
         assert record.end is not None
         known = self.ending_of(run)
-        usage = completed(known.usage, record.usage)
-        ending = Ending(usage, known.exceeded, known.notes)
+        ending = Ending(completed(known.usage, record.usage), known.exceeded, known.notes)
         return Exited(key, record.end.exit_code, record.end.signal, ending=ending)
 
     def ending_of(self, run: str) -> Ending:

@@ -79,8 +79,7 @@ class EngineCluster:
         """Declare the client's demand in the forest."""
         framework_id = self.ids[client]
         declared = self.terms.resources(client.declared or client.demand or ())
-        demand = Demand(declared, client.backlog)
-        self.allocator.set_demand(framework_id, (demand,))
+        self.allocator.set_demand(framework_id, (Demand(declared, client.backlog),))
         if client.is_paused:
             self.allocator.suppress(framework_id)
         else:
@@ -105,8 +104,7 @@ class EngineCluster:
             for _, grant in sorted(dealt, key=lambda each: each[0]):
                 self._launch(grant)
             for grant in grants:
-                client = self.clients[grant.framework_id]
-                tasks = [self.unit(client)] * len(grant.deals)
+                tasks = [self.unit(self.clients[grant.framework_id])] * len(grant.deals)
                 self.allocator.settle_offers(*grant.place, grant.units, tasks)
 
     def end(self, task: EngineTask) -> None:

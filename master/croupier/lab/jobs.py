@@ -117,8 +117,7 @@ def submit(cluster: SimulatedCluster, job: Job, on_done: Callable[[Job], None]) 
             framework.leave()
             on_done(job)
 
-    works = job.begin(cluster.now)
-    framework = cluster.framework(job.name, "*", None, works, on_end)
+    framework = cluster.framework(job.name, "*", None, job.begin(cluster.now), on_end)
 
 
 def task_counts(job: SwimJob) -> tuple[int, int]:

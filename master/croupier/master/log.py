@@ -66,8 +66,7 @@ class FactThrottle:
                 group = crc32(fact.hostname.encode(errors="replace")) % REFUSALS_AT_ONCE
                 return self._refusals.is_due((type(fact), group), time.monotonic())
             case facts.AgentUnhealthy() | facts.AgentHealthy():
-                key = (type(fact), fact.agent_id)
-                return self._health.is_due(key, time.monotonic())
+                return self._health.is_due((type(fact), fact.agent_id), time.monotonic())
             case _:
                 return True
 

@@ -55,8 +55,7 @@ def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
     for task in state.tasks.values():
         # REGISTER carries the unacknowledged updates.
         if task.updates.waiting:
-            at = now.at + task.updates.restart_resending()
-            state.deadlines.set((Due.RESEND, task.key), at)
+            state.deadlines.set((Due.RESEND, task.key), now.at + task.updates.restart_resending())
     yield fx.SendRegister(state.connection)
 
 

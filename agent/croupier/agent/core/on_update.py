@@ -69,5 +69,4 @@ def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
 def _restart_resending(state: AgentState, task: LocalTask, now: Now) -> None:
     """Wait the shortest time again for an acknowledgement."""
     if state.session is not None:
-        at = now.at + task.updates.restart_resending()
-        state.deadlines.set((Due.RESEND, task.key), at)
+        state.deadlines.set((Due.RESEND, task.key), now.at + task.updates.restart_resending())

@@ -100,8 +100,7 @@ class Pulls:
         self._active -= 1
         why = "" if error is None else str(error) or repr(error)
         if error is not None:
-            is_known = isinstance(error, CroupierError)
-            log = _log.warning if is_known else _log.error
+            log = _log.warning if isinstance(error, CroupierError) else _log.error
             log("image_not_pulled", image=name.text, reason=why)
         for key, spawn in self._waiting.pop(name.text).items():
             del self._images[key]

@@ -226,8 +226,7 @@ def size_of(path: Path) -> int:
     """Return the bytes that a directory takes on disk; 0 if that is unknown. Blocks."""
     # A tree may be deeper than a path may be long, which `du` can handle.
     try:
-        words = ["du", "-skx", str(path)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["du", "-skx", str(path)], capture_output=True, text=True, timeout=60)
         return int(done.stdout.split()[0]) * 1024
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return 0

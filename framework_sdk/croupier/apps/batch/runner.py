@@ -151,8 +151,7 @@ class Runner(Engine):
         has_failed = outcome in (Outcome.FAILED, Outcome.LOST, Outcome.REFUSED)
         if has_failed or outcome is Outcome.NEVER_RAN:
             task.report(status.agent_id if status else "", reason)
-        now = asyncio.get_running_loop().time()
-        self.machine.on_end(task, outcome, now, self._random.random())
+        self.machine.on_end(task, outcome, asyncio.get_running_loop().time(), self._random.random())
         if task.state is NodeState.DONE:
             task.report()
         self._save([task])

@@ -64,8 +64,7 @@ def outcome_of(status: TaskStatus, *, was_accepted: bool = True) -> Outcome | No
 
 def is_blameless(status: TaskStatus) -> bool:
     """Return whether the end of a task tells nothing about its program."""
-    lost = (Outcome.LOST, Outcome.NEVER_RAN)
-    return status.reason.is_blameless or outcome_of(status) in lost
+    return status.reason.is_blameless or outcome_of(status) in (Outcome.LOST, Outcome.NEVER_RAN)
 
 
 def own_end(status: TaskStatus) -> str:

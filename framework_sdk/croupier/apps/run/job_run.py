@@ -106,8 +106,7 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:
         addresses = Addresses(target)
-        links = Links(target)
-        async with Outputs(printer, addresses, links, _print, target.security) as outputs:
+        async with Outputs(printer, addresses, Links(target), _print, target.security) as outputs:
             launcher = Launcher(job, target, outputs, addresses, _print)
             with closing(EndSignals()) as signals:
                 return await Run(target, launcher, outputs, signals).to_the_end(limits)

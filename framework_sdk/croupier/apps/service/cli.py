@@ -64,8 +64,7 @@ def apply(
     """
     from croupier.apps.service.service_client import ApplyOptions, apply_file
 
-    options = ApplyOptions(state, takeover, detach, not no_wait, timeout)
-    return apply_file(file, master, options)
+    return apply_file(file, master, ApplyOptions(state, takeover, detach, not no_wait, timeout))
 
 
 @service.command

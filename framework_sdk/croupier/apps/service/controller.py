@@ -197,8 +197,7 @@ class Controller(Engine):
         for task_id in kills:
             self.end_task(task_id)
         for instance in service.instances.values():
-            health = service.health_of(instance)
-            if instance.is_check_due(health, now):
+            if instance.is_check_due(service.health_of(instance), now):
                 instance.is_checking = True
                 self.own(self._check(instance))
         if not self.was_subscribed:
@@ -263,8 +262,7 @@ class Controller(Engine):
         health = self.service.health_of(instance)
         async with self._probes:
             if health.port < len(instance.ports):
-                port = instance.ports[health.port]
-                passed, text = await probe(health, instance.host, port)
+                passed, text = await probe(health, instance.host, instance.ports[health.port])
             else:
                 passed, text = False, "the instance has no such port"
         events.on_check(self.service, instance.task_id, passed=passed, text=text, now=self.now())

@@ -213,8 +213,7 @@ class Core:
 
     def _reconnect(self, agent: Agent) -> None:
         said = (agent.agent_id, agent.hostname, agent.total, agent.attributes, agent.http_address)
-        described = Register(SessionId(0), *said, features=agent.features)
-        self._connect(described, agent.tasks.values())
+        self._connect(Register(SessionId(0), *said, features=agent.features), agent.tasks.values())
 
     def _connect(self, agent: Register, tasks: Iterable[Task] = ()) -> None:
         """Register an agent with those of its tasks that it has reported updates of."""

@@ -129,8 +129,7 @@ def gone(name: AgentName, /, *, yes: YesFlag = False, change: Change = CHANGE) -
     GONE_BY_OPERATOR, so that frameworks start them elsewhere. If the agent does return, it ends its
     tasks and gets a new id.
     """
-    preview = partial(gone_preview, named=name)
-    confirmed = confirm(name, preview, change, yes=yes)
+    confirmed = confirm(name, partial(gone_preview, named=name), change, yes=yes)
     if confirmed is not None:
         request = pb.MarkAgentGoneRequest(agent=confirmed)
         view = as_object(ask(change.master, "MarkAgentGone", request).agent)

@@ -60,8 +60,7 @@ def events(
     """
     if limit < 0:
         raise InvalidRequest("--limit must not be negative")
-    options = EventOptions(follow, since, kind, limit, as_json)
-    asyncio.run(EventReader(master, options).run())
+    asyncio.run(EventReader(master, EventOptions(follow, since, kind, limit, as_json)).run())
 
 
 @dataclass(frozen=True, slots=True)

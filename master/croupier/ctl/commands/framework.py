@@ -40,8 +40,7 @@ def teardown(name: FrameworkName, /, *, yes: YesFlag = False, change: Change = C
         view = {"framework_id": framework_id, "tasks_left": left}
         return view, f"framework {named(known, framework_id)} is torn down{ending}"
 
-    preview = partial(teardown_preview, named=name)
-    confirmed = confirm(name, preview, change, yes=yes)
+    confirmed = confirm(name, partial(teardown_preview, named=name), change, yes=yes)
     if confirmed is not None:
         view, line = run(change.master, partial(torn_down, given=confirmed))
         print_result(view, line, as_json=change.as_json)

@@ -202,8 +202,7 @@ def _create_token(token: pb.Token, groups: Sequence[str], expires: str, creation
             for group in groups
         ]
         if changes:
-            request = pb.UpdatePolicyRequest(changes=changes)
-            await master.ask(master.access.UpdatePolicy, request)
+            await master.ask(master.access.UpdatePolicy, pb.UpdatePolicyRequest(changes=changes))
         token.token_id, token.description = made.token_id, creation.description
         if lifetime_s is not None:
             token.expires_ms = now.time_ms + round(lifetime_s * 1000)

@@ -61,8 +61,7 @@ def run_local(spec: LocalSpec, place: LocalPlace) -> int:
         address = Address(HOST, master_port)
         security = None if place.is_open else LocalSecurity.make(directory, address)
         files = None if security is None else security.files
-        machine = this_machine(directory)
-        plan = make_plan(spec, machine, directory, master_port, http_port, files)
+        plan = make_plan(spec, this_machine(directory), directory, master_port, http_port, files)
         try:
             return asyncio.run(live(plan, place, directory, work_dir.keep_logs, security))
         finally:

@@ -155,8 +155,7 @@ def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:
         sections.insert(0 if page.views else len(sections), section)
     foot = [] if terminal.height is None else [_foot(display, terminal)]
     if terminal.height is not None:
-        left = terminal.height - len(head) - len(foot)
-        sections = _fitting(sections, left)
+        sections = _fitting(sections, terminal.height - len(head) - len(foot))
     lines = [*head, *(line for section in sections for line in section)]
     if terminal.height is not None:
         lines = lines[: terminal.height - len(foot)]

@@ -72,13 +72,11 @@ def role_page(found: View, width: int | None) -> Iterator[str]:
     yield ""
     yield f"{many(role['frameworks'], 'framework')}" + (":" if found["frameworks"] else "")
     if found["frameworks"]:
-        table = Table(frameworks.FRAMEWORKS.columns, "")
-        yield from lines_of(table, found["frameworks"], width)
+        yield from lines_of(Table(frameworks.FRAMEWORKS.columns, ""), found["frameworks"], width)
         if role["frameworks"] > len(found["frameworks"]):
             yield f"croupier frameworks --text {role['role']} lists all"
         yield "croupier why FRAMEWORK tells why one gets no more offers"
-    more = f"croupier tasks --role {role['role']}"
-    yield from _tasks(found, role["tasks"], more, width)
+    yield from _tasks(found, role["tasks"], f"croupier tasks --role {role['role']}", width)
     yield from event_section(found["events"], width)
 
 

@@ -86,8 +86,7 @@ def run_jobs(
     progress: Callable[[float], None],
 ) -> FacebookRun:
     """Run the trace's jobs under DRF or slots; report the part that is done to `progress`."""
-    vector = NODE.resources
-    advertised = Resources({"slots": SLOTS * 1000}) if uses_slots else vector
+    advertised = Resources({"slots": SLOTS * 1000}) if uses_slots else NODE.resources
     cluster = SimulatedCluster(
         (Node(f"n{i}", NODE, advertised) for i in range(nodes)),
         make_allocator(seed=seed),

@@ -74,8 +74,7 @@ def run(options: Options, progress: Progress) -> Result:
     jobs = [_EndlessJob(cluster, f"job{i + 1}", _shape(0, i)) for i in range(2)]
     for phase in range(1, len(PHASES)):
         for i, job in enumerate(jobs):
-            shape = _shape(phase, i)
-            cluster.kernel.at(phase * PHASE_S, partial(job.change, shape))
+            cluster.kernel.at(phase * PHASE_S, partial(job.change, _shape(phase, i)))
     series = Series(cluster.kernel, 1.0)
     for job in jobs:
         _watch(series, cluster, job.framework)

@@ -126,8 +126,7 @@ def _against(
     *,
     fails: bool,
 ) -> Check:
-    wrong = has(policy, instance, chance)
-    return _stated(what, instance, wrong, fails=fails)
+    return _stated(what, instance, has(policy, instance, chance), fails=fails)
 
 
 def _bottleneck(what: str, policy: Policy, instance: Instance, *, fails: bool) -> Check:

@@ -249,8 +249,7 @@ class AgentPool:
             agent = self.agents.get(agent_id)
             if agent is not None:
                 if agent.earmark is not None:
-                    is_over = agent.earmark.until <= now
-                    self.earmark(agent, None if is_over else agent.earmark)
+                    self.earmark(agent, None if agent.earmark.until <= now else agent.earmark)
                 self.mark_dirty(agent)
 
     # Earmarks, reservations and scarce resources.

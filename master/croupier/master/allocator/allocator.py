@@ -218,8 +218,7 @@ class Allocator:
 
         O(log n), and O(agents) for the first task of a shape.
         """
-        leaf = self._members.leaf(framework_id, role)
-        self._demand.count_queued(leaf, shape, number)
+        self._demand.count_queued(self._members.leaf(framework_id, role), shape, number)
 
     def launched(self, grant: Grant) -> None:
         """Count down submitted tasks that were launched on a grant; they are charged before."""

@@ -116,8 +116,7 @@ class Charges:
         if shape is None:
             return Grant(framework_id, role, agent_id, amount, (), (number,))
         leaf.queued[shape].outstanding += 1
-        units = ((shape.unit, 1),)
-        return Grant(framework_id, role, agent_id, amount, units, (number,), shape)
+        return Grant(framework_id, role, agent_id, amount, ((shape.unit, 1),), (number,), shape)
 
     def launch(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources

@@ -115,8 +115,7 @@ def is_ahead(tree: Tree, one: Leaf, other: Leaf, unit: Mapping[str, int], units:
         if mine is not None:
             after = _need_level(other, right, unit, units)
             return after is not None and after[1] * mine[2] <= mine[1] * after[2]
-    held = _with(right.held, unit, units)
-    share = tree.totals.share(held, right.settings.resource_weights)
+    share = tree.totals.share(_with(right.held, unit, units), right.settings.resource_weights)
     return tree.share_of(left) / left.weight >= share / right.weight
 
 

@@ -259,8 +259,7 @@ class Eligibility:
         fits_empty = unit.units_within(total, least) >= least
         cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
         if least > 1 and units:
-            too_few = Text(_TOO_FEW, least, unit, units)
-            return self._misfit(leaf, Rejection(cause, too_few), unit)
+            return self._misfit(leaf, Rejection(cause, Text(_TOO_FEW, least, unit, units)), unit)
         if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, pending, least):
             self.starved.append((leaf, unit))
         shortage = reasons.Shortage(unit, least, room, total)

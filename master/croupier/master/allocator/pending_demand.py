@@ -59,8 +59,7 @@ class PendingDemand:
 
 def queue_of(shape: Shape) -> PendingDemand:
     """Return the pending demand of submitted tasks of this shape; its count is 0."""
-    demand = Demand(shape.unit, 0, shape.placement.constraints)
-    return PendingDemand(demand, shape=shape)
+    return PendingDemand(Demand(shape.unit, 0, shape.placement.constraints), shape=shape)
 
 
 def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[PendingDemand]:

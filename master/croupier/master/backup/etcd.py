@@ -69,8 +69,7 @@ async def etcd_snapshot(client: EtcdClient, prefix: str) -> Snapshot:
 
 async def _read_head(client: EtcdClient, keys: Keys) -> tuple[int, int, int]:
     """Return the revision, the number of staged parts and the number of the last commit."""
-    question = pb.TxnRequest(success=[op.get(keys.head), op.get(keys.schema)])
-    answer = await client.call(TXN, question)
+    answer = await client.call(TXN, pb.TxnRequest(success=[op.get(keys.head), op.get(keys.schema)]))
     head, schema = op.found(answer.responses)
     if schema is None or head is None:
         raise InvalidRequest(f"there is no store /{keys.prefix} in etcd")

@@ -180,8 +180,7 @@ class Framework:
     def begin_run(self, client_id: str) -> list[TaskId]:
         """Begin a new run of the program; return the tasks that need not be retained."""
         if self.client_id:
-            earlier = (*self.earlier_clients, self.client_id)
-            self.earlier_clients = earlier[-MAX_EARLIER_CLIENTS:]
+            self.earlier_clients = (*self.earlier_clients, self.client_id)[-MAX_EARLIER_CLIENTS:]
         self.client_id, self.last_seq = client_id, 0
         self.verdicts.clear()
         self.accepted.clear()

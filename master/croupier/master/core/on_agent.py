@@ -282,8 +282,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
-    until = now + state.settings.suspect_s
-    state.deadlines.set(SessionSilence(event.session), until)
+    state.deadlines.set(SessionSilence(event.session), now + state.settings.suspect_s)
     agent.total = event.total
     facts = (agent.hostname, agent.attributes, agent.features)
     state.allocator.add_agent(agent.agent_id, agent.total, *facts)

@@ -89,8 +89,7 @@ def disconnect(state: State, framework: Framework, message: str, now: float) -> 
     for offer in list(framework.offers.values()):
         yield from return_offer(state, offer, "rescinded", message, now)
     yield from recall_of(state, framework.framework_id)
-    until = now + framework.failover_timeout_s
-    state.deadlines.set(FailoverTimeout(framework.framework_id), until)
+    state.deadlines.set(FailoverTimeout(framework.framework_id), now + framework.failover_timeout_s)
     yield Happened(FrameworkLeft(framework.framework_id, "disconnected", message))
 
 
@@ -134,8 +133,7 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
     if state.removed.refuses(framework_id):
         framework.move(frameworks.Removed())
         return framework
-    until = now + framework.failover_timeout_s
-    state.deadlines.set(FailoverTimeout(framework_id), until)
+    state.deadlines.set(FailoverTimeout(framework_id), now + framework.failover_timeout_s)
     return framework
 
 
@@ -261,8 +259,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     framework.move(frameworks.Connected(event.session))
     state.peers[event.session] = framework
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))
-    until = now + state.settings.agent_timeout_s
-    state.deadlines.set(SessionSilence(event.session), until)
+    state.deadlines.set(SessionSilence(event.session), now + state.settings.agent_timeout_s)
     if framework.record() != before or not event.framework_id:
         yield Save(framework.record())
     yield Send(

@@ -218,8 +218,7 @@ def _may_wait(state: State, agent: Agent, task: Task) -> bool:
     if info.command.secrets or info.isolation.image:
         return False
     try:
-        permissions = state.permissions(state.frameworks[task.framework_id].principal)
-        require_user(permissions, agent, info)
+        require_user(state.permissions(state.frameworks[task.framework_id].principal), agent, info)
         agent.check_suitable(info)
     except CroupierError:
         # It is reported when the task is dealt.

@@ -135,8 +135,7 @@ def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> 
         amount = grant.shape.unit.carve(left, 1)
         try:
             # The constraints of the shape cannot state these.
-            permissions = state.permissions(framework.principal)
-            require_user(permissions, agent, task.info)
+            require_user(state.permissions(framework.principal), agent, task.info)
             agent.check_suitable(task.info)
         except CroupierError as error:
             unused += 1

@@ -74,8 +74,7 @@ def end(
 ) -> Iterator[Effect]:
     """Record a terminal status on behalf of a lost agent."""
     assert new.is_terminal
-    status = task.master_made(new, reason, message)
-    yield from _apply(state, task, as_master_update(status))
+    yield from _apply(state, task, as_master_update(task.master_made(new, reason, message)))
     task.delivery = None
     yield from orphan(state, task, now)
 

@@ -102,8 +102,7 @@ def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
         state.unreachable[agent.agent_id] = None
         return
     state.allocator.absent.add(agent.agent_id, agent.total.scalars)
-    until = now + state.settings.return_timeout_s
-    state.deadlines.set(AgentTimeout(agent.agent_id), until)
+    state.deadlines.set(AgentTimeout(agent.agent_id), now + state.settings.return_timeout_s)
 
 
 def _recover_framework(state: State, record: FrameworkRecord, now: float) -> None:

@@ -120,8 +120,7 @@ class EtcdPresence:
                 self._lease, self._written = answer.id, b""
             if value != self._written:
                 put = op.put(self._keys.master(own.address), value, self._lease)
-                question = pb.TxnRequest(success=[put])
-                await self._client.call(TXN, question, timeout_s=self._round_s)
+                await self._client.call(TXN, pb.TxnRequest(success=[put]), timeout_s=self._round_s)
                 self._written = value
         except NotFound:
             # The lease ended in between; the next round begins with another.

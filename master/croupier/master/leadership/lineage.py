@@ -61,8 +61,7 @@ def next_record(
     if given_up is not None:
         epoch = max(epoch, given_up.epoch)
         generation = max(generation, given_up.generation) + 1
-    begun = PastTerm(epoch + 1, names.term, commits)
-    terms = (*last.terms, begun)[-MAX_TERMS:]
+    terms = (*last.terms, PastTerm(epoch + 1, names.term, commits))[-MAX_TERMS:]
     return MasterRecord(last.cluster, epoch + 1, last.secret, generation, terms)
 
 

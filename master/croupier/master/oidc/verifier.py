@@ -107,5 +107,4 @@ class OidcVerifier:
             Unavailable: if the provider cannot be asked for the key that it names.
         """
         key = await self._provider.key(key_id_of(token))
-        claims = verified_claims(token, key)
-        return caller_of(claims, self._expected, self._clock.wall_ms() / 1000)
+        return caller_of(verified_claims(token, key), self._expected, self._clock.wall_ms() / 1000)

@@ -62,8 +62,7 @@ class _Columns:
             if agent is None or not visible.has_agent(agent_id):
                 continue
             self._ids.append(agent_id)
-            word = state_word(agent)
-            self._state.append(self._states.setdefault(word, len(self._states)))
+            self._state.append(self._states.setdefault(state_word(agent), len(self._states)))
             for column, load in zip(self._used, _loads(agent), strict=True):
                 column.append(load)
 
@@ -213,8 +212,7 @@ class _Tally:
         """Count failed tasks, and hold the latest: by their agents' clocks, or by their age."""
         if failed:
             self.failed += len(failed)
-            latest = sorted([*self.failures, *failed], key=self._ended_ms)
-            self.failures = latest[-MOST_FAILURES:]
+            self.failures = sorted([*self.failures, *failed], key=self._ended_ms)[-MOST_FAILURES:]
 
     def _ended_ms(self, task: TaskSnapshot) -> int:
         return task.status.time_ms or self._wall.since_ms(task)

@@ -82,8 +82,7 @@ class Registration:
             raise InvalidRequest(f"the agent's tasks take more than {MAX_BYTES} bytes")
         if self._deadline is None:
             late = TooSlow(f"REGISTER did not come within {COMPLETE_S:g} s of its first page")
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(COMPLETE_S, self._end, late)
+            self._deadline = asyncio.get_running_loop().call_later(COMPLETE_S, self._end, late)
         self._bytes += size
         self._budget.used += size
         if self._budget.is_over:

@@ -302,8 +302,7 @@ class Checks:
         """
         call = Call(_METRICS, Caller(host=credential.host), object=str(CLUSTER))
         try:
-            presented = Presented.by_http(credential)
-            call.caller = await self._authenticator.authenticate(presented)
+            call.caller = await self._authenticator.authenticate(Presented.by_http(credential))
             self._check_metrics_reader(call.caller)
         except (Unauthenticated, PermissionDenied) as error:
             self._audit.write(call, AuditOutcome.DENY, status_of(error).name)

@@ -264,8 +264,7 @@ class OperatorService(OperatorServiceServicer):
             CroupierError: as for `TaskFiles.read`; the gate ends the stream with it.
         """
         caller = current_caller()
-        part = WantedPart.of(request)
-        chunks = self._files.read(NamedTask.of(request), part, caller)
+        chunks = self._files.read(NamedTask.of(request), WantedPart.of(request), caller)
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield pb.ReadTaskFileResponse(offset=chunk.offset, data=chunk.data, size=chunk.size)

@@ -84,8 +84,7 @@ async def staged_rows(client: EtcdClient, keys: Keys, parts: int, revision: int)
     """
     data = b""
     for number in range(1, parts + 1):
-        question = pb.RangeRequest(key=keys.part(number), revision=revision)
-        answer = await client.call(RANGE, question)
+        answer = await client.call(RANGE, pb.RangeRequest(key=keys.part(number), revision=revision))
         data += b"".join(kv.value for kv in answer.kvs)
     try:
         return rows_of(data) if parts else []

@@ -175,8 +175,7 @@ class TaskSpans:
 
     def _on_accepted(self, fact: facts.OfferEnded, now_ns: int) -> None:
         for task_id in self._accepted.pop(fact.framework_id, ()):
-            key = (fact.framework_id, task_id)
-            life = self._lives.get(key)
+            life = self._lives.get((fact.framework_id, task_id))
             if life is not None:
                 life.began_ns = now_ns - int(fact.held_s * 1e9)
                 life.attributes["croupier.offer_id"] = fact.offer_id

@@ -57,8 +57,7 @@ async def report_from_wire(
     match wire.WhichOneof("report"):
         case "updates":
             check_count(len(wire.updates.statuses), MAX_UPDATES, "updates in one report")
-            statuses = tuple(map(_status, wire.updates.statuses))
-            return AgentReported(session, statuses)
+            return AgentReported(session, tuple(map(_status, wire.updates.statuses)))
         case "heartbeat":
             return Received(session)
         case "register":

@@ -157,8 +157,7 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
         case "kill":
             if len(wire.kill.task_id) > MAX_ID_BYTES:
                 raise InvalidRequest("the task id is too long")
-            policy = wire.kill.kill_policy
-            grace = policy.grace_ms if wire.kill.HasField("kill_policy") else None
+            grace = wire.kill.kill_policy.grace_ms if wire.kill.HasField("kill_policy") else None
             return calls.Kill(TaskId(wire.kill.task_id), grace)
         case "acknowledge":
             updates = await sliced(

@@ -57,8 +57,7 @@ def order_to_wire(
             )
             return pb.Order(launch=launch)
         case RecallTask(framework_id, task_id):
-            recall = pb.RecallTask(framework_id=framework_id, task_id=task_id)
-            return pb.Order(recall=recall)
+            return pb.Order(recall=pb.RecallTask(framework_id=framework_id, task_id=task_id))
         case AcknowledgeUpdate(framework_id, task_id, sequence):
             return pb.Order(
                 acknowledge=pb.AcknowledgeUpdate(

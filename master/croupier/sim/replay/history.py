@@ -289,8 +289,7 @@ class History:
         changed = {outcome[1] for outcome in entry.outcomes if outcome[0] == "role"}
         if not changed:
             return
-        wanted = changed_settings(event.changes, self._set, self.head.roles)
-        for role, settings in wanted.items():
+        for role, settings in changed_settings(event.changes, self._set, self.head.roles).items():
             if role in changed:
                 self._set[role] = settings
                 self.role_changes.append(RoleSet(entry.at, role, settings))

@@ -167,8 +167,7 @@ class Ledger:
         account.since = max(account.since, at)
         if not account.share or at <= begin:
             return
-        first = self._part(begin)
-        for part in range(first, self._part(at) + 1):
+        for part in range(self._part(begin), self._part(at) + 1):
             left = self._start + part * self._width
             until = at if part == BUCKETS - 1 else min(at, left + self._width)
             account.sums[part] += account.share * max(until - max(begin, left), 0.0)

@@ -134,8 +134,7 @@ class _Play:
         for stay in self._history.agents:
             at(max(stay.came - start, 0.0), partial(self._agent_comes, stay))
         for at_s, changed in self._role_changes:
-            event = UpdateRoles(0, (changed,), force=True)
-            at(at_s - start, partial(self.kernel.step, event))
+            at(at_s - start, partial(self.kernel.step, UpdateRoles(0, (changed,), force=True)))
         for actor in self._actors.values():
             at(actor.part.came, actor.come)
         self.kernel.run(self._seconds, lambda now: progress(now / (self._seconds or 1.0)))
@@ -177,8 +176,7 @@ class _Play:
             raise CroupierError(f"the work has more than {_MOST_TASKS} tasks")
         framework = self.kernel.state.frameworks[framework_id]
         task = framework.tasks[task_id]
-        part = self._actors[framework.name].part
-        parties = parties_of(task.role, part.framework_id)
+        parties = parties_of(task.role, self._actors[framework.name].part.framework_id)
         self._tally.launched(parties)
         self._holding[framework_id, task_id] = (parties, task.info.resources.scalars)
         self._ledger.hold(self.kernel.now, parties, task.info.resources.scalars, 1)

@@ -112,8 +112,7 @@ class _Builder:
         constraints = demand.constraints if demand is not None else ()
         key = (unit, constraints)
         if key not in self._shapes:
-            use = Size(unit["cpus"], unit["mem"])
-            self._shapes[key] = Shape(unit, use, constraints)
+            self._shapes[key] = Shape(unit, Size(unit["cpus"], unit["mem"]), constraints)
         return self._shapes[key]
 
     def seconds(self, run: TaskRun) -> float:

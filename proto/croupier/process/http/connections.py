@@ -132,8 +132,7 @@ class HttpConnections:
         connection = Connection(self._make(), self._limits, partial(self._forget, host))
         self._hosts[host] += 1
         self._open.add(connection)
-        loop = asyncio.get_running_loop()
-        starting = loop.create_task(self._start(connection, accepted, host))
+        starting = asyncio.get_running_loop().create_task(self._start(connection, accepted, host))
         self._starting.add(starting)
         starting.add_done_callback(self._starting.discard)
 
@@ -161,8 +160,7 @@ class HttpConnections:
             _log.warning("http_handshake_failed", peer=host, reason=reason)
 
     def _refuse(self, accepted: socket.socket, host: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._throttle.is_due(host, now):
+        if self._throttle.is_due(host, asyncio.get_running_loop().time()):
             _log.warning(
                 "http_connection_refused", peer=host, peers=self._hosts[host], open=len(self._open)
             )

@@ -75,8 +75,7 @@ def _observe(service: Service, now: float) -> None:
     for instance in service.instances.values():
         instance.observe_time(service.health_of(instance), now)
     for slot in service.slots.values():
-        is_up = service.is_up(slot.index, now, slot.version)
-        slot.observe(is_up, service.rules.restart, now)
+        slot.observe(service.is_up(slot.index, now, slot.version), service.rules.restart, now)
 
 
 def _judge_rollout(service: Service, now: float) -> None:

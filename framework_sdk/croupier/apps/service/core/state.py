@@ -125,8 +125,7 @@ class Service:
 
     def is_available(self, instance: Instance, now: float) -> bool:
         """Return whether an instance serves."""
-        settle_s = self.rules.update.settle_s
-        return instance.is_available(self.health_of(instance), settle_s, now)
+        return instance.is_available(self.health_of(instance), self.rules.update.settle_s, now)
 
     def is_up(self, index: int, now: float, version: int | None = None) -> bool:
         """Return whether a slot has an available instance, of `version` if that is given."""
