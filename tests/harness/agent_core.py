@@ -39,7 +39,7 @@ class World:
 
     def __init__(self, registered: bool = True) -> None:
         self.state = AgentState.of(TOTAL)
-        self.now = 100.0
+        self.now, self.wall_ms = 100.0, 5000
         self.effects: list[Effect] = []
         if registered:
             self.do(ev.Connected(1), ev.Registered(AgentId("A1")))
@@ -49,7 +49,7 @@ class World:
         """Apply events; return their effects without facts and records."""
         done: list[Effect] = []
         for event in events:
-            done += step(self.state, event, Now(self.now, 5000))
+            done += step(self.state, event, Now(self.now, self.wall_ms))
             self.state.check()
         self.effects += done
         return [e for e in done if not isinstance(e, Moved | Acknowledged | Checkpoint | ForgetRun)]

@@ -7,6 +7,7 @@ are checked only where the slack leaves a bound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -62,7 +63,19 @@ def resources(amount: tuple[int, ...]) -> Resources:
     return Resources(dict(zip(NAMES, amount, strict=False)))
 
 
-def dealt(case: Case) -> list[tuple[str, int]]:
+def filled(allocator: Allocator, case: Case) -> list[tuple[FrameworkId, int]]:
+    """Add the agents; return the allocated units in order, as (framework, agent)."""
+    for number, total in enumerate(case.agents):
+        allocator.add_agent(AgentId(str(number)), resources(total))
+    deals = []
+    while allocator.has_dirty_agents:
+        for grant in allocator.run(0.0, budget=3):
+            deals += [(n, grant.framework_id, int(grant.agent_id)) for n in grant.deals]
+        allocator.check()
+    return [(framework_id, agent) for _, framework_id, agent in sorted(deals)]
+
+
+def dealt(case: Case) -> Sequence[tuple[str, int]]:
     """Return the allocated units in order, as (client, agent)."""
     settings = {Role(client.name): RoleSettings(client.weight) for client in case.clients}
     allocator = Allocator(
@@ -73,14 +86,7 @@ def dealt(case: Case) -> list[tuple[str, int]]:
         allocator.add_framework(framework_id, (Role(client.name),))
         allocator.set_demand(framework_id, (Demand(resources(client.task), client.count),))
         allocator.connect(framework_id, True)
-    for number, total in enumerate(case.agents):
-        allocator.add_agent(AgentId(str(number)), resources(total))
-    deals = []
-    while allocator.has_dirty_agents:
-        for grant in allocator.run(0.0, budget=3):
-            deals += [(n, grant.framework_id, int(grant.agent_id)) for n in grant.deals]
-        allocator.check()
-    return [(name, agent) for _, name, agent in sorted(deals)]
+    return filled(allocator, case)
 
 
 def dealt_to_principals(case: Case, splits: list[int]) -> list[tuple[str, int]]:
@@ -100,14 +106,7 @@ def dealt_to_principals(case: Case, splits: list[int]) -> list[tuple[str, int]]:
                 count = count // parts + (part < count % parts)
             allocator.set_demand(framework_id, (Demand(resources(client.task), count),))
             allocator.connect(framework_id, True)
-    for number, total in enumerate(case.agents):
-        allocator.add_agent(AgentId(str(number)), resources(total))
-    deals = []
-    while allocator.has_dirty_agents:
-        for grant in allocator.run(0.0, budget=3):
-            deals += [(n, owners[grant.framework_id], int(grant.agent_id)) for n in grant.deals]
-        allocator.check()
-    return [(name, agent) for _, name, agent in sorted(deals)]
+    return [(owners[name], agent) for name, agent in filled(allocator, case)]
 
 
 def reference(case: Case) -> list[tuple[str, int]]:

@@ -8,10 +8,9 @@ import pytest
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Checkpoint, Force, Signal
-from croupier.agent.core.events import Ending, Event, Exceeded, Now
+from croupier.agent.core.events import Ending, Exceeded
 from croupier.agent.core.records import KillRecord, Record
 from croupier.agent.core.recovery import recovered
-from croupier.agent.core.step import step
 from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.ids import DEFAULT_ROLE
 from croupier.model.isolation import Usage
@@ -53,15 +52,6 @@ class NextLife(World):
         self.state = recovered(records, TOTAL, life="1")
         self.wall_ms = 5000 + round(down_s * 1000)
         self.do(ev.AgentStarted())
-
-    def do(self, *events: Event) -> list[object]:  # type: ignore[override]
-        done: list[object] = []
-        for event in events:
-            effects = step(self.state, event, Now(self.now, self.wall_ms))
-            self.state.check()
-            self.effects += effects
-            done += effects
-        return done
 
 
 class TestATaskThatDoesNotCompleteInTime:

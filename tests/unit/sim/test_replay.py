@@ -151,6 +151,15 @@ def test_a_diverging_decision_is_named(tmp_path: Path, log: Path) -> None:
         look(copy, verify=True)
 
 
+def registry_of(before: RecordedWorld) -> Registry:
+    """Return what the next master would find in the store."""
+    registry = Registry()
+    for saved in before.saved:
+        assert isinstance(saved, Record)
+        registry.apply(saved)
+    return registry
+
+
 def test_a_recovered_master_is_replayed_from_its_registry(tmp_path: Path) -> None:
     before = RecordedWorld(tmp_path / "before")
     agent = before.agent("cpus:4;mem:4GB")
@@ -158,10 +167,7 @@ def test_a_recovered_master_is_replayed_from_its_registry(tmp_path: Path) -> Non
     before.accept(framework, make_task("t"))
     before.do(UpdateRoles(1, (RoleChange(Role("ads"), RoleSettings(5000)),)))
     before.close()
-    registry = Registry()
-    for saved in before.saved:
-        assert isinstance(saved, Record)
-        registry.apply(saved)
+    registry = registry_of(before)
     agent_id, framework_id = before.agent_id(agent), before.framework_id(framework)
 
     path = tmp_path / "after"
@@ -221,10 +227,7 @@ def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None
     agent, framework = before.agent("cpus:4;mem:4GB"), before.framework()
     before.accept(framework, make_sized("t", 2_000))
     before.close()
-    registry = Registry()
-    for saved in before.saved:
-        assert isinstance(saved, Record)
-        registry.apply(saved)
+    registry = registry_of(before)
     path = tmp_path / "after"
     after = RecordedWorld(path, replace(make_head(registry=registry), master_id="m2"))
     after.do(OperateAgent(1, before.agent_id(agent), MarkGone(), "operator"))
