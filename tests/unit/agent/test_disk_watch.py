@@ -11,7 +11,7 @@ import pytest
 
 from croupier.agent.core.events import NO_ENDING, LimitExceeded
 from croupier.agent.core.tasks import Key
-from croupier.agent.isolation import disk_watch
+from croupier.agent.isolation import disk, disk_watch
 from croupier.agent.isolation.disk import DiskIsolator, with_disk
 from croupier.agent.isolation.disk_size import HiddenFiles
 from croupier.agent.isolation.disk_watch import MIB, DiskWatch, Room
@@ -301,3 +301,10 @@ def test_the_default_is_a_part_of_the_file_system_but_no_more_than_the_agent_has
     assert (part > 5000, part % 1000) == (True, 0)
     assert with_disk(Limits(), tmp_path, 5000).disk == 5000
     assert with_disk(Limits(disk=7), tmp_path, 5000).disk == 7
+
+
+def test_the_default_is_a_limit_on_a_tiny_file_system_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_room", lambda _: Room(2 * MIB, 3 * MIB))
+    assert with_disk(Limits(), tmp_path, 0).disk == 1000

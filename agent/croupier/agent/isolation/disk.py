@@ -263,7 +263,8 @@ def with_disk(defaults: Limits, root: Path, most: int) -> Limits:
 
     It is no more than `most` thousandths of a MiB, which the agent has in all; 0 is no bound.
     """
-    part = _room(root).size // DEFAULT_PART // MIB * 1000
+    # Of a tiny file system, too: 0 would be no limit.
+    part = max(_room(root).size // DEFAULT_PART // MIB, 1) * 1000
     return defaults if defaults.disk else replace(defaults, disk=min(part, most or part))
 
 
