@@ -101,6 +101,7 @@ class Eligibility:
         is_withheld: whether a framework was rejected for scarce resources of the agent.
         waits_for_round: whether a filter excludes a framework until the round is over.
         ahead: frameworks that come before all that may still be dealt to, as those back off.
+        is_asked: whether this only answers a question: reservations stay as they are.
         wake_at: when the next filter, earmark or reservation that was met ends; None without any.
         work: the work so far; see `agent_allocation.WORK_IN_A_VISIT`.
     """
@@ -121,6 +122,7 @@ class Eligibility:
         self.is_withheld = False
         self.waits_for_round = False
         self.ahead: frozenset[Leaf] = frozenset()
+        self.is_asked = False
         self.wake_at: float | None = None
         self.work = 0
 
@@ -362,9 +364,9 @@ class Eligibility:
         agent_id, now, hold_s = self._agent.agent_id, self._now, self._rules.hold_s
         takes = fit.room if fit.pending is None else fit.pending.demand.unit
         for leaf, unit in self.starved:
-            reservations = leaf.reservations
-            if leaf is taker or not reservations.may_add(agent_id, self._agent_count, now, hold_s):
+            if leaf is taker or not self._may_reserve(leaf):
                 continue
+            reservations = leaf.reservations
             if not any(
                 milli > self.left[name] and takes[name] for name, milli in unit.scalars.items()
             ):
@@ -374,6 +376,12 @@ class Eligibility:
                 self._wake_by(reservations.add(agent_id, now, hold_s))
                 return leaf
         return None
+
+    def _may_reserve(self, leaf: Leaf) -> bool:
+        agent_id, now = self._agent.agent_id, self._now
+        if self.is_asked:
+            return leaf.reservations.has(agent_id, now)
+        return leaf.reservations.may_add(agent_id, self._agent_count, now, self._rules.hold_s)
 
     def _wake_by(self, at: float) -> None:
         if self.wake_at is None or at < self.wake_at:

@@ -121,6 +121,7 @@ def _check(
     last: Mapping[Party, float],
 ) -> Fit | Rejection:
     eligibility = Eligibility(agent, state, now, last)
+    eligibility.is_asked = True
     if leaf.party in last:
         eligibility.ahead = frozenset(others)
     for other in others:

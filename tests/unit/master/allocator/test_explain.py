@@ -32,6 +32,28 @@ def test_a_framework_that_is_alone_waits_for_its_own_tasks() -> None:
     )
 
 
+def test_explanations_change_no_reservation() -> None:
+    """One reservation has ended, and no pass has dropped it yet."""
+    fixture = AllocatorFixture(rules=Rules(hold_s=30.0, scarce=frozenset()))
+    fixture.framework("f", want("cpus:1"), roles=("*",))
+    fixture.framework("large", want("cpus:4"), roles=("*",))
+    agents = [AgentId(f"a{number}") for number in range(8)]
+    for agent_id in agents:
+        fixture.agent(agent_id, "cpus:4;mem:4GB")
+        fixture.allocator.charges.charge(F, Role("*"), agent_id, amount("cpus:2"))
+        fixture.allocator.activate_agent(agent_id, False)
+    for agent_id in agents[:2]:
+        fixture.allocator.activate_agent(agent_id, True)
+        assert not fixture.deal()
+        fixture.now += 20.0
+    reserved = fixture.tree.leaves[FrameworkId("large"), Role("*")].reservations._own
+    before = dict(reserved.until), dict(reserved.resting)
+    assert [until <= fixture.now for until in before[0].values()] == [True, False]
+    assert Cause.KEPT in [each.cause for each in fixture.allocator.queries.explain(F, None, 40.0)]
+    fixture.allocator.queries.explain(F, agents[1], 40.0)
+    assert (reserved.until, reserved.resting) == before
+
+
 def test_withheld_agents_do_not_count_as_in_use() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:2"))
