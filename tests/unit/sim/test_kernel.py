@@ -20,7 +20,7 @@ from croupier.sim.framework import Habits
 from croupier.sim.kernel import Kernel
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
-from tests.harness.sim_faults import beat, checked_steps, crash, every, moody_framework
+from tests.harness.sim_faults import beat, checked_steps, crash, disconnect, every, moody_framework
 
 NODE = Size.of(4, 8)
 SHAPE = Shape(Resources.parse("cpus:1;mem:1GB"), Size.of(1, 1))
@@ -173,6 +173,22 @@ class TestCluster:
         cluster.run(80.0)
         assert len(ended) == 3
 
+    def test_random_declines_only_delay_work(self) -> None:
+        cluster = make_cluster(1, seed=5)
+        ended: list[float] = []
+        framework = moody_framework(
+            cluster,
+            "f",
+            habits=Habits(refuse_s=2.0),
+            declines=0.8,
+            works=[Work(SHAPE, 1.0) for _ in range(4)],
+            on_end=lambda _: ended.append(cluster.now),
+        )
+        cluster.run(500.0)
+        assert len(ended) == 4
+        assert framework.declined > 0
+        assert framework.refused == 0
+
     def test_failed_tasks_are_launched_again(self) -> None:
         cluster = make_cluster(1)
         ended: list[float] = []
@@ -212,6 +228,18 @@ class TestCluster:
 
 
 class TestFaults:
+    def test_tasks_of_a_crashed_machine_are_launched_again(self) -> None:
+        cluster = make_cluster(2)
+        ended: list[float] = []
+        cluster.framework(
+            "f",
+            works=[Work(SHAPE, 10.0) for _ in range(8)],
+            on_end=lambda _: ended.append(cluster.now),
+        )
+        cluster.kernel.at(4.0, lambda: crash(cluster.agents[0], down_s=1.0))
+        cluster.run(100.0)
+        assert ended == [10.0] * 4 + [15.0] * 4
+
     def test_tasks_survive_an_agent_that_only_restarts(self) -> None:
         cluster = make_cluster(1)
         ended: list[float] = []
@@ -235,6 +263,19 @@ class TestFaults:
         every(cluster.kernel, 30.0, partial(beat, cluster.agents[0]))
         cluster.run(1000.0)
         assert framework.running == 0
+
+    def test_a_framework_continues_after_failover(self) -> None:
+        cluster = make_cluster(1)
+        ended: list[float] = []
+        framework = cluster.framework(
+            "f",
+            works=[Work(SHAPE, 10.0) for _ in range(5)],
+            on_end=lambda _: ended.append(cluster.now),
+        )
+        cluster.kernel.at(5.0, partial(disconnect, framework))
+        cluster.kernel.at(25.0, framework.connect)
+        cluster.run(100.0)
+        assert ended == [25.0] * 4 + [35.0]
 
 
 def run_and_digest(seed: int) -> str:
