@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import io
 import os
 import stat
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -110,6 +113,15 @@ def test_an_image_of_another_architecture_is_refused(place: Place) -> None:
     with pytest.raises(CroupierError, match="s390x"):
         place.pull("a")
     assert place.kept == []
+
+
+def test_hostile_layers_name_what_is_outside(tmp_path: Path) -> None:
+    for attempt, packed in hostile_layers(tmp_path).items():
+        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(packed))) as archive:
+            entries = archive.getmembers()
+        names = [text for entry in entries for text in (entry.name, entry.linkname)]
+        inside = attempt in ("block device", "setuid file")
+        assert any(str(tmp_path).lstrip("/") in name for name in names) != inside, attempt
 
 
 @pytest.mark.parametrize("attempt", hostile_layers(Path("/x")))
