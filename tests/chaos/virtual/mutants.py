@@ -61,52 +61,54 @@ class Mutant:
         return stack
 
 
-Patches = tuple[tuple[Any, str, Any], ...]
-
-
-def _one(target: Any, name: str, replacement: Any) -> Patches:
+def _one(target: Any, name: str, replacement: Any) -> tuple[tuple[Any, str, Any], ...]:
     return ((target, name, replacement),)
 
 
-_BROKEN: dict[str, tuple[str, Patches]] = {
-    "store: no fsync": (
+MUTANTS = {
+    "store: no fsync": Mutant(
         "a crash loses the last commit of the registry",
         _one(SharedRegistry, "forgets_last", True),
     ),
-    "store: no fence": (
+    "store: no fence": Mutant(
         "the registry accepts commits of deposed leaders",
         _one(SharedRegistry, "is_fencing", False),
+        ("usurp", "cut_registry", "slow_registry", "master_pause"),
     ),
-    "store: no commit number": (
+    "store: no commit number": Mutant(
         "all commits have one number, so that an older copy passes for the newest",
         _one(SharedRegistry, "is_numbering", False),
+        ("old_store",),
     ),
-    "store: forgets nothing": (
+    "store: forgets nothing": Mutant(
         "records of ended tasks stay for ever",
         _one(Registry, "apply", broken.forgets_nothing),
     ),
-    "master: performs before durable": (
+    "master: performs before durable": Mutant(
         "a batch is performed before its records are committed",
         _one(MasterProcess, "commits_first", False),
     ),
-    "master: acks before durable": (
+    "master: acks before durable": Mutant(
         "acknowledgements are sent before the ledger has forgotten the task",
         _one(MasterProcess, "acknowledges_first", True),
     ),
-    "master: drops acks": (
+    "master: drops acks": Mutant(
         "acknowledgements are not forwarded to agents",
         ((on_call, "acknowledge", broken.nothing), (on_task, "acknowledge", broken.nothing)),
     ),
-    "master: filters submitted tasks": (
+    "master: filters submitted tasks": Mutant(
         "a framework's filters hold back the tasks that it submits",
         _one(Eligibility, "_check_shape", broken.filters_submitted),
     ),
-    "master: an id twice": ("ids are reused", _one(State, "next_id", broken.same_id)),
-    "master: frees twice": (
+    "master: an id twice": Mutant(
+        "ids are reused",
+        _one(State, "next_id", broken.same_id),
+    ),
+    "master: frees twice": Mutant(
         "the resources of an ended task are released twice",
         _one(State, "release_task", broken.releases_twice),
     ),
-    "master: undecided not charged": (
+    "master: undecided not charged": Mutant(
         "tasks whose agents have not returned are not charged",
         (
             (state_recovery, "charge_absent", broken.charges_none),
@@ -114,192 +116,182 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
             (State, "charge_tasks", broken.charges_late),
             (State, "release_task", broken.releases_late),
         ),
+        ("limited",),
     ),
-    "master: kill lost in failover": (
+    "master: kill lost in failover": Mutant(
         "a successor does not know requested kills",
         _one(state_recovery, "recover_task", broken.recalls_no_kill),
+        ("lost_kill",),
     ),
-    "master: answers lost in failover": (
+    "master: answers lost in failover": Mutant(
         "a successor does not know accepted ACCEPTs",
         _one(state_recovery, "recover_task", broken.recalls_no_answers),
+        ("snap", "worst_moment", "master_crash"),
     ),
-    "master: ends lost in failover": (
+    "master: ends lost in failover": Mutant(
         "a successor does not know the terminal updates that it must send",
         _one(state_recovery, "recover_task", broken.recalls_no_ends),
+        ("stop", "gone", "disk_full", "master_crash"),
     ),
-    "master: forgets verdicts": (
+    "master: forgets verdicts": Mutant(
         "verdicts that may not have arrived are forgotten",
         _one(Framework, "mark_verdicts_seen", broken.forgets_verdicts),
+        ("snap",),
     ),
-    "master: sends ends once": (
+    "master: sends ends once": Mutant(
         "terminal updates of the master's own are not sent again",
         (
             (on_task, "resend_terminal_updates", broken.nothing),
             (step, "resend_terminal_updates", broken.nothing),
         ),
+        ("gone", "stop", "snap", "framework_deaf"),
     ),
-    "master: kill not repeated": (
+    "master: kill not repeated": Mutant(
         "requested kills are not sent to a returning agent",
         _one(on_sync, "order_kill", broken.nothing),
+        ("lost_kill",),
     ),
-    "master: silent is gone": (
+    "master: silent is gone": Mutant(
         "tasks of a silent agent are reported as ended",
         _one(on_agent, "set_status", broken.gone_when_silent),
     ),
-    "master: never launches again": (
+    "master: never launches again": Mutant(
         "tasks that a returning agent does not list are given up",
         _one(on_sync, "_on_missing", broken.ends_what_is_missing),
     ),
-    "master: ignores what is listed": (
+    "master: ignores what is listed": Mutant(
         "the tasks that a returning agent lists are ignored",
         _one(on_agent, "sync", broken.launches_all),
     ),
-    "master: adopts without proof": (
+    "master: adopts without proof": Mutant(
         "tasks that a registering agent invents are adopted",
         _one(on_sync, "_is_unproven", broken.never),
+        ("invent",),
     ),
-    "master: gone lost in failover": (
+    "master: gone lost in failover": Mutant(
         "a successor does not know agents that were declared gone",
         _one(master, "recover_state", broken.recovers_gone),
+        ("gone", "agent_pause", "master_crash"),
     ),
-    "master: drain lost in failover": (
+    "master: drain lost in failover": Mutant(
         "a successor does not know withheld agents",
         _one(master, "recover_state", broken.recovers_withheld),
+        ("drain", "deactivate", "master_crash"),
     ),
-    "master: sends out of order": (
+    "master: sends out of order": Mutant(
         "an update is forwarded before earlier ones",
         _one(on_task, "_is_early", broken.never),
+        ("operator_kill", "reset", "snap"),
     ),
-    "master: ends wait for others": (
+    "master: ends wait for others": Mutant(
         "a terminal update on behalf of a lost agent keeps the agent's sequence number",
         _one(on_task, "as_master_update", broken.as_it_is),
+        ("stop", "gone"),
     ),
-    "agent: has no name of its own": (
+    "agent: has no name of its own": Mutant(
         "the master assigns the agent's id in a message that may be lost",
         _one(recovery, "choose_agent_id", broken.nothing),
+        ("snap", "half_reset", "agent_crash"),
     ),
-    "agent: a number twice": (
+    "agent: a number twice": Mutant(
         "after lost records, sequence numbers of lost updates are reused",
         _one(recovery, "_skip_lost_numbers", broken.nothing),
+        ("damage", "operator_kill"),
     ),
-    "master: an old run comes back": (
+    "master: an old run comes back": Mutant(
         "an older run of a program takes over from a newer one",
         _one(frameworks, "MAX_EARLIER_CLIENTS", -1),
+        ("twin", "snap"),
     ),
-    "agent: does not see reboots": (
+    "agent: does not see reboots": Mutant(
         "a reboot of the machine is not noticed",
         _one(AgentState, "was_rebooted", False),
+        ("reboot",),
     ),
-    "agent: no fsync": (
+    "agent: no fsync": Mutant(
         "a crash loses the last records that were synced",
         _one(AgentProcess, "forgets_last", True),
     ),
-    "agent: acts before durable": (
+    "agent: acts before durable": Mutant(
         "effects are performed before their records are synced",
         _one(AgentProcess, "syncs_first", False),
     ),
-    "agent: ignores epochs": (
+    "agent: ignores epochs": Mutant(
         "orders of deposed masters are performed",
         _one(AgentSession, "heeds_epochs", False),
+        ("usurp",),
     ),
-    "agent: forgets before ack": (
+    "agent: forgets before ack": Mutant(
         "an ended task is forgotten before its terminal update is acknowledged",
         _one(agent_on_task, "on_exited", broken.forgets_unacknowledged),
     ),
-    "agent: an id twice": (
+    "agent: an id twice": Mutant(
         "a known task is launched again",
         (
             (agent_on_task, "on_launch", broken.launches_again),
             (Reactor, "_launch", broken.spawns_always),
         ),
     ),
-    "agent: adopts nothing": (
+    "agent: adopts nothing": Mutant(
         "processes of an earlier run of the agent are reported gone",
         _one(AgentProcess, "adopt", broken.adopts_nothing),
     ),
-    "agent: strays ignored": (
+    "agent: strays ignored": Mutant(
         "processes without a record do not keep an agent from starting",
         _one(AgentProcess, "finds_orphans", False),
+        ("lost_tail",),
     ),
-    "agent: refuses silently": (
+    "agent: refuses silently": Mutant(
         "launches that an unhealthy agent refuses are not reported",
         (
             (AgentSession, "send_refusals", broken.sends_nothing),
             (AgentSession, "send_health", broken.sends_nothing),
         ),
+        ("disk_full", "work_dir_gone", "no_spawn"),
     ),
-    "agent: starts anew": (
+    "agent: starts anew": Mutant(
         "tasks of an earlier run of the agent are started again",
         _one(AgentProcess, "adopt", broken.starts_anew),
     ),
-    "agent: invents exits": (
+    "agent: invents exits": Mutant(
         "an exit while no agent watched is reported as success",
         _one(AgentProcess, "adopt", broken.invents_exit),
     ),
-    "agent: ack covers too much": (
+    "agent: ack covers too much": Mutant(
         "an acknowledgement covers later updates too",
         _one(PendingUpdates, "acknowledge", broken.acknowledges_all),
     ),
-    "agent: updates out of order": (
+    "agent: updates out of order": Mutant(
         "updates that are sent again are sent newest first",
         _one(AgentSession, "is_orderly", False),
+        ("framework_deaf", "framework_crash"),
     ),
-    "agent: recall ignored": (
+    "agent: recall ignored": Mutant(
         "a lined-up task stays in the line when it is recalled",
         _one(agent_on_line, "on_recall", broken.recalls_nothing),
     ),
-    "agent: returns and starts": (
+    "agent: returns and starts": Mutant(
         "a lined-up task that was returned stays in the line",
         _one(agent_on_line, "on_recall", broken.returns_and_keeps),
     ),
-    "master: charge passed twice": (
+    "master: charge passed twice": Mutant(
         "the charge of an ended task passes to its successor and is released as well",
         _one(State, "succeed", broken.passes_and_releases),
     ),
-    "master: line lost with its agent": (
+    "master: line lost with its agent": Mutant(
         "tasks that are lined up at a lost agent are forgotten",
         _one(State, "place_lined", broken.forgets_line),
     ),
-    "agent: line outlives the session": (
+    "agent: line outlives the session": Mutant(
         "an agent keeps what was lined up when its session ends",
         _one(on_session, "on_disconnected", broken.keeps_line),
     ),
-    "sdk: end shown twice": (
+    "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",
         _one(UpdateBook, "decide", broken.shows_again),
     ),
-    "sdk: calls not sent again": (
+    "sdk: calls not sent again": Mutant(
         "a new stream does not carry the calls without a verdict",
         _one(CallLedger, "carry", broken.carries_nothing),
     ),
-}
-
-# Mutants that only few kinds of faults find are tested with those.
-_KINDS = {
-    "store: no commit number": ("old_store",),
-    "store: no fence": ("usurp", "cut_registry", "slow_registry", "master_pause"),
-    "master: kill lost in failover": ("lost_kill",),
-    "master: adopts without proof": ("invent",),
-    "master: undecided not charged": ("limited",),
-    "master: forgets verdicts": ("snap",),
-    "master: sends ends once": ("gone", "stop", "snap", "framework_deaf"),
-    "master: answers lost in failover": ("snap", "worst_moment", "master_crash"),
-    "master: gone lost in failover": ("gone", "agent_pause", "master_crash"),
-    "master: drain lost in failover": ("drain", "deactivate", "master_crash"),
-    "master: sends out of order": ("operator_kill", "reset", "snap"),
-    "master: kill not repeated": ("lost_kill",),
-    "agent: does not see reboots": ("reboot",),
-    "master: ends wait for others": ("stop", "gone"),
-    "agent: ignores epochs": ("usurp",),
-    "master: ends lost in failover": ("stop", "gone", "disk_full", "master_crash"),
-    "agent: refuses silently": ("disk_full", "work_dir_gone", "no_spawn"),
-    "agent: strays ignored": ("lost_tail",),
-    "agent: updates out of order": ("framework_deaf", "framework_crash"),
-    "agent: a number twice": ("damage", "operator_kill"),
-    "master: an old run comes back": ("twin", "snap"),
-    "agent: has no name of its own": ("snap", "half_reset", "agent_crash"),
-}
-
-MUTANTS = {
-    name: Mutant(what, patches, _KINDS.get(name, ())) for name, (what, patches) in _BROKEN.items()
 }
