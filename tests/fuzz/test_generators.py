@@ -1,13 +1,15 @@
-"""Every message, method and record of the contracts is fuzzed."""
+"""Every message, method and record of the contracts is fuzzed, and a short run finds nothing."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from tests.fuzz.campaign import Campaign
 from tests.fuzz.contract import Method, all_messages, all_methods
 from tests.fuzz.messages import HARMLESS, Messages
 from tests.fuzz.openers import OPENERS
@@ -61,3 +63,19 @@ def test_decoders_of_state_refuse_or_accept() -> None:
     lines, count = StateLines(values.rng, values), 0
     while count < RECORDS:
         count += lines.run()
+
+
+SEED, SECONDS = 12, 3.0
+# Another process may have the processor: `make fuzz` judges steps and latencies.
+LONGEST_STEP_S = 0.5
+
+
+@pytest.mark.e2e
+async def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, SEED, SECONDS, longest_step_s=LONGEST_STEP_S)
+    report = await campaign.run(judges_latency=False)
+    assert [str(finding) for finding in report.findings] == []
+    # Each attack has sent something, and the honest framework has worked meanwhile.
+    assert {method.path for method in all_methods()} <= report.sent.keys()
+    assert all(report.sent.values())
+    assert report.tasks > 0

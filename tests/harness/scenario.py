@@ -47,8 +47,7 @@ from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Command, Source, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from tests.harness.deals import demand_of
-from tests.harness.scenario_access import AccessCommands
-from tests.harness.scenario_tasks import TaskCommands
+from tests.harness.scenario_commands import AccessCommands, TaskCommands
 from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import World, make_task
 

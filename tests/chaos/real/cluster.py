@@ -28,9 +28,8 @@ from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.chaos.real.certificates import ClusterCertificates
 from tests.chaos.real.daemon import Daemon
-from tests.chaos.real.disks import SmallDisk
 from tests.chaos.real.host_network import HostNetwork
-from tests.chaos.real.preload_faults import PreloadFaults
+from tests.chaos.real.machine_faults import PreloadFaults, SmallDisk
 from tests.harness.cluster import fetch, processes_with
 from tests.harness.debian import program
 from tests.harness.eventually import eventually

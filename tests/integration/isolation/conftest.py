@@ -5,12 +5,13 @@ The folders whose tests run in a guest are left out, except in a guest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from croupier.agent.shim.build import Shim, prepare_shim
+from tests.harness.limited_tasks import Limited
 from tests.harness.open_directory import open_directory
 from tests.harness.uml import in_guest
 
@@ -27,3 +28,10 @@ def tmp_path() -> Iterator[Path]:
     """Return a directory that tasks of other users can enter."""
     with open_directory() as path:
         yield path
+
+
+@pytest.fixture
+async def limited(tmp_path: Path, shim: Shim) -> AsyncIterator[Limited]:
+    limited = Limited(tmp_path, shim)
+    yield limited
+    await limited.close()

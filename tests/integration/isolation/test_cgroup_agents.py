@@ -1,11 +1,11 @@
-"""Agents with control groups: what survives them, what they refuse, and what they leave alone."""
+"""Tasks and agents in the control groups of this machine. `cgroup2/` has those of a guest."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,14 +16,43 @@ from croupier.agent.isolation.cgroup.directory import name_for
 from croupier.agent.isolation.cgroup.isolator import open_groups, own_groups, place_for
 from croupier.agent.isolation.cgroup.places import Place
 from croupier.agent.recover import clean_up
+from croupier.agent.shim.build import Shim
 from croupier.model.errors import Unavailable
 from croupier.model.isolation import NO_FEATURES, Feature, Limits
 from croupier.model.task import Reason, TaskState
 from tests.harness import limited_tasks as tasks
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
-from tests.harness.limited_tasks import NO_BOUNDS, left_groups
+from tests.harness.limited_tasks import NO_BOUNDS, Limited, left_groups
 from tests.harness.scripted_master import ScriptedMaster, shell
+
+
+@pytest.fixture(scope="module")
+def own_groups_work() -> None:
+    try:
+        open_groups(
+            place_for(own_groups(), f"croupier-test-probe-{os.getpid()}"), tasks.NO_BOUNDS
+        ).close()
+    except (Unavailable, OSError) as reason:
+        pytest.skip(f"this machine lets no control groups be made: {reason}")
+
+
+@pytest.mark.usefixtures("own_groups_work")
+@pytest.mark.parametrize("line", [tasks.AT_ONCE, tasks.SLOWLY, tasks.IN_MANY])
+async def test_memory(limited: Limited, line: str) -> None:
+    await tasks.check_memory(limited, line)
+
+
+@pytest.mark.usefixtures("own_groups_work")
+@pytest.mark.parametrize("check", tasks.CHECKS)
+async def test_limits(limited: Limited, check: Callable[[Limited], Awaitable[None]]) -> None:
+    await check(limited)
+
+
+@pytest.mark.usefixtures("own_groups_work")
+async def test_adoption(tmp_path: Path, shim: Shim) -> None:
+    await tasks.check_adoption(tmp_path, shim)
+
 
 RESOURCES = "cpus:4;mem:512MB;disk:1GB"
 RUNNING, FAILED, FINISHED = TaskState.RUNNING, TaskState.FAILED, TaskState.FINISHED

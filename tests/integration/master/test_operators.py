@@ -1,24 +1,32 @@
-"""Requests of operators over real gRPC, valid and invalid."""
+"""Calls of operators about tasks, offers and roles."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 from functools import partial
+from pathlib import Path
 
+import aiohttp
 import grpc
 import grpc.aio
 import pytest
 
 from croupier.master.app import MasterDaemon
+from croupier.master.config import StoreChoice
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
+from croupier.master.weights import Weights
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.net.transport import make_channel
-from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from croupier.wire.resources import resources_to_wire
+from croupier.wire.roles import settings_from_wire, settings_to_wire
+from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.integration.master.test_frameworks import launch, make_task
 
@@ -112,3 +120,144 @@ async def test_listed_offers_show_their_age_and_the_rest_of_their_lease() -> Non
         assert view.offer.offer_id == made.offer_id
         assert 0 < view.offer.lease_ms < made.lease_ms == 30_000
         assert 0 <= view.age_ms <= 30_000 - view.offer.lease_ms
+
+
+UNIT = framework_pb2.Demand(unit=resources_to_wire(Resources.parse("cpus:1;mem:1GB")))
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+FAILED = grpc.StatusCode.FAILED_PRECONDITION
+
+
+def change(role: str, settings: RoleSettings | None = None, *parts: int) -> pb.RoleChange:
+    wire = None if settings is None else settings_to_wire(settings)
+    return pb.RoleChange(
+        role=role, settings=wire, parts=[pb.RoleChange.Part.ValueType(p) for p in parts]
+    )
+
+
+def update(*changes: pb.RoleChange, dry_run: bool = False) -> pb.UpdateRolesRequest:
+    return pb.UpdateRolesRequest(changes=changes, dry_run=dry_run)
+
+
+async def listed(operator: OperatorServiceStub) -> dict[str, pb.RoleView]:
+    answer = await operator.ListRoles(pb.ListRolesRequest())
+    return {view.role: view for view in answer.roles}
+
+
+async def test_role_settings_take_effect_and_survive_a_restart(tmp_path: Path) -> None:
+    options = {
+        "store": StoreChoice(tmp_path / "master.db"),
+        "weights": Weights.parse("ads=2,web=3"),
+    }
+    settings = RoleSettings(5000, {"cpus": 500}, {"cpus": 1000}, {"cpus": 2000, "gpus": 0}, True)
+    async with running_master(**options) as master, make_channel(master.address) as channel:
+        operator = OperatorServiceStub(channel)
+        would = await operator.UpdateRoles(update(change("ads/prod", settings), dry_run=True))
+        assert would.dry_run
+        assert settings_from_wire(would.roles[0].after.settings) == settings
+        assert list(await listed(operator)) == ["ads", "web"]
+        did = await operator.UpdateRoles(update(change("ads/prod", settings)))
+        assert (did.dry_run, did.roles) == (False, would.roles)
+        await operator.UpdateRoles(
+            update(change("web", RoleSettings(4000), pb.RoleChange.PART_WEIGHT))
+        )
+        assert list(await listed(operator)) == ["ads", "ads/prod", "web"]
+    async with running_master(**options) as master, make_channel(master.address) as channel:
+        operator = OperatorServiceStub(channel)
+        roles = await listed(operator)
+        assert settings_from_wire(roles["ads/prod"].settings) == settings
+        assert [view.settings.weight_milli for view in roles.values()] == [2000, 5000, 4000]
+        await operator.UpdateRoles(update(change("web"), change("ads/prod")))
+        roles = await listed(operator)
+        assert {role: view.settings.weight_milli for role, view in roles.items()} == {
+            "ads": 2000,
+            "web": 3000,
+        }
+
+
+async def test_malformed_role_changes_are_refused_and_change_nothing(
+    operator: OperatorServiceStub,
+) -> None:
+    good = change("good", RoleSettings(2000))
+    for bad in (
+        change("a//b"),
+        change("a/../b"),
+        change("x" * 1_000_000),
+        change("ads", None, 99),
+        pb.RoleChange(role="ads", settings=pb.RoleSettings(weight_milli=0)),
+        pb.RoleChange(
+            role="ads",
+            settings=pb.RoleSettings(limit=[resources_pb2.NamedScalar(name="cpus", milli=-1)]),
+        ),
+        change("good"),
+    ):
+        text = await refused(operator.UpdateRoles(update(good, bad)), INVALID)
+        assert 0 < len(text) < 500
+    await refused(operator.UpdateRoles(update()), INVALID)
+    many = [change(f"r{number}") for number in range(1001)]
+    await refused(operator.UpdateRoles(update(*many)), INVALID)
+    assert not await listed(operator)
+
+
+async def test_explain_names_the_limit_that_blocks_a_framework(
+    agent: RawAgent, framework: RawFramework, operator: OperatorServiceStub
+) -> None:
+    limit = RoleSettings(limit={"cpus": 1000})
+    await operator.UpdateRoles(update(change("ads", limit)))
+    agent_id = await agent.register(cpus=4, mem_mib=4096)
+    await framework.subscribe(roles=["ads/prod"], demands=[UNIT])
+    offer = await framework.offer()
+    assert offer.resources.cpus_milli == 1000
+    for named_agent in ("", agent_id):
+        request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=named_agent)
+        answer = await operator.Explain(request)
+        (reason,) = answer.reasons
+        assert (reason.cause, reason.role, reason.about_role) == ("limit", "ads/prod", "ads")
+        assert "cpus:1" in reason.detail
+        assert answer.framework.framework.framework_id == framework.framework_id
+        assert [role.role for role in answer.roles] == ["ads", "ads/prod"]
+        assert settings_from_wire(answer.roles[0].settings) == limit
+        assert answer.framework.share_ppm == 250_000
+        assert answer.framework.entitlement_ppm == 250_000  # the limit
+    not_found = grpc.StatusCode.NOT_FOUND
+    request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id="x")
+    assert await refused(operator.Explain(request), not_found) == "no agent 'x'"
+
+
+async def test_metrics_export_role_settings() -> None:
+    async with running_master() as master, make_channel(master.address) as channel:
+        operator = OperatorServiceStub(channel)
+        settings = RoleSettings(2000, guarantee={"cpus": 1500}, limit={"mem": 1024_000})
+        await operator.UpdateRoles(update(change("ads/prod", settings)))
+        url = f"http://{master.http_address}/metrics"
+        async with aiohttp.ClientSession() as web, web.get(url) as answer:
+            lines = (await answer.text()).splitlines()
+    for line in (
+        'croupier_role_weight{role="ads/prod"} 2.0',
+        'croupier_role_guarantee{resource="cpus",role="ads/prod"} 1.5',
+        'croupier_role_limit{resource="mem",role="ads/prod"} 1.073741824e+09',
+        'croupier_role_dominant_share{role="ads/prod"} 0.0',
+        'croupier_role_entitlement{role="ads/prod"} 0.0',
+        "croupier_role_changes_total 1.0",
+    ):
+        assert line in lines, line
+
+
+@pytest.mark.parametrize("in_pool", [True, False])
+async def test_explain_names_a_disconnected_agent(in_pool: bool) -> None:
+    options = {} if in_pool else {"agent_timeout": 0.2, "heartbeat": 0.1}
+    async with (
+        running_master(**options) as master,
+        make_channel(master.address) as channel,
+        RawFramework(master.address) as framework,
+    ):
+        operator = OperatorServiceStub(channel)
+        async with RawAgent(master.address) as agent:
+            agent_id = await agent.register()
+            await framework.subscribe(roles=["ads"], demands=[UNIT])
+        request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=agent_id)
+
+        async def is_away() -> bool:
+            (reason,) = (await operator.Explain(request)).reasons
+            return reason.cause == "agent is away"
+
+        await eventually(is_away)

@@ -1,6 +1,7 @@
 """Each alert fires for the series of its fault, and none in a healthy cluster.
 
-The tests run in `promtool`. One row is one fault: the series, and the labels of the alert.
+The tests run in `promtool`, which finds faults in metrics too. One row is one fault: the series,
+and the labels of the alert.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.exposition import generate_latest
 
 from tests.harness.promql import RULES, rules
-from tests.harness.promtool import check_config, check_rules, run_rule_tests
+from tests.harness.promtool import check_config, check_metrics, check_rules, run_rule_tests
 
 DAY = 86400
 # Each runs from 0 for three hours, with one value each minute.
@@ -316,3 +319,17 @@ def test_each_alert_fires_for_its_fault_and_none_without(tmp_path: Path) -> None
     path = tmp_path / "tests.yml"
     path.write_text(json.dumps(document))
     run_rule_tests(path)
+
+
+def test_sound_metrics_pass() -> None:
+    registry = CollectorRegistry()
+    Counter("croupier_deals", "Deals made.", registry=registry).inc()
+    check_metrics(generate_latest(registry).decode())
+
+
+@pytest.mark.parametrize(
+    "text", ["not a metric line at all {\n", "# TYPE deals counter\ndeals 1\n"]
+)
+def test_faults_are_found(text: str) -> None:
+    with pytest.raises(AssertionError, match="promtool"):
+        check_metrics(text)

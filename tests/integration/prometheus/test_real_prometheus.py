@@ -1,7 +1,4 @@
-"""A real Prometheus scrapes a master and two agents: panels, rules and alerts have data.
-
-Scrapes use a token. Other alerts fire in the tests of faults beside this one.
-"""
+"""A real Prometheus: panels, rules and alerts have data, and each alert fires during its fault."""
 
 from __future__ import annotations
 
@@ -11,10 +8,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from croupier.agent import link
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.etcd import upkeep
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
+from croupier.net.client_session import SessionTimes
 from croupier.net.credentials import create_token_file, make_token
 from croupier.net.transport import make_channel
 from croupier.sdk import Resources, Task
@@ -23,9 +25,12 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.agents import running_agent
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT
-from tests.harness.prometheus import Prometheus, running_prometheus, scrape
+from tests.harness.prometheus import Haste, Prometheus, running_prometheus, scrape
 from tests.harness.promql import panels, recorded
 from tests.integration.prometheus.alerts import fire, stop
+from tests.integration.prometheus.daemon_faults import AgentFaults, MasterFaults
+from tests.integration.prometheus.etcd_faults import EtcdFaults
+from tests.integration.prometheus.security_faults import SecurityFaults
 from tests.integration.prometheus.workload import UNIT, Workload, running
 
 DATA_S = 30.0
@@ -144,3 +149,45 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
         assert "CroupierNoLeader" not in await prometheus.firing()
         await master.stop()
         await fire(prometheus, "", "NoLeader")
+
+
+HASTE = Haste(
+    ranges="6s",
+    range_of={
+        "CroupierLeaderChangesOften": "12s",
+        "CroupierNoLeader": "1h",
+        "CroupierCertificateExpired": "1h",
+    },
+    limits={
+        "CroupierTasksStuckQueued": ("> 1800", "> 1"),
+        "CroupierEndsNotAcknowledged": ("> 1000", "> 4"),
+        "CroupierEtcdSilent": ("> 15", "> 2"),
+    },
+)
+# A rejected agent tries again after seconds instead of a minute.
+TIMES = SessionTimes(rejected_first_s=0.2, rejected_cap_s=0.5)
+
+
+@pytest.mark.timeout(240)
+async def test_each_alert_fires_during_its_fault_and_stops_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "TIMES", TIMES)
+    monkeypatch.setattr(upkeep, "PROBE_S", 0.5)
+    async with AsyncExitStack() as stack:
+        parts = [
+            kind(stack, tmp_path)
+            for kind in (AgentFaults, EtcdFaults, MasterFaults, SecurityFaults)
+        ]
+        started = await asyncio.gather(*(part.start() for part in parts))
+        jobs = [job for each in started for job in each]
+        targets = sum(len(job["static_configs"][0]["targets"]) for job in jobs)
+        # Daemons render their metrics once a second.
+        running = running_prometheus(tmp_path, jobs, HASTE, interval="1s")
+        prometheus = await stack.enter_async_context(running)
+        await eventually(lambda: prometheus.has_scraped(targets), 30)
+        async with asyncio.TaskGroup() as group:
+            for part in parts:
+                part.prometheus = prometheus
+                group.create_task(part.run())
+        assert await prometheus.rule_errors() == {}

@@ -1,18 +1,27 @@
-"""The output files of tasks: those that write nothing have none, and leave theirs to the next."""
+"""The output files of tasks: those that write nothing have none, and leave theirs to the next.
+
+Also processes that tell more of their arguments and variables than they have.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from croupier.agent.core.events import Exited
 from croupier.agent.core.tasks import Key
+from croupier.agent.exec import task_execs
 from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
+from croupier.agent.shim.orphans import MOST_BYTES, RunMarks, read_own_words, sweep
 from croupier.agent.unix_user import UnixUser
 from tests.harness.eventually import eventually
 from tests.harness.supervisor_fixture import TaskRunner, key
@@ -232,3 +241,49 @@ async def test_the_sandbox_is_not_handed_over_if_a_command_ran_beside_the_task(
 
     runner.supervisor.ends.end_companions = end_companions
     assert not await is_silent(runner, "t1", "true")
+
+
+TOLD = 1 << 28
+# Says that an empty part of its memory is its variables and arguments, which needs no right.
+PROGRAM = f"""
+import ctypes, mmap, struct, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+at = libc.mmap(None, {TOLD}, mmap.PROT_READ, flags, -1, 0)
+own = id(sys) & ~4095
+borders = [own, own + 4096, *[own] * 5, *[at, at + {TOLD}] * 2]
+told = struct.pack("12QIi", *borders, 0, 0, -1)
+print(libc.prctl(35, 14, told, len(told), 0), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def boaster() -> Iterator[int]:
+    """Start the program; yield its pid."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answer = process.stdout.readline()
+        try:
+            if answer != b"0\n":
+                pytest.skip("this kernel lets no process change that")
+            yield process.pid
+        finally:
+            process.stdin.close()
+
+
+def test_no_process_makes_the_agent_read_all_of_its_memory() -> None:
+    with boaster() as pid:
+        for name in ("environ", "cmdline"):
+            assert len(read_own_words(f"/proc/{pid}/{name}")) == MOST_BYTES
+        tracemalloc.start()
+        try:
+            assert task_execs._variables(pid, ["PASSWORD"]) == {}
+            sweep(RunMarks([f"/no/such/run/{os.getpid()}"]))
+            assert tracemalloc.get_traced_memory()[1] < 32 * MOST_BYTES
+        finally:
+            tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Tasks with images on a real agent: pulls, ends, limits, and agents that are killed meanwhile."""
+"""Tasks with images and in namespaces on a real agent: pulls, ends, limits, killed agents."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from croupier.model.isolation import Isolation
 from croupier.model.task import Reason, TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.debian import program
+from tests.harness.debian import program as tool
 from tests.harness.eventually import eventually
 from tests.harness.oci_image import layer_of, make_image, make_root
 from tests.harness.processes import is_running
-from tests.harness.scripted_master import ScriptedMaster, shell
-from tests.integration.agent.conftest import RESOURCES, Serving, Start
+from tests.harness.scripted_master import F, ScriptedMaster, shell
+from tests.integration.agent.conftest import RESOURCES, Serving, Start, registered
 
 RUNNING, FINISHED, FAILED, KILLED = (
     TaskState.RUNNING,
@@ -200,3 +201,38 @@ async def test_the_next_agent_continues_a_pull_and_adopts_containers(
         lambda: not [each for each in left.iterdir() if each.is_dir()], what="nothing is left"
     )
     assert not any((tmp_path / "work/images/pulling").glob("*"))
+
+
+WAITS = "while ! test -e gate; do sleep 0.05; done; echo /proc/[0-9]*; exit 7"
+
+
+@pytest.fixture
+async def boxing(
+    master: ScriptedMaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AgentProcess]:
+    """Return a registered agent that gives namespaces to each task."""
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tool('bwrap').parent}")
+    # The directory of a test is below a private one: the task is of the agent's own account.
+    async with registered(master, tmp_path, isolation="process,namespaces") as agent:
+        yield agent
+
+
+async def test_boxed_tasks_keep_running_and_their_true_ends_are_reported(
+    boxing: AgentProcess, master: ScriptedMaster
+) -> None:
+    line = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+    master.launch(shell("t1", WAITS), shell("t2", line), shell("t3", "kill -SEGV $$"))
+    pids = [(await master.state(name, RUNNING)).pid for name in ("t1", "t2")]
+    assert (await master.state("t3", FAILED)).signal == signal.SIGSEGV
+    boxing.signal(signal.SIGKILL)
+    await boxing.ended()
+    boxing.start()
+    register = (await master.agent(2)).register
+    assert register is not None
+    home = boxing.work_dir / "sandboxes" / F
+    (home / "t1" / "gate").touch()
+    assert (await master.state("t1", FAILED)).exit_code == 7
+    assert (home / "t1" / "stdout").read_text() == "/proc/1 /proc/2\n"
+    master.kill("t2", grace_ms=5000)
+    end = await master.state("t2", KILLED)
+    assert (end.pid, end.exit_code) == (pids[1], 9)
