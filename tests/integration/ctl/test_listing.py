@@ -248,14 +248,6 @@ async def test_the_masters_error_is_printed(operator: ScriptedOperator) -> None:
     assert done == Ended(1, "", "croupier: the master is recovering\n")
 
 
-async def test_the_leader_of_several_masters_is_asked(operator: ScriptedOperator) -> None:
-    async with serving(ScriptedOperator()) as follower:
-        follower.answers[pb.GetMasterRequest] = pb.GetMasterResponse(leader=False)
-        masters = f"127.0.0.1:9,{follower.address},{operator.address}"
-        done = await croupier("agents", "--json", "--master", masters)
-    assert len(json.loads(done.out)) == 2
-
-
 async def test_a_closed_pipe_is_not_an_error(operator: ScriptedOperator) -> None:
     views = operator.answers[pb.ListAgentsRequest].agents
     many = pb.ListAgentsResponse(agents=list(views) * 4_000)
@@ -284,10 +276,23 @@ async def test_a_closed_pipe_is_not_an_error(operator: ScriptedOperator) -> None
         ["local", "--agents", "0"],
         ["local", "--master-port", "99999"],
         ["local", "--cpus", "nan"],
+        ["weights", "set", "ads"],
+        ["weights", "set", "ads", "0"],
+        ["weights", "set", "ads", "-1"],
+        ["weights", "set", "ads", "nan"],
+        ["weights", "set", "a//b", "1"],
+        ["weights", "set", "ads", "1", "--resource", "cpus"],
+        ["weights", "nosuch"],
+        ["quota", "set", "ads"],
+        ["quota", "set", "ads", "--limit", "cpus"],
+        ["quota", "set", "ads", "--limit", "ports:[1-2]"],
+        ["quota", "set", "ads", "--preemption", "maybe"],
+        ["quota", "get"],
+        ["why"],
     ],
 )
 async def test_bad_flags_are_one_line_and_exit_code_2(argv: list[str]) -> None:
-    done = await croupier(*argv)
+    done = await croupier(*argv, CROUPIER_MASTER="127.0.0.1:9")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("croupier: ")
     assert done.err.count("\n") == 1

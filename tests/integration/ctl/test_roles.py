@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.roles import RoleSettings
 from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
@@ -118,44 +117,6 @@ async def test_a_quota_is_set_and_removed(operator: ScriptedOperator) -> None:
     )
     await croupier("quota", "remove", "web", CROUPIER_MASTER=operator.address)
     assert not operator.asked[-1].changes[0].HasField("settings")
-
-
-async def test_a_refusal_by_the_master_is_one_line(operator: ScriptedOperator) -> None:
-    operator.answers[pb.UpdateRolesRequest] = Conflict("role web: tasks use cpus:4")
-    done = await croupier(
-        "quota", "set", "web", "--limit", "cpus:1", CROUPIER_MASTER=operator.address
-    )
-    assert done == Ended(1, "", "croupier: role web: tasks use cpus:4\n")
-    operator.answers[pb.UpdateRolesRequest] = InvalidRequest("no agent has gpus")
-    done = await croupier(
-        "quota", "set", "web", "--limit", "gpus:1", CROUPIER_MASTER=operator.address
-    )
-    assert done == Ended(1, "", "croupier: no agent has gpus\n")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["weights", "set", "ads"],
-        ["weights", "set", "ads", "0"],
-        ["weights", "set", "ads", "-1"],
-        ["weights", "set", "ads", "nan"],
-        ["weights", "set", "a//b", "1"],
-        ["weights", "set", "ads", "1", "--resource", "cpus"],
-        ["weights", "nosuch"],
-        ["quota", "set", "ads"],
-        ["quota", "set", "ads", "--limit", "cpus"],
-        ["quota", "set", "ads", "--limit", "ports:[1-2]"],
-        ["quota", "set", "ads", "--preemption", "maybe"],
-        ["quota", "get"],
-        ["why"],
-    ],
-)
-async def test_malformed_arguments_are_one_line_and_no_call(words: list[str]) -> None:
-    done = await croupier(*words, "--master", "127.0.0.1:9")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("croupier: ")
-    assert done.err.count("\n") == 1
 
 
 async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOperator) -> None:

@@ -26,8 +26,7 @@ from tests.harness.eventually import eventually
 from tests.harness.masters import running_master
 from tests.harness.prometheus import Prometheus, scrape
 from tests.harness.proxy import Proxy
-from tests.integration.prometheus.alerts import fire, stop
-from tests.integration.prometheus.workload import Workload, running
+from tests.integration.prometheus.workload import Workload, fire, running, stop
 
 HAS = "cpus:1;mem:64MB;disk:64MB"
 CLUSTER, TWINS = "one", "twins"

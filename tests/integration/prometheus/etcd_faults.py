@@ -23,7 +23,7 @@ from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT
 from tests.harness.prometheus import Prometheus, scrape
 from tests.harness.proxy import Proxy
-from tests.integration.prometheus.alerts import fire, stop
+from tests.integration.prometheus.workload import fire, stop
 
 CLUSTER = "etcd"
 MEMBERS = 3

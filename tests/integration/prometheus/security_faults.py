@@ -25,7 +25,7 @@ from tests.harness.certificates import HOUR, Authority, PemFiles
 from tests.harness.command import croupier
 from tests.harness.eventually import eventually
 from tests.harness.prometheus import Prometheus, scrape
-from tests.integration.prometheus.alerts import fire, stop
+from tests.integration.prometheus.workload import fire, stop
 
 CLUSTER = "secured"
 DAY = dt.timedelta(days=1)

@@ -27,11 +27,10 @@ from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT
 from tests.harness.prometheus import Haste, Prometheus, running_prometheus, scrape
 from tests.harness.promql import panels, recorded
-from tests.integration.prometheus.alerts import fire, stop
 from tests.integration.prometheus.daemon_faults import AgentFaults, MasterFaults
 from tests.integration.prometheus.etcd_faults import EtcdFaults
 from tests.integration.prometheus.security_faults import SecurityFaults
-from tests.integration.prometheus.workload import UNIT, Workload, running
+from tests.integration.prometheus.workload import UNIT, Workload, fire, running, stop
 
 DATA_S = 30.0
 # Alerts that fire without a fault where the processor or the disk is busy.

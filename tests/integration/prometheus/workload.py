@@ -1,4 +1,4 @@
-"""A framework for tests of metrics."""
+"""A framework for tests of metrics, and waits for alerts; their names lack the prefix Croupier."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from croupier.net.address import Address
 from croupier.sdk import Framework, Offer, Resources, TaskStatus
+from tests.harness.eventually import eventually
+from tests.harness.prometheus import Prometheus
 
 UNIT = Resources.parse("cpus:1;mem:16MB;disk:16MB")
 
@@ -46,3 +48,30 @@ async def running(framework: W) -> AsyncIterator[W]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+DEADLINE_S = 60.0
+
+
+async def fire(
+    prometheus: Prometheus, cluster: str, *alerts: str, timeout_s: float = DEADLINE_S
+) -> None:
+    """Wait until all of `alerts` fire for the cluster; '' is the one without a label."""
+    wanted = {f"Croupier{alert}" for alert in alerts}
+
+    async def all_fire() -> bool:
+        return wanted <= await prometheus.firing(cluster)
+
+    await eventually(all_fire, timeout_s, f"{alerts} fire")
+
+
+async def stop(
+    prometheus: Prometheus, cluster: str, *alerts: str, timeout_s: float = DEADLINE_S
+) -> None:
+    """Wait until none of `alerts` fires for the cluster."""
+    unwanted = {f"Croupier{alert}" for alert in alerts}
+
+    async def all_stop() -> bool:
+        return not unwanted & await prometheus.firing(cluster)
+
+    await eventually(all_stop, timeout_s, f"{alerts} stop")
