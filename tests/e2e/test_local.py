@@ -34,12 +34,6 @@ def is_soon(predicate: Callable[[], object], timeout_s: float = 20.0) -> bool:
     return True
 
 
-def test_run_has_the_commands_output_and_exit_code(local: Local) -> None:
-    done = local.croupier("run", "--", "sh", "-c", "echo hi; echo oh >&2; exit 3")
-    assert (done.returncode, done.stdout) == (3, "hi\n")
-    assert "oh\n" in done.stderr
-
-
 def test_two_hundred_tasks_end_and_leave_nothing(local: Local) -> None:
     done = local.croupier("run", "-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "true")
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from tests.harness.eventually import eventually
 from tests.harness.oci_image import layer_of, make_image, make_root
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import F, ScriptedMaster, shell
-from tests.integration.agent.conftest import RESOURCES, Serving, Start, registered
+from tests.integration.agent.conftest import Serving, Start, registered
 
 RUNNING, FINISHED, FAILED, KILLED = (
     TaskState.RUNNING,
@@ -153,22 +153,9 @@ async def test_the_memory_of_a_container_is_limited(
 async def process(
     master: ScriptedMaster, tmp_path: Path, images: Images
 ) -> AsyncIterator[AgentProcess]:
-    flags = images.flags()
-    process = AgentProcess(
-        master.address,
-        tmp_path / "work",
-        tmp_path / "agent.log",
-        RESOURCES,
-        "--image-roots",
-        str(images.roots),
-        "--container-runtime",
-        flags.container_runtime,
-        isolation="container",
-    )
-    process.start()
-    await master.agent()
-    yield process
-    process.end()
+    flags = ("--image-roots", str(images.roots), "--container-runtime", str(program("runc")))
+    async with registered(master, tmp_path, *flags, isolation="container") as process:
+        yield process
 
 
 async def killed(process: AgentProcess) -> None:

@@ -13,6 +13,7 @@ import pytest
 from croupier.agent.shim.build import Shim, prepare_shim
 from tests.harness.limited_tasks import Limited
 from tests.harness.open_directory import open_directory
+from tests.harness.scripted_master import ScriptedMaster
 from tests.harness.uml import in_guest
 
 collect_ignore = [] if in_guest() else ["cgroup2", "systemd"]
@@ -35,3 +36,11 @@ async def limited(tmp_path: Path, shim: Shim) -> AsyncIterator[Limited]:
     limited = Limited(tmp_path, shim)
     yield limited
     await limited.close()
+
+
+@pytest.fixture
+async def master() -> AsyncIterator[ScriptedMaster]:
+    scripted = ScriptedMaster()
+    await scripted.start()
+    yield scripted
+    await scripted.stop()

@@ -76,14 +76,6 @@ def place() -> Place:
     return place
 
 
-@pytest.fixture
-async def master() -> AsyncIterator[ScriptedMaster]:
-    scripted = ScriptedMaster()
-    await scripted.start()
-    yield scripted
-    await scripted.stop()
-
-
 Start = Callable[[str], AgentProcess]
 
 

@@ -98,14 +98,6 @@ def work_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(base)
 
 
-@pytest.fixture
-async def master() -> AsyncIterator[ScriptedMaster]:
-    scripted = ScriptedMaster()
-    await scripted.start()
-    yield scripted
-    await scripted.stop()
-
-
 @asynccontextmanager
 async def serving(
     master: ScriptedMaster, work_dir: Path, users: TaskUserFlags = OWN, **more: Any

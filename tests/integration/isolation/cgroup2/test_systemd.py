@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -103,14 +103,6 @@ def system() -> Iterator[System]:
     system = System()
     yield system
     system.close()
-
-
-@pytest.fixture
-async def master() -> AsyncIterator[ScriptedMaster]:
-    scripted = ScriptedMaster()
-    await scripted.start()
-    yield scripted
-    await scripted.stop()
 
 
 async def registered(master: ScriptedMaster, sessions: int, log: Path) -> None:
