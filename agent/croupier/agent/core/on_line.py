@@ -20,7 +20,7 @@ from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
 
 
-def on_line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iterator[Effect]:
+def line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iterator[Effect]:
     """Line up a task, or return it if it `can_start` only by an order of its own, or never."""
     if state.session is None:
         # The order came with a session that has ended.

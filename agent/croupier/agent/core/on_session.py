@@ -42,7 +42,7 @@ def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
     """Register, once the fate of all runs of an earlier life is known.
 
     The agent then records the machine's boot, by which it recognises the next reboot. It
-    registers in the session that waits once no void task holds anything either.
+    registers only after every void task has ended.
     """
     if state.adopting:
         return

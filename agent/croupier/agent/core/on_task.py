@@ -24,7 +24,7 @@ from croupier.agent.core.events import (
     Started,
 )
 from croupier.agent.core.on_health import on_failed_launch
-from croupier.agent.core.on_line import on_line_up, on_recall, return_all
+from croupier.agent.core.on_line import line_up, on_recall, return_all
 from croupier.agent.core.on_session import register_when_ready
 from croupier.agent.core.records import ForgetFramework, ForgetTask, FrameworkRecord, KillRecord
 from croupier.agent.core.state import AgentState
@@ -109,7 +109,7 @@ def on_launch(
     if key in state.tasks or key in state.voided or key in state.line:
         return
     if order.lined_up:
-        yield from on_line_up(state, order, can_start=not (has_sandbox or secrets))
+        yield from line_up(state, order, can_start=not (has_sandbox or secrets))
         return
     if not state.health.is_healthy:
         # Not recorded: the disk may only have room for the ends of other tasks.

@@ -46,15 +46,14 @@ class AgentState:
         incomplete: records were lost, and no master has taken note of that.
         to_forget: tasks whose launch record is lost, or that belonged to an earlier id; their
             other records are to be forgotten.
-        to_void: tasks that cannot still be live according to the records; now void.
+        to_void: void tasks whose records are to say so: by the records they cannot be live.
         epochs: the newest epoch of each framework, the latest change last.
         connection: the session with the master; None while there is none.
         has_registered: whether REGISTER was sent in the session, so that updates go there.
         runs: the number of runs named in this life.
         names: the number of ids that the agent has chosen in this life.
         adopting: the number of runs of an earlier life whose `Adopt` has no answer yet.
-        voided: processes of tasks that a removal made void. The agent kills them and reports
-            nothing about them.
+        voided: the processes of void tasks. The agent kills them and reports nothing about them.
         stopping: whether the daemon is stopping, so that no task is started.
         features: what the agent can enforce on its tasks.
         line: orders of lined-up tasks, which hold nothing and have no records; empty without a

@@ -49,17 +49,22 @@ class AgentAllocation:
     """
 
     def __init__(
-        self, agent: PooledAgent, state: AllocatorState, now: float, last: Mapping[Party, float]
+        self,
+        agent: PooledAgent,
+        state: AllocatorState,
+        now: float,
+        backing_off: Mapping[Party, float],
     ) -> None:
-        """Begin a visit; the parties in `last` back off until those times."""
+        """Begin a visit; `backing_off` has the parties that back off, and until when."""
         self._agent, self._state, self._tree = agent, state, state.tree
-        self._back_off = last
-        self._eligibility = Eligibility(agent, state, now, last)
+        self._backing_off = backing_off
+        self._eligibility = Eligibility(agent, state, now, backing_off)
         # Leaves of parties that back off; they are offered the rest after all others.
-        self._last: set[Leaf] = set()
+        self._held_back: set[Leaf] = set()
         # Leaves that are offered nothing, since filters cover what they would be offered.
         self._refused: set[Leaf] = set()
-        self._is_last = not last
+        # Whether parties that back off may be dealt to by now.
+        self._takes_backing_off = not backing_off
         # A framework that cannot use the agent cannot for the rest of the visit: what is left
         # only shrinks.
         self._out: set[Leaf] = set()
@@ -170,50 +175,51 @@ class AgentAllocation:
         one_by_one = self._state.rules.order == "spread"
         eligibility, neediest = self._eligibility, self._tree.neediest
         is_eligible, profile = self._is_eligible, self._profile
-        self._is_last = not self._back_off
-        self._last.clear()
+        self._takes_backing_off = not self._backing_off
+        self._held_back.clear()
         while eligibility.left:
             if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
                 return True
             leaf = neediest(is_eligible, profile if profile.misfits else None)
             if leaf is not None:
                 self._deal(leaf)
-            elif self._last or self._skips_last():
+            elif self._held_back or self._skips_backing_off():
                 # No other framework can use the rest.
-                self._out -= self._last
-                self._last.clear()
-                self._is_last = True
+                self._out -= self._held_back
+                self._held_back.clear()
+                self._takes_backing_off = True
                 eligibility.ahead = frozenset(each for each, _ in eligibility.starved)
             else:
                 break
         return False
 
-    def _skips_last(self) -> bool:
+    def _skips_backing_off(self) -> bool:
         """Return whether a leaf of a party that backs off was skipped as a misfit.
 
         It decides nothing but which frameworks are ahead from now on.
         """
-        eligibility, last = self._eligibility, self._back_off
-        if self._is_last or not (eligibility.starved or eligibility.ahead):
+        eligibility, backing_off = self._eligibility, self._backing_off
+        if self._takes_backing_off or not (eligibility.starved or eligibility.ahead):
             return False
         return any(
-            leaf.kind in self._misfits and leaf.party in last for leaf in self._tree.in_order()
+            leaf.kind in self._misfits and leaf.party in backing_off
+            for leaf in self._tree.in_order()
         )
 
     def _is_eligible(self, leaf: Leaf) -> bool:
         if leaf in self._out or self._is_closed:
             self._passed_over += 1
             return False
-        is_last = not self._is_last and leaf.party in self._back_off
+        is_held_back = not self._takes_backing_off and leaf.party in self._backing_off
         found: Fit | Cause | None = None
-        if leaf.queued or not is_last:
-            found = self._check(leaf, only_queued=is_last or leaf in self._refused)
+        if leaf.queued or not is_held_back:
+            found = self._check(leaf, only_queued=is_held_back or leaf in self._refused)
         if isinstance(found, Fit):
             self._fits[leaf] = found
             return True
         self._out.add(leaf)
-        if is_last:
-            self._last.add(leaf)
+        if is_held_back:
+            self._held_back.add(leaf)
             return False
         if not self._state.rules.skips and found in _IN_THE_WAY:
             self._is_closed = True

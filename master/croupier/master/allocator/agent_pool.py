@@ -107,7 +107,7 @@ class AgentPool:
         self._queue = make_queue(order, seed, scarce)
         self._wakeups: Deadlines[AgentId] = Deadlines()
         self._changed: set[AgentId] = set()
-        # The frameworks that open agents are visited for, and those that the next `line_up` adds.
+        # The frameworks that open agents are visited for. `queue_dirty` adds the fresh ones.
         self._swept: dict[Leaf, None] = {}
         self.swept_kinds: set[Kind] = set()
         self._fresh: dict[Leaf, None] = {}
@@ -192,7 +192,7 @@ class AgentPool:
         self._changed.clear()
         self._queue.clear()
 
-    def line_up(self) -> bool:
+    def queue_dirty(self) -> bool:
         """Queue every dirty agent; return whether there is any. O(agents) if all are dirty."""
         if self._is_all_changed:
             self._is_all_changed = False
@@ -215,7 +215,7 @@ class AgentPool:
         Return None if no agent is dirty.
         """
         if self._is_all_changed or self._fresh:
-            self.line_up()
+            self.queue_dirty()
         agent_id = self._queue.take()
         if agent_id is None:
             return None

@@ -41,7 +41,7 @@ class Allocator:
         back_off: parties that left offers unanswered, and come last for some time.
         charges: the resources that frameworks hold.
         queries: read-only questions.
-        promises: who would be dealt what a task holds.
+        promises: forecasts of who would be dealt what a task holds.
     """
 
     def __init__(

@@ -95,23 +95,29 @@ class Eligibility:
         dealt: the resources that each framework was dealt of the agent.
         last_taker: the framework that was dealt to last; None if none was yet.
         starved: frameworks whose unit does not fit now, but would if the agent were empty.
-        blocked: leaves blocked by a limit; True if some headroom is left, but less than the
-            minimum offer.
+        blocked: the leaves that a limit blocks. The value is True if some headroom is left, but
+            less than the minimum offer.
         is_contended: whether a framework was rejected in favour of one that may still be dealt to.
         is_withheld: whether a framework was rejected for scarce resources of the agent.
         waits_for_round: whether a filter excludes a framework until the round is over.
-        ahead: frameworks that come before all that may still be dealt to, as those back off.
+        ahead: once parties that back off have their turn: the frameworks that starved until then,
+            which come before them.
         is_asked: whether this only answers a question: reservations stay as they are.
         wake_at: when the next filter, earmark or reservation that was met ends; None without any.
         work: the work so far; see `agent_allocation.WORK_IN_A_VISIT`.
     """
 
     def __init__(
-        self, agent: PooledAgent, state: AllocatorState, now: float, last: Mapping[Party, float]
+        self,
+        agent: PooledAgent,
+        state: AllocatorState,
+        now: float,
+        backing_off: Mapping[Party, float],
     ) -> None:
-        """Check against all free resources; the parties in `last` back off until those times."""
+        """Check against all free resources; `backing_off`: as of `AgentAllocation`."""
         self._agent, self._tree, self._rules = agent, state.tree, state.rules
-        self._agent_count, self._now, self._last = len(state.agents.agents), now, last
+        self._agent_count, self._now = len(state.agents.agents), now
+        self._backing_off = backing_off
         self._demanded: dict[str, bool] = {}
         self.left = agent.free
         self.dealt: dict[Leaf, Dealt] = {}
@@ -339,7 +345,7 @@ class Eligibility:
                 if leaf.is_willing
                 # A back-off holds back all but submitted tasks.
                 for pending in (
-                    leaf.queued.values() if leaf.party in self._last else leaf.pending or ()
+                    leaf.queued.values() if leaf.party in self._backing_off else leaf.pending or ()
                 )
             )
         return self._demanded[name]

@@ -5,8 +5,8 @@ framework that changed is of no interest to an agent that can never serve it (se
 to one without room for a unit. A sweep passes over such agents by the kinds of the frameworks'
 demand.
 
-A promise says whether the policy would deal the next unit of an agent to a certain framework.
-Nothing is dealt or remembered for it. When in doubt the answer is no.
+A promise forecasts whether the policy would deal the next unit of an agent to a certain framework.
+It deals nothing and reserves nothing. When in doubt the forecast is no.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Passes:
         if not self._in_pass:
             if not state.tree.has_willing:
                 agents.mark_all_clean()
-            if not agents.line_up():
+            if not agents.queue_dirty():
                 return []
             self.number += 1
         state.tree.refresh()
@@ -104,7 +104,7 @@ class Sweep:
 
 
 class Promises:
-    """Answers who would be dealt what a task holds, if the task ended now."""
+    """Forecasts who would be dealt what a task holds, if the task ended now; reserves nothing."""
 
     def __init__(self, state: AllocatorState) -> None:
         self._state = state

@@ -279,7 +279,7 @@ class State:
     def charge_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
         """Charge tasks that are active on one agent. O(tasks).
 
-        Their roles and frameworks have been charged for absent tasks already.
+        Absent tasks are charged to role and framework already; only the agent is charged.
 
         Raises:
             ValueError: if their resources are not free.

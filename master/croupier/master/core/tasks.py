@@ -28,13 +28,12 @@ MAX_SLIM_MESSAGE = 256
 class TaskHold(Enum):
     """The kind of claim that a task has on resources; it decides who sends the terminal update.
 
-    A QUEUED task was submitted and has no agent yet. A LINED_UP task waits at an agent for the
-    end of one like it, and holds nothing; no one else may place it before its agent has answered
-    for it. An ABSENT task is known from the ledger only,
-    until its agent returns: it counts for its role and framework. An ACTIVE task holds resources
-    of its agent. A RELEASED task holds nothing: it has ended, or its agent is unreachable. An
-    ORPHANED task has ended and its agent has no record of it, so the master itself sends the
-    terminal update.
+    A QUEUED task was submitted and has no agent yet. A LINED_UP task waits at an agent for the end
+    of a task like it, and holds nothing; it may be placed elsewhere only after that agent has
+    returned it. An ABSENT task is known only from the ledger until its agent returns; it is
+    charged to its role and framework. An ACTIVE task holds resources of its agent. A RELEASED task
+    holds nothing: it has ended, or its agent is unreachable. An ORPHANED task has ended and its
+    agent has no record of it, so the master itself sends the terminal update.
     """
 
     QUEUED = "queued"
