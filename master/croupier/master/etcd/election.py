@@ -39,10 +39,11 @@ _log = get_logger("croupier.master.leadership.ha_backend")
 
 
 @dataclass(slots=True)
-class _Term:
-    """A leadership, or an attempt at one.
+class _HeldLease:
+    """The lease of a leadership, or of an attempt at one.
 
     Attributes:
+        lease: its id in etcd.
         lease_s: the granted lifetime of the lease, in seconds.
         proven_at: when the latest request that proves the lease alive was sent.
         revision: the create_revision of the leader's key; 0 before it is created.
@@ -83,10 +84,13 @@ class EtcdElection:
         self._lease_s = math.ceil(lease_s)
         self._clock: Clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        self._term: _Term | None = None
+        self._term: _HeldLease | None = None
         self._guard: asyncio.Task[str] | None = None
         self._deposed = asyncio.Event()
-        self._why = ""
+        # The reason that was logged last for having no leader.
+        self._logged_wait = ""
+        # Why this master was told to step down.
+        self._end_reason = ""
         # Own leases that etcd may still hold; only the last can hold the key.
         self._old_leases: deque[int] = deque(maxlen=16)
 
@@ -183,7 +187,7 @@ class EtcdElection:
         grant = await self._client.call(
             GRANT, pb.LeaseGrantRequest(ttl=self._lease_s), timeout_s=self._lease_s
         )
-        term = _Term(grant.id, float(grant.ttl), sent_at)
+        term = _HeldLease(grant.id, float(grant.ttl), sent_at)
         key = self._keys.leader
         question = pb.TxnRequest(
             compare=[op.created_at(key, 0)],
@@ -212,7 +216,7 @@ class EtcdElection:
         self._begin(term)
         return True
 
-    def _begin(self, term: _Term) -> None:
+    def _begin(self, term: _HeldLease) -> None:
         self._term, self.leader = term, self._address
         self._deposed = asyncio.Event()
         self._guard = asyncio.create_task(self._watch_over(term), name="leadership")
@@ -220,8 +224,8 @@ class EtcdElection:
 
     def _log_waiting(self, why: str) -> None:
         """Log why no master is elected, once per reason."""
-        if why != self._why:
-            self._why = why
+        if why != self._logged_wait:
+            self._logged_wait = why
             _log.warning("election_waits", error=why)
 
     def _follow(self, held: pb.KeyValue) -> None:
@@ -230,7 +234,7 @@ class EtcdElection:
             self.leader = leader
             _log.info("leader_followed", leader=leader)
 
-    async def _watch_over(self, term: _Term) -> str:
+    async def _watch_over(self, term: _HeldLease) -> str:
         """Renew the lease until the leadership ends, and return the reason."""
         ends: list[Awaitable[str]] = [
             self._renewed(term),
@@ -255,7 +259,7 @@ class EtcdElection:
         log("leadership_ended", reason=reason, token=term.revision)
         return reason
 
-    async def _renewed(self, term: _Term) -> str:
+    async def _renewed(self, term: _HeldLease) -> str:
         """Renew the lease five times in its lifetime; return when it has ended."""
         beat = term.lease_s / 5
         backoff = Backoff(0.05, beat / 2, self._rng)
@@ -276,7 +280,7 @@ class EtcdElection:
             backoff.reset()
             await asyncio.sleep(max(0.0, sent_at + beat - self._clock.now()))
 
-    async def _expired(self, term: _Term) -> str:
+    async def _expired(self, term: _HeldLease) -> str:
         while True:
             left = term.ends_at - self._clock.now()
             if left <= 0:
@@ -284,7 +288,7 @@ class EtcdElection:
             await asyncio.sleep(left)
         return "lease_not_proven_alive"
 
-    async def _displaced(self, term: _Term) -> str:
+    async def _displaced(self, term: _HeldLease) -> str:
         """Return when this master lost the leader's key, as when an operator deletes it."""
         after = term.revision
         while True:
@@ -300,11 +304,11 @@ class EtcdElection:
 
     async def _asked_to_end(self) -> str:
         await self._deposed.wait()
-        return self._why
+        return self._end_reason
 
     def _depose(self, why: str) -> None:
         if not self._deposed.is_set():
-            self._why = why
+            self._end_reason = why
             self._deposed.set()
 
     async def _revoke(self, lease: int) -> None:

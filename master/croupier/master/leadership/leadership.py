@@ -67,12 +67,12 @@ class Leadership:
     Attributes:
         address: where peers find this master.
         current: the current term; None while this master follows.
-        terms: how many terms have begun here.
+        terms_begun: how many terms have begun here.
         latest: the latest of them.
     """
 
     def __init__(self, election: Election, address: Address) -> None:
-        self.address, self.terms = address, 0
+        self.address, self.terms_begun = address, 0
         self.current: Term | None = None
         self.latest = LatestTerm()
         self._election = election
@@ -100,7 +100,7 @@ class Leadership:
         """Make `term` the current one; `now_ms`: milliseconds since the epoch."""
         self.current = term
         self.latest = LatestTerm(term.driver.state.master_id, term.epoch, now_ms)
-        self.terms += 1
+        self.terms_begun += 1
 
     def end(self) -> None:
         """Become a follower."""

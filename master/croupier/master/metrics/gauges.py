@@ -117,7 +117,7 @@ LEADERSHIP: Final[tuple[Family[Leadership], ...]] = (
     Family(
         "master_terms",
         "Terms that began on this master.",
-        lambda leadership: leadership.terms,
+        lambda leadership: leadership.terms_begun,
         is_counter=True,
     ),
 )
