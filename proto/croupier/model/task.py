@@ -36,7 +36,9 @@ from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secr
 # The sequence number of a terminal update by the master: above all numbers of agents.
 MASTER_SEQUENCE = 2**62
 
+# Characters of a status message, and of a name.
 MAX_MESSAGE = 4096
+MAX_NAME = 4096
 MAX_ENVIRONMENT_BYTES = 128 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
 # Words of a command, and variables of its environment.
@@ -311,8 +313,8 @@ class TaskInfo:
     def check(self) -> None:
         """Raise InvalidRequest if the task is invalid, apart from the offers that it is on."""
         check_id("task", self.task_id)
-        if len(self.name) > MAX_MESSAGE:
-            raise InvalidRequest(f"the task's name is longer than {MAX_MESSAGE} characters")
+        if len(self.name) > MAX_NAME:
+            raise InvalidRequest(f"the task's name is longer than {MAX_NAME} characters")
         if not self.resources:
             raise InvalidRequest("the task asks for no resources")
         if self.resources["gpus"] % 1000:

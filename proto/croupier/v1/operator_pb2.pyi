@@ -821,9 +821,9 @@ class RoleSettings(_message.Message):
 
     @_builtins.property
     def guarantee(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.NamedScalar]:
-        """What it is allocated before roles that have met their guarantee.
+        """What it is allocated before roles that have met their guarantee, or have none.
 
-        Or have none. All names are legal here, also cpus, mem, disk and gpus.
+        All names are legal here, also cpus, mem, disk and gpus.
         """
 
     @_builtins.property

@@ -354,9 +354,9 @@ class Isolation(_message.Message):
     no_network: _builtins.bool
     """No network but a loopback interface of its own."""
     image: _builtins.str
-    """Empty is the agent's file system.
+    """The root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
 
-    The root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
+    Empty: the agent's own file system.
     """
     def __init__(
         self,
@@ -403,9 +403,9 @@ Global___OutputBound: _TypeAlias = OutputBound  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """What a task has used; None is unknown.
+    """What a task has used since its start.
 
-    Since its start. 0: unknown or none.
+    0: unknown, or none.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -533,12 +533,10 @@ class TaskStatus(_message.Message):
     acknowledged. 0: sent once, without acknowledgement.
     """
     time_ms: _builtins.int
-    """When it entered the state, in milliseconds since the epoch.
-
-    By the clock of `source`.
-    """
+    """When it entered the state, in milliseconds since the epoch, by the clock of `source`."""
     exit_code: _builtins.int
-    """
+    """The exit code of the process.
+
     Set for FINISHED and FAILED if the process ended by itself. As of a shell: 127 and
     CONTAINER_LAUNCH_FAILED for a program that was not found, 126 for one that cannot be run.
     """
@@ -560,9 +558,9 @@ class TaskStatus(_message.Message):
     """
     @_builtins.property
     def usage(self) -> Global___Usage:
-        """What it has used, once it has ended; absent: unknown.
+        """What the task has used; sent with the end of a task that was started.
 
-        With the end of a task that was started.
+        Absent: unknown.
         """
 
     def __init__(

@@ -15,7 +15,7 @@ from croupier.model.task import (
     MAX_COMMAND_BYTES,
     MAX_ENVIRONMENT_BYTES,
     MAX_GRACE_MS,
-    MAX_MESSAGE,
+    MAX_NAME,
     MAX_SLIM,
     TERMINAL,
     TRANSITIONS,
@@ -90,7 +90,7 @@ def test_a_command_that_cannot_run_is_refused(command: Command) -> None:
     [
         replace(TASK, task_id=TaskId("../t1")),
         replace(TASK, task_id=TaskId("")),
-        replace(TASK, name="x" * (MAX_MESSAGE + 1)),
+        replace(TASK, name="x" * (MAX_NAME + 1)),
         replace(TASK, resources=NOTHING),
         replace(TASK, resources=Resources.parse("gpus:0.5")),
         replace(TASK, grace_ms=-1),
