@@ -37,7 +37,7 @@ _LOGGER: Final = logging.getLogger("croupier.futures")
 LEAVE_S: Final = 0.05
 # How long a lost worker's calls wait for the reason that its agent reports.
 REASON_S: Final = 2.0
-# After the end of a task: what its worker has sent before is still read.
+# For this long after the end of a task, what its worker has sent before is still read.
 LAST_WORDS_S: Final = 0.2
 # Larger results are unpickled in a thread, so that the loop goes on.
 LARGE: Final = 1 << 20

@@ -33,7 +33,7 @@ _ITEMS_PER_TURN = 100
 
 @dataclass(frozen=True, slots=True)
 class HandlerCall:
-    """A call of a handler whose result decides nothing.
+    """A call of a handler whose return value is ignored; only whether it raised counts.
 
     Attributes:
         name: of the handler.

@@ -85,7 +85,7 @@ def limits_of(info: TaskInfo, defaults: Limits, *, has_quota: bool = False) -> L
 
 
 class Isolator:
-    """Keeps tasks within some of their bounds; by default it does, and knows, nothing.
+    """Keeps tasks within some of their bounds; the methods here do, and report, nothing.
 
     All calls but `kill` take well under 1 ms. They raise OSError if the machine refuses.
 
