@@ -39,6 +39,8 @@ Pages = AsyncIterator[list[View]]
 MAX_TEXT: Final = 500
 # Objects of one name that an error lists.
 MAX_CANDIDATES: Final = 10
+# Names of a hint.
+MAX_ALIKE: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ async def find_framework(master: Master, named: str) -> View:
     known = await all_of(master, FRAMEWORKS, text=named[:MAX_TEXT])
     found = _named(known, named, lambda each: (each["framework_id"], each["name"]))
     if not found:
-        raise NotFound(f"no framework {named!r}; croupier frameworks lists them")
+        hint = _alike(known, named)
+        raise NotFound(f"no framework {named!r}; {hint}croupier frameworks lists them")
     if len(found) > 1:
         states = [f"{each['framework_id']} ({each['state']})" for each in found]
         raise Conflict(_ambiguous(f"several frameworks are called {named!r}", states))
@@ -162,6 +165,13 @@ async def find_agent(master: Master, named: str) -> View:
         states = [f"{each.agent.agent_id} ({each.state})" for each in found]
         raise Conflict(_ambiguous("several agents have this hostname", states))
     return as_object(found[0])
+
+
+def _alike(frameworks: Sequence[View], word: str) -> str:
+    """Return a hint at frameworks whose names contain the word; empty if there are none."""
+    names = sorted({each["name"] for each in frameworks if word.lower() in each["name"].lower()})
+    more = ", ..." if len(names) > MAX_ALIKE else ""
+    return f"did you mean {', '.join(names[:MAX_ALIKE])}{more}? " if names else ""
 
 
 def _ambiguous(problem: str, candidates: Sequence[str]) -> str:

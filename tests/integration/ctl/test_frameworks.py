@@ -160,7 +160,10 @@ async def test_tasks_of_an_unknown_framework(operator: ScriptedOperator) -> None
         "",
         "croupier: no framework 'nosuch'; croupier frameworks lists them\n",
     )
+    done = await croupier("tasks", "--framework", "RAIN", *master)
+    hint = "did you mean train? croupier frameworks lists them"
+    assert (done.code, done.err) == (1, f"croupier: no framework 'RAIN'; {hint}\n")
     done = await croupier("tasks", "--framework", "train", *master)
     assert done.code == 0
     asked = [each for each in operator.asked if isinstance(each, pb.ListTasksRequest)]
-    assert [each.framework_id for each in asked] == ["nosuch", "m-F1"]
+    assert [each.framework_id for each in asked] == ["nosuch", "RAIN", "m-F1"]

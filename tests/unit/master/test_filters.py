@@ -219,9 +219,11 @@ async def test_the_search_for_few_items_is_made_in_slices(scene: Scene) -> None:
     assert turns >= 5
 
 
-def test_an_unknown_word_names_the_nearest_known_one() -> None:
+def test_an_unknown_word_names_the_nearest_known_one_and_all() -> None:
     known = ("RUNNING", "FINISHED")
-    assert unknown_word("state", "runing", known) == "unknown state 'runing': did you mean RUNNING?"
+    assert unknown_word("state", "runing", known) == (
+        "unknown state 'runing': did you mean RUNNING? It is one of RUNNING, FINISHED"
+    )
     assert unknown_word("state", "x", known) == "unknown state 'x': one of RUNNING, FINISHED"
 
 
