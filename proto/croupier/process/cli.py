@@ -69,7 +69,23 @@ def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
     # Imports leave no garbage, and to look for it took a tenth of a start.
     gc.set_threshold(YOUNG)
     sources = _sources(name, reads_environment=reads_environment)
-    return App(name=name, help=text, version=version_line, config=sources)
+    return App(
+        name=name,
+        help=text,
+        version=version_line,
+        config=sources,
+        default_parameter=Parameter(show_default=_default_text),
+    )
+
+
+def _default_text(default: object) -> str | None:
+    """Return a default for `--help`; None if it is empty, since the option is then just not given.
+
+    0 is no empty default.
+    """
+    if default is None or default is False or default in ("", ()):
+        return None
+    return str(default)
 
 
 def add_command(app: App, command: Callable[..., object]) -> None:
@@ -78,7 +94,11 @@ def add_command(app: App, command: Callable[..., object]) -> None:
     It reads the daemon's variables and section of the TOML file, and ignores settings there that
     only the daemon has.
     """
-    own = App(name=command.__name__, config=_sources(app.name[0], may_have_others=True))
+    own = App(
+        name=command.__name__,
+        config=_sources(app.name[0], may_have_others=True),
+        default_parameter=app.default_parameter,
+    )
     own.default(command)
     app.command(own)
 
