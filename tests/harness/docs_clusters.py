@@ -196,6 +196,7 @@ class DocsCluster:
             "/run/": "run/",
             "/backup/": "",
             "/tmp/primes": "primes",
+            "/tmp/sevens": "sevens",
         }
         for found, stead in folders.items():
             text = text.replace(found, f"{self.folder}/{stead}")
