@@ -16,6 +16,8 @@ from croupier.v1 import operator_pb2 as pb
 _LOOK_S: Final = 1.0
 _PRESENCE_S: Final = 5.0
 _NONE, _ABSENT = "none", "absent"
+# Of a detail about demand that is larger than each agent.
+_NOWHERE: Final = "which fits nowhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,14 @@ class WaitWatch:
                 if (what := self._framework.waiting()) and found.kind != self._told:
                     self._told = found.kind
                     if found.kind != _NONE or tells_soon:
-                        self._tell(f"{what}: {found.text}{advice}")
+                        self._tell(f"{_sentence(what, found.text)}{advice}")
                         advice = ""
 
     async def reason(self) -> str:
         """Return the reason to report: what waits, and why."""
         what = self._framework.waiting()
-        return f"{what}: {(await self._reasons.find(self._framework.framework_id)).text}"
+        found = await self._reasons.find(self._framework.framework_id)
+        return _sentence(what, found.text)
 
     async def _check_master(self) -> None:
         try:
@@ -104,6 +107,13 @@ class WaitWatch:
             if self._told != _ABSENT:
                 self._told = _ABSENT
                 self._tell(f"{error}; waiting for a master; running tasks continue")
+
+
+def _sentence(what: str, reason: str) -> str:
+    """Return what waits and why; resources that end `what` are left out if the reason has them."""
+    short, _, brackets = what.partition(" (")
+    resources = brackets.removesuffix(")").removesuffix(" each")
+    return f"{short if resources and resources in reason else what}: {reason}"
 
 
 def wait_reason_of(reasons: Iterable[pb.PassedOver]) -> WaitReason:
@@ -118,5 +128,8 @@ def wait_reason_of(reasons: Iterable[pb.PassedOver]) -> WaitReason:
 def _reason_text(reason: pb.PassedOver) -> str:
     if not reason.agents:
         return reason.detail or reason.cause
+    if _NOWHERE in reason.detail:
+        # The detail says all: that it fits on none of them, and what it lacks.
+        return reason.detail
     where = "1 agent" if reason.agents == 1 else f"{reason.agents} agents"
     return f"{reason.cause} on {where}" + (f" ({reason.detail})" if reason.detail else "")

@@ -12,12 +12,13 @@ import pytest
 
 from croupier.apps.controller import waiting
 from croupier.apps.controller.outcomes import Outcome, is_blameless, outcome_of, state_text
-from croupier.apps.controller.waiting import WaitReason, WaitWatch
+from croupier.apps.controller.waiting import WaitReason, WaitWatch, wait_reason_of
 from croupier.cli.flags import Target
 from croupier.model.errors import Unavailable
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TERMINAL, Reason, TaskState, TaskStatus
 from croupier.net.address import Address
+from croupier.v1 import operator_pb2 as pb
 
 TARGET = Target((Address("127.0.0.1", 9),))
 
@@ -78,6 +79,25 @@ async def test_a_reason_is_told_once_and_the_advice_with_the_first(
         "waits: for mem",
         "waits: for cpus",
     ]
+
+
+@pytest.mark.parametrize("what", ["waits (for cpus)", "waits (for cpus each)"])
+async def test_resources_that_the_reason_names_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert await Watched(monkeypatch, "cpus", "mem", what=what).run() == [
+        "waits: for cpus",
+        f"{what}: for mem",
+    ]
+
+
+def test_demand_that_fits_nowhere_is_told_without_the_number_of_agents() -> None:
+    detail = "needs cpus:8, which fits nowhere: agent a, the largest, has only cpus:4"
+    passed = [
+        pb.PassedOver(cause="does not fit", agents=2, detail=detail),
+        pb.PassedOver(cause="does not fit", agents=1, detail="free cpus:0.5"),
+    ]
+    assert wait_reason_of(passed).text == f"{detail}; does not fit on 1 agent (free cpus:0.5)"
 
 
 @pytest.mark.parametrize("tells_soon", [True, False])
