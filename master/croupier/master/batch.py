@@ -22,16 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import get_args
 
 from croupier.master.core import calls
-from croupier.master.core.effects import (
-    AccessChanged,
-    Close,
-    Deposed,
-    Effect,
-    Pause,
-    Save,
-    Send,
-    SessionId,
-)
+from croupier.master.core.effects import Close, Deposed, Effect, Pause, Save, Send, SessionId
 from croupier.master.core.events import (
     AgentHealth,
     AgentReported,
@@ -142,22 +133,19 @@ def in_turns(effects: Iterable[Effect]) -> tuple[list[Effect], list[Effect]]:
     """Return messages, those to agents first, and all other effects.
 
     Tasks wait for launch orders, and nothing for facts. The messages of each session keep their
-    order, and a session ends after its messages; but a credential that was revoked gets none.
+    order, and a session ends after its messages.
     """
-    changes: list[Effect] = []
     orders: list[Effect] = []
     messages: list[Effect] = []
     others: list[Effect] = []
     for effect in effects:
-        if isinstance(effect, AccessChanged):
-            changes.append(effect)
-        elif not isinstance(effect, Send):
+        if not isinstance(effect, Send):
             others.append(effect)
         elif type(effect.message) in _TO_FRAMEWORKS:
             messages.append(effect)
         else:
             orders.append(effect)
-    return changes + orders + messages, others
+    return orders + messages, others
 
 
 def event_cost(event: Event) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from croupier.master import sessions
 from croupier.master.batch import in_turns, joined
-from croupier.master.core.effects import AccessChanged, Answer, Close, Effect, Send, SessionId
+from croupier.master.core.effects import Answer, Close, Effect, Send, SessionId
 from croupier.master.core.events import SessionEnded
 from croupier.master.core.messages import Heartbeat, Registered, Updated
 from croupier.master.core.step import Event
@@ -95,10 +95,9 @@ def test_a_message_is_bounded() -> None:
 
 def test_agents_get_their_messages_first_and_facts_come_last() -> None:
     order = Send(OTHER, Registered(AgentId("a1"), 1.0, "m1"))
-    revoked = AccessChanged(("t1",))
-    effects = [Answer(1, None), update(ONE, 1), order, Close(ONE, None), update(ONE, 2), revoked]
+    effects = [Answer(1, None), update(ONE, 1), order, Close(ONE, None), update(ONE, 2)]
     assert in_turns(effects) == (
-        [revoked, order, update(ONE, 1), update(ONE, 2)],
+        [order, update(ONE, 1), update(ONE, 2)],
         [Answer(1, None), Close(ONE, None)],
     )
 
