@@ -53,7 +53,8 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 def load() -> None:
-    """Import all modules of the programs."""
+    """Import all modules of the programs, those of commands in the order of `croupier` itself."""
+    importlib.import_module("croupier.ctl.app").load_commands()
     for root in LOADED:
         package = importlib.import_module(root)
         for found in pkgutil.walk_packages(package.__path__, f"{root}."):
