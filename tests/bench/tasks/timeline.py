@@ -20,7 +20,7 @@ from tests.bench.tasks.machine import become_reaper, spent_on
 from tests.bench.tasks.profile import awaited
 from tests.bench.tasks.systems import croupier
 
-FIRST = {"submit": "Framework.submit >", "offers": "Framework.demand >"}
+FIRST = {"submit": "FrameworkCalls.submit >", "offers": "FrameworkCalls.demand >"}
 SLOTS = 2
 PAUSE_S = 0.05
 

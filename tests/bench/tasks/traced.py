@@ -30,12 +30,13 @@ POINTS = {
         "croupier.net.outbox:Outbox.take", "croupier.agent.link:Link.on_message",
         "croupier.agent.driver:Driver._commit", "croupier.agent.supervisor:Supervisor.spawn",
         "croupier.agent.supervisor:Supervisor._on_start",
-        "croupier.agent.supervisor:Supervisor._report_end", "croupier.agent.link:Link.send_updates",
+        "croupier.agent.link:Link.send_updates",
     ),
     "tests.bench.tasks.client_croupier": (
         "croupier.net.outbox:Outbox.take", "croupier.sdk.session:Session.on_message",
-        "croupier.sdk.framework:Framework.submit", "croupier.sdk.framework:Framework.accept",
-        "croupier.sdk.framework:Framework.demand",
+        "croupier.sdk.framework_calls:FrameworkCalls.submit",
+        "croupier.sdk.framework_calls:FrameworkCalls.accept",
+        "croupier.sdk.framework_calls:FrameworkCalls.demand",
         "croupier.sdk.dispatch:Dispatcher._serve_update",
     ),
 }  # fmt: skip
