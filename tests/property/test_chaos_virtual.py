@@ -9,6 +9,8 @@ from tests.chaos.virtual.runs import run, shrunk
 from tests.harness.effort import portion
 
 SEEDS = portion(60)
+# An older store brings a task back that only a run knew as ended which a newer run has replaced.
+MISJUDGED_SEEDS = (63_004_651,)
 # A mutant is found within so many seeds, with the kinds of faults that find it.
 MOST_SEEDS = 260
 # Where the search for a mutant begins, if not at 1; a wrong number only costs time.
@@ -52,7 +54,7 @@ FIRST_SEEDS = {
 
 
 def test_nothing_is_lost() -> None:
-    outcomes = [run(seed) for seed in range(1, SEEDS + 1)]
+    outcomes = [run(seed) for seed in (*MISJUDGED_SEEDS, *range(1, SEEDS + 1))]
     assert [(o.seed, o.violation) for o in outcomes if o.violation] == []
     assert sum(outcome.injected.total() for outcome in outcomes) > SEEDS
     assert sum(outcome.tasks for outcome in outcomes) > SEEDS

@@ -255,7 +255,11 @@ class World:
         An older store causes such tasks before a master refuses or accepts it. A framework that
         reconciles, and knows that a task has ended, withdraws it itself.
         """
-        aware = {id_ for each in self.frameworks if each.habits.reconciles_s for id_ in each.ended}
+        # A retired run acts no more, and the run that took over has not heard of the ends.
+        able = [
+            each for each in self.frameworks if each.habits.reconciles_s and not each.is_retired
+        ]
+        aware = {task_id for each in able for task_id in each.ended}
         # Not the run of the history, which is the newest: an older store may start a task again.
         live = {run.key[1] for machine in self.machines for run in machine.live}
         for task_id, history in self.judge.histories.items():
