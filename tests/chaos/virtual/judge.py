@@ -204,6 +204,9 @@ class Judge:
         must(not late, f"{client_id} takes over from {runs[-1]}, which is newer")
 
     def _on_verdict(self, term: Term, session: SessionId, verdict: Verdict) -> None:
+        if not term.sessions[session].peer.is_open:
+            # The framework has gone to a successor, and never sees what an old leader sends late.
+            return
         _, client_id = term.who[session]
         call = self._calls[client_id, verdict.seq]
         before = self._verdicts.setdefault((client_id, verdict.seq), verdict)
