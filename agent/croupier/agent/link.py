@@ -303,7 +303,11 @@ class Link:
             return
         if self.rejection:
             await self._credential.rejoin()
-        await self._credential.prepare(address, self._agent_id())
+        try:
+            await self._credential.prepare(address, self._agent_id())
+        except errors.Removed:
+            self._inbox.put_now(Removed())
+            raise
 
     def _check_master(self, message: pb.AgentServiceConnectResponse) -> None:
         """Check which master sent `message`, before its orders are read."""

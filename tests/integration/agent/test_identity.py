@@ -186,6 +186,31 @@ async def test_an_agent_that_an_operator_removed_joins_under_another_id(tmp_path
             tokens_of(secured, agent)
 
 
+async def test_an_agent_that_lost_its_token_with_its_id_joins_under_another_one(
+    tmp_path: Path,
+) -> None:
+    async with secured_master(tmp_path) as secured:
+        join, address = join_file(secured, tmp_path), secured.master.address
+        async with running_agent(tmp_path / "work", address, join_token_file=join) as agent:
+            await eventually(lambda: agent.link.is_registered)
+            first, own = agent.state.agent_id, tokens_of(secured, agent)
+            token = join.read_bytes()
+            join.unlink()
+            # Without a token, no stream can tell it that it was declared gone.
+            token_id = TokenId(own.token_id)
+            leadership = secured.master.leadership
+            await leadership.ask(lambda number: RevokeToken(number, token_id, 1, ADMIN))
+            await eventually(lambda: agent.link.rejection)
+            await leadership.ask(
+                lambda number: OperateAgent(number, first, MarkGone(), "here", ADMIN)
+            )
+            join.touch(0o600)
+            join.write_bytes(token)
+            await eventually(lambda: agent.link.is_registered)
+            assert agent.state.agent_id != first
+            tokens_of(secured, agent)
+
+
 def tls_of(files: PemFiles) -> TlsFlags:
     return TlsFlags(tls_cert=files.cert, tls_key=files.key, tls_ca=files.ca)
 

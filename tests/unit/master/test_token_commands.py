@@ -19,6 +19,7 @@ from croupier.model.errors import (
     InvalidRequest,
     NotFound,
     PermissionDenied,
+    Removed,
     Unauthenticated,
 )
 from croupier.model.ids import AgentId
@@ -238,7 +239,7 @@ class TestJoin:
         world.ask(OperateAgent(1, "a1", MarkGone(), caller=ADMIN))
         assert world.state.tokens.of_agent(AgentId("a1")) is None
         assert AccessChanged((TokenId("000000a1"),)) in world.changed
-        assert isinstance(world.refused(join()), Conflict)
+        assert isinstance(world.refused(join()), Removed)
 
     @pytest.mark.parametrize(
         ("command", "error"),

@@ -25,6 +25,7 @@ from croupier.model.errors import (
     InvalidRequest,
     NotFound,
     PermissionDenied,
+    Removed,
     Unauthenticated,
 )
 from croupier.model.ids import AgentId, check_id
@@ -186,7 +187,8 @@ def _check_join(state: State, join: TokenRecord, event: JoinAgent) -> None:
     if missing := join.missing_in(event.attributes):
         raise PermissionDenied(f"the join token is for agents with attribute {missing[0]}")
     if agent_id in state.gone:
-        raise Conflict(f"agent {agent_id} was declared gone, for good; use another id")
+        # As REGISTER is answered: the agent takes another id.
+        raise Removed(f"agent {agent_id} was declared gone")
     agent = state.agents.get(agent_id)
     is_known = agent is not None and agent.is_authenticated
     if is_known or state.tokens.of_agent(agent_id) is not None:
