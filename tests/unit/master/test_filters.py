@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.core.tasks import Task
-from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
-from croupier.master.services.lists import all_agents, all_frameworks, tasks_of
+from croupier.master.services.lists import all_agents, all_frameworks, all_tasks
 from croupier.master.services.paging import KEYS_AT_ONCE, NOT_LISTED, Listed, Pages
 from croupier.master.services.views import STEP_MS, WallTime
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, TaskId, short_id
+from croupier.model.ids import FrameworkId, short_id
 from croupier.model.suggestions import unknown_word
 from croupier.model.task import TaskState
 from croupier.v1 import operator_pb2 as pb
@@ -50,16 +49,14 @@ class Scene:
         self.world.report(self.agent, self.framework_id, "train-0", TaskState.RUNNING, 1)
 
     def tasks(self, **fields: object) -> list[str]:
-        chosen = TaskFilter.of(pb.ListTasksRequest(**fields))  # type: ignore[arg-type]
-        listed = tasks_of(chosen, self.wall, with_commands=False)
+        listed = all_tasks(pb.ListTasksRequest(**fields), self.wall)  # type: ignore[arg-type]
         keys = [key for key in listed.keys(self.world.state) if key]
         views = [listed.view(self.world.state, key) for key in keys]
         assert None not in views
         return [view.task.task_id for view in views if view is not None]
 
     def agents(self, **fields: object) -> list[str]:
-        chosen = AgentFilter.of(pb.ListAgentsRequest(**fields))  # type: ignore[arg-type]
-        listed = all_agents(self.wall, chosen=chosen)
+        listed = all_agents(pb.ListAgentsRequest(**fields), self.wall)  # type: ignore[arg-type]
         views = [listed.view(self.world.state, key) for key in listed.keys(self.world.state)]
         return [view.agent.hostname for view in views if view is not None]
 
@@ -113,13 +110,13 @@ def test_agents_are_chosen_by_state_and_name(scene: Scene) -> None:
 
 def test_frameworks_are_chosen_by_text(scene: Scene) -> None:
     for text, number in (("ADS/", 1), ("nothing", 0)):
-        listed = all_frameworks(scene.wall, chosen=TextFilter.of(text))
-        assert len(list(listed.keys(scene.world.state))) == number
+        listed = all_frameworks(pb.ListFrameworksRequest(text=text), scene.wall)
+        assert sum(map(bool, listed.keys(scene.world.state))) == number
 
 
-def test_a_list_is_named_by_its_filter() -> None:
+def test_a_list_is_named_by_its_filter(scene: Scene) -> None:
     def key(**fields: object) -> str:
-        return TaskFilter.of(pb.ListTasksRequest(**fields)).key  # type: ignore[arg-type]
+        return all_tasks(pb.ListTasksRequest(**fields), scene.wall).name  # type: ignore[arg-type]
 
     fields = [
         {},
@@ -134,6 +131,7 @@ def test_a_list_is_named_by_its_filter() -> None:
     ]
     assert len({key(**each) for each in fields}) == len(fields)  # type: ignore[arg-type]
     assert key(states=[2, 1]) == key(states=[1, 2])
+    assert key(page_size=1, page_token="x", with_commands=True) == key()
     assert len(key(text="x" * 500)) < 30
     with pytest.raises(InvalidRequest, match="500"):
         key(text="x" * 501)
@@ -145,7 +143,7 @@ def test_times_of_tasks_are_by_the_wall_clock(scene: Scene) -> None:
     scene = Scene()
     begun_ms = scene.wall.now_ms
     scene.world.now += 5.0
-    listed = tasks_of(TaskFilter(named=TaskId("train-0")), scene.wall, with_commands=False)
+    listed = all_tasks(pb.ListTasksRequest(task_id="train-0"), scene.wall)
     (key,) = (key for key in listed.keys(scene.world.state) if key)
     view = listed.view(scene.world.state, key)
     assert view is not None
@@ -183,7 +181,7 @@ def test_a_task_that_was_found_is_as_old_as_its_agent_says(scene: Scene) -> None
     assert scene.tasks(max_age_ms=2_000) == ["train-1", "train-2"]
     ages = []
     for name in ALL:
-        listed = tasks_of(TaskFilter(named=TaskId(name)), scene.wall, with_commands=False)
+        listed = all_tasks(pb.ListTasksRequest(task_id=name), scene.wall)
         view = listed.view(scene.world.state, f"a{scene.framework_id}/{name}")
         assert view is not None
         ages.append(scene.wall.now_ms - view.since_ms)

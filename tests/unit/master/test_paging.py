@@ -13,8 +13,7 @@ import pytest
 from croupier.master.core.calls import Submit
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
-from croupier.master.services.filters import TaskFilter
-from croupier.master.services.lists import all_agents, all_offers, all_roles, count_tasks, tasks_of
+from croupier.master.services.lists import all_agents, all_offers, all_roles, all_tasks, count_tasks
 from croupier.master.services.paging import (
     MOST_LISTINGS,
     PAGE_BYTES,
@@ -111,18 +110,18 @@ def ended(world: World, framework_id: str, task_id: str, shell: str = "true") ->
 
 async def test_list_comes_in_pages_sorted_by_id() -> None:
     lister = with_agents(7)
-    pages = ids(await lister.all(all_agents(lister.wall), 3))
+    pages = ids(await lister.all(all_agents(pb.ListAgentsRequest(), lister.wall), 3))
     assert [len(page) for page in pages] == [3, 3, 1]
     assert list(chain.from_iterable(pages)) == [f"a{at:04}" for at in range(7)]
     assert lister.keyed == 1
     assert lister.shown == 7
     assert not len(lister.pages)
-    assert await lister.all(all_offers(lister.clock)) == [[]]
+    assert await lister.all(all_offers(pb.ListOffersRequest(), lister.wall)) == [[]]
 
 
 async def test_lasting_items_are_listed_once_despite_changes() -> None:
     lister = with_agents(40)
-    listed, world = all_agents(lister.wall), lister.world
+    listed, world = all_agents(pb.ListAgentsRequest(), lister.wall), lister.world
     found, token = await lister.page(listed, size=5)
     names = [view.agent.agent_id for view in found]
     turn = 0
@@ -147,7 +146,7 @@ async def test_task_that_ends_between_two_pages_is_listed() -> None:
     world.accept(session, *(make_task(f"t{at}", "cpus:1;mem:1GB") for at in range(3)))
     ended(world, framework_id, "t9")
     lister = Lister(world)
-    listed = tasks_of(TaskFilter(FrameworkId(framework_id)), lister.wall, with_commands=False)
+    listed = all_tasks(pb.ListTasksRequest(framework_id=framework_id), lister.wall)
     (first,), token = await lister.page(listed, size=1)
     assert first.task.task_id == "t0"
     world.report(agent, framework_id, "t1", TaskState.FINISHED, 1)
@@ -168,7 +167,7 @@ async def test_one_task_is_listed_by_its_id() -> None:
     ended(world, "f", "t9")
     found = []
     for task_id in ("t1", "t9", "t7"):
-        listed = tasks_of(TaskFilter(named=TaskId(task_id)), WALL, with_commands=False)
+        listed = all_tasks(pb.ListTasksRequest(task_id=task_id), WALL)
         pages = await Lister(world).all(listed)
         found.append(sorted(view.framework_id for page in pages for view in page))
     assert found == [sorted(["f", world.framework_id(session)]), ["f"], []]
@@ -184,10 +183,10 @@ async def test_commands_and_labels_are_listed_on_request() -> None:
     )
     world.state.ended.add(replace(ended(world, "f", "t"), info=info))
     lister = Lister(world)
-    ((view,),) = await lister.all(tasks_of(TaskFilter(), WALL, with_commands=False))
+    ((view,),) = await lister.all(all_tasks(pb.ListTasksRequest(), WALL))
     assert (view.task.task_id, view.task.HasField("command")) == ("t", False)
     assert not view.task.labels
-    ((view,),) = await lister.all(tasks_of(TaskFilter(), WALL, with_commands=True))
+    ((view,),) = await lister.all(all_tasks(pb.ListTasksRequest(with_commands=True), WALL))
     assert view.task.command.environment == {"SECRET": "x"}
     assert len(view.task.labels) == 1
 
@@ -197,7 +196,7 @@ async def test_pages_are_bounded_by_bytes_and_hold_at_least_one_item() -> None:
     half, whole = "x" * (PAGE_BYTES // 2 - 200), "x" * (PAGE_BYTES + 1)
     for at, shell in enumerate([half, half, half, whole, "true"]):
         ended(world, "f", f"t{at}", shell)
-    pages = await Lister(world).all(tasks_of(TaskFilter(), WALL, with_commands=True))
+    pages = await Lister(world).all(all_tasks(pb.ListTasksRequest(with_commands=True), WALL))
     assert [len(page) for page in pages] == [2, 1, 1, 1]
 
 
@@ -229,7 +228,7 @@ async def test_work_on_a_page_is_bounded_by_time() -> None:
 
 async def test_evicted_listing_continues_after_its_last_key() -> None:
     lister = with_agents(10)
-    listed = all_agents(lister.wall)
+    listed = all_agents(pb.ListAgentsRequest(), lister.wall)
     first, token = await lister.page(listed, size=4)
     for _ in range(MOST_LISTINGS):
         await lister.page(listed, size=1)
@@ -259,7 +258,7 @@ async def test_evicted_listing_continues_after_its_last_key() -> None:
 async def test_invalid_token_is_refused(token: str) -> None:
     lister = with_agents(2)
     with pytest.raises(InvalidRequest, match="page_token"):
-        await lister.page(all_agents(lister.wall), token)
+        await lister.page(all_agents(pb.ListAgentsRequest(), lister.wall), token)
 
 
 async def test_token_of_another_filter_is_refused() -> None:
@@ -267,11 +266,9 @@ async def test_token_of_another_filter_is_refused() -> None:
     for at in range(3):
         ended(world, "f", f"t{at}")
     lister = Lister(world)
-    _, token = await lister.page(
-        tasks_of(TaskFilter(FrameworkId("f")), WALL, with_commands=False), size=1
-    )
+    _, token = await lister.page(all_tasks(pb.ListTasksRequest(framework_id="f"), WALL), size=1)
     with pytest.raises(InvalidRequest, match="page_token"):
-        await lister.page(tasks_of(TaskFilter(FrameworkId("g")), WALL, with_commands=False), token)
+        await lister.page(all_tasks(pb.ListTasksRequest(framework_id="g"), WALL), token)
 
 
 async def test_roles_are_listed_in_tree_order_over_pages() -> None:
@@ -283,7 +280,7 @@ async def test_roles_are_listed_in_tree_order_over_pages() -> None:
         world.framework(roles=roles)
     lister = Lister(world)
     tasks = await count_tasks(lister._read)
-    pages = await lister.all(all_roles(tasks), 2)
+    pages = await lister.all(all_roles(pb.ListRolesRequest(), tasks), 2)
     views = list(chain.from_iterable(pages))
     assert [view.role for view in views] == ["a", "a/b", "a/c", "a/c/d", "a-b", "b"]
     assert [view.frameworks for view in views] == [3, 2, 1, 1, 1, 1]
@@ -294,7 +291,7 @@ async def test_pages_are_for_the_principal_that_asked_for_them() -> None:
     lister = with_agents(7)
 
     def listed(name: str) -> Listed[pb.AgentView]:
-        return replace(all_agents(lister.wall), caller=name)
+        return replace(all_agents(pb.ListAgentsRequest(), lister.wall), caller=name)
 
     _, token = await lister.page(listed("client/alice"), size=1)
     for other in ("client/bob", ""):
@@ -315,7 +312,7 @@ async def test_numbers_in_ids_count_by_their_value() -> None:
     for name in ("n10", "n9", "n100", "m", "n2x3", "n2x20"):
         world.agent("cpus:1", name, agent_id=name)
     lister = Lister(world)
-    pages = ids(await lister.all(all_agents(lister.wall), 2))
+    pages = ids(await lister.all(all_agents(pb.ListAgentsRequest(), lister.wall), 2))
     assert list(chain.from_iterable(pages)) == ["m", "n2x3", "n2x20", "n9", "n10", "n100"]
 
 
@@ -327,7 +324,7 @@ async def test_tasks_with_an_agent_come_before_queued_and_ended_ones() -> None:
         ended(world, world.framework_id(session), f"a-{number}")
     world.call(session, Submit(tuple(make_task(f"run-{at}") for at in range(12))))
     lister = Lister(world)
-    listed = tasks_of(TaskFilter(), lister.wall, with_commands=False)
+    listed = all_tasks(pb.ListTasksRequest(), lister.wall)
     views = list(chain.from_iterable(await lister.all(listed, 5)))
     run = [f"run-{at}" for at in range(12)]
     assert [view.task.task_id for view in views] == [*run, "a-1", "a-2", "a-10"]
@@ -339,7 +336,7 @@ async def test_a_task_that_ends_during_the_search_is_listed_once() -> None:
     world = World()
     agent, session = world.agent("cpus:2;mem:9GB"), world.framework(framework_id="f")
     world.accept(session, make_task("t1"))
-    keys = iter(tasks_of(TaskFilter(), WALL, with_commands=False).keys(world.state))
+    keys = iter(all_tasks(pb.ListTasksRequest(), WALL).keys(world.state))
     found = [next(keys)]
     world.finish(agent, "f", "t1")
     framework = world.state.frameworks[FrameworkId("f")]

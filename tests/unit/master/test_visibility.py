@@ -9,7 +9,6 @@ import pytest
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.services import explanations, lists, views
-from croupier.master.services.filters import TaskFilter
 from croupier.master.services.paging import Listed
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
@@ -17,6 +16,7 @@ from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.process.clock import SystemClock
+from croupier.v1 import operator_pb2 as pb
 from tests.harness.explained import explained
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.world import World, make_task
@@ -63,7 +63,7 @@ def scene() -> Scene:
 
 def test_frameworks_are_listed_for_owners_and_viewers_of_a_role(scene: Scene) -> None:
     def seen(name: str) -> set[str]:
-        return scene.keys(lists.all_frameworks(WALL, caller(name)))
+        return scene.keys(lists.all_frameworks(pb.ListFrameworksRequest(), WALL, caller(name)))
 
     everything = {scene.annas, scene.both, scene.bobs}
     assert seen("vera") == everything
@@ -71,15 +71,13 @@ def test_frameworks_are_listed_for_owners_and_viewers_of_a_role(scene: Scene) ->
     assert seen("ada") == {scene.annas, scene.both}
     assert seen("bob") == {scene.bobs}
     assert seen("eve") == set()
-    assert scene.keys(lists.all_frameworks(WALL, ANONYMOUS)) == set()
+    assert scene.keys(lists.all_frameworks(pb.ListFrameworksRequest(), WALL, ANONYMOUS)) == set()
 
 
 def test_tasks_are_listed_for_owners_and_viewers_of_their_role(scene: Scene) -> None:
     def seen(name: str, framework_id: str = "") -> set[str]:
-        listed = lists.tasks_of(
-            TaskFilter(FrameworkId(framework_id)), WALL, with_commands=True, caller=caller(name)
-        )
-        return scene.keys(listed)
+        request = pb.ListTasksRequest(framework_id=framework_id, with_commands=True)
+        return scene.keys(lists.all_tasks(request, WALL, caller(name)))
 
     task = {f"a{scene.annas}/t1"}
     assert [seen(name) for name in ("vera", "anna", "ada")] == [task] * 3
@@ -88,7 +86,7 @@ def test_tasks_are_listed_for_owners_and_viewers_of_their_role(scene: Scene) -> 
 
 def test_roles_are_listed_for_viewers_without_their_parents(scene: Scene) -> None:
     def seen(name: str) -> set[str]:
-        found = scene.keys(lists.all_roles(Counter(), caller(name)))
+        found = scene.keys(lists.all_roles(pb.ListRolesRequest(), Counter(), caller(name)))
         return {key.replace("\0", "/") for key in found}
 
     assert seen("vera") == {"ads", "ads/prod", "web"}
@@ -98,7 +96,7 @@ def test_roles_are_listed_for_viewers_without_their_parents(scene: Scene) -> Non
 
 def test_agents_are_listed_for_viewers_of_agents(scene: Scene) -> None:
     def seen(name: str) -> set[str]:
-        return scene.keys(lists.all_agents(WALL, caller(name)))
+        return scene.keys(lists.all_agents(pb.ListAgentsRequest(), WALL, caller(name)))
 
     assert [seen(name) for name in ("vera", "hugo", "ada", "anna")] == [
         {"a1"},
@@ -110,8 +108,8 @@ def test_agents_are_listed_for_viewers_of_agents(scene: Scene) -> None:
 
 def test_an_item_that_may_no_longer_be_viewed_is_left_out_of_its_page() -> None:
     scene = Scene()
-    listed = lists.all_frameworks(WALL, caller("ada"))
-    key = next(iter(listed.keys(scene.state)))
+    listed = lists.all_frameworks(pb.ListFrameworksRequest(), WALL, caller("ada"))
+    key = next(filter(None, listed.keys(scene.state)))
     scene.state.set_access(type(scene.state.access)(is_on=True))
     assert listed.view(scene.state, key) is None
 
@@ -207,7 +205,7 @@ def test_without_authentication_every_caller_sees_everything() -> None:
     scene = Scene()
     scene.state.set_access(type(scene.state.access)(is_on=False))
     nobody: Principal = ANONYMOUS
-    assert len(scene.keys(lists.all_frameworks(WALL, nobody))) == 3
+    assert len(scene.keys(lists.all_frameworks(pb.ListFrameworksRequest(), WALL, nobody))) == 3
     assert Visibility(scene.state, nobody).has_all
 
 

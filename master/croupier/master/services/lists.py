@@ -10,8 +10,10 @@ item again when it is viewed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
 
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.agent_status import agent_status
@@ -23,19 +25,17 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import views
 from croupier.master.services.filters import (
-    ANY_AGENT,
-    ANY_TEXT,
-    AgentFilter,
     TaskFilter,
     TaskTest,
-    TextFilter,
+    agent_filter,
+    filter_key,
+    text_filter,
 )
-from croupier.master.services.paging import NOT_LISTED, Listed, Read
+from croupier.master.services.paging import NOT_LISTED, Listed, Read, ViewT
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
 from croupier.master.wire.access import token_to_wire
-from croupier.model.clock import Clock
-from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.task import TaskState
 from croupier.v1 import access_pb2
@@ -46,87 +46,104 @@ TASKS_AT_ONCE: Final = 10_000
 # Sorts before any character of a role's name.
 _BETWEEN: Final = "\0"
 
+ItemT = TypeVar("ItemT")
+
 
 def all_agents(
-    wall: WallTime, caller: Principal = ANONYMOUS, chosen: AgentFilter = ANY_AGENT
+    request: pb.ListAgentsRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.AgentView]:
     """List the agents that the caller may view and that pass, except those declared gone."""
-
-    def keys(state: State) -> Iterator[str]:
-        visible = Visibility(state, caller)
-        for agent_id in list(state.agents):
-            agent = state.agents.get(agent_id)
-            passes = agent is not None and chosen.passes(agent) and visible.has_agent(agent_id)
-            yield agent_id if passes else NOT_LISTED
-
-    def view(state: State, key: str) -> pb.AgentView | None:
-        visible, agent = Visibility(state, caller), state.agents.get(AgentId(key))
-        if agent is None or not visible.has_agent(agent.agent_id) or not chosen.passes(agent):
-            return None
-        return views.view_agent(agent_status(state, agent, wall.clock.now()), visible, wall)
-
-    return Listed(_name("agents", chosen.key), keys, view, caller.name)
+    passes = agent_filter(request)
+    return _listed(
+        "agents",
+        request,
+        caller,
+        lambda state: state.agents,
+        lambda agent, visible: passes(agent) and visible.has_agent(agent.agent_id),
+        lambda state, agent, visible: views.view_agent(
+            agent_status(state, agent, wall.clock.now()), visible, wall
+        ),
+    )
 
 
 def all_frameworks(
-    wall: WallTime, caller: Principal = ANONYMOUS, chosen: TextFilter = ANY_TEXT
+    request: pb.ListFrameworksRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.FrameworkView]:
     """List the frameworks that the caller may view; also removed ones that still have tasks."""
+    has_text = text_filter(request.text)
 
-    def passes(each: Framework) -> bool:
-        return chosen.passes(each.framework_id, each.name, *each.roles)
+    def is_listed(each: Framework, visible: Visibility) -> bool:
+        return has_text(each.framework_id, each.name, *each.roles) and visible.has_framework(each)
 
-    def keys(state: State) -> list[str]:
-        visible = Visibility(state, caller)
-        return [
-            key
-            for key, each in state.frameworks.items()
-            if passes(each) and visible.has_framework(each)
-        ]
-
-    def view(state: State, key: str) -> pb.FrameworkView | None:
-        visible, framework = Visibility(state, caller), state.frameworks.get(FrameworkId(key))
-        if framework is None or not visible.has_framework(framework):
-            return None
-        return views.view_framework(state, framework, wall.clock.now(), visible, wall)
-
-    return Listed(_name("frameworks", chosen.key), keys, view, caller.name)
+    return _listed(
+        "frameworks",
+        request,
+        caller,
+        lambda state: state.frameworks,
+        is_listed,
+        lambda state, each, visible: views.view_framework(
+            state, each, wall.clock.now(), visible, wall
+        ),
+    )
 
 
 def all_offers(
-    clock: Clock, caller: Principal = ANONYMOUS, chosen: TextFilter = ANY_TEXT
+    request: pb.ListOffersRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.OfferView]:
     """List the outstanding offers that the caller may view."""
+    has_text = text_filter(request.text)
 
-    def passes(each: Offer) -> bool:
-        return chosen.passes(each.offer_id, each.framework_id, each.agent_id, each.role)
+    def is_listed(each: Offer, visible: Visibility) -> bool:
+        texts = each.offer_id, each.framework_id, each.agent_id, each.role
+        return has_text(*texts) and visible.has_offer(each)
 
-    def keys(state: State) -> list[str]:
-        visible = Visibility(state, caller)
-        return [
-            key for key, each in state.offers.items() if passes(each) and visible.has_offer(each)
-        ]
+    return _listed(
+        "offers",
+        request,
+        caller,
+        lambda state: state.offers,
+        is_listed,
+        lambda state, each, _: views.view_offer(state, each, wall.clock.now()),
+    )
 
-    def view(state: State, key: str) -> pb.OfferView | None:
-        offer = state.offers.get(OfferId(key))
-        if offer is None or not Visibility(state, caller).has_offer(offer):
+
+def _listed(
+    name: str,
+    request: Message,
+    caller: Principal,
+    items_of: Callable[[State], Mapping[Any, ItemT]],
+    is_listed: Callable[[ItemT, Visibility], bool],
+    view_of: Callable[[State, ItemT, Visibility], ViewT],
+) -> Listed[ViewT]:
+    """List the items, by their ids, for which `is_listed` is true."""
+
+    def keys(state: State) -> Iterator[str]:
+        visible, items = Visibility(state, caller), items_of(state)
+        for key in list(items):
+            item = items.get(key)
+            yield key if item is not None and is_listed(item, visible) else NOT_LISTED
+
+    def view(state: State, key: str) -> ViewT | None:
+        visible, item = Visibility(state, caller), items_of(state).get(key)
+        if item is None or not is_listed(item, visible):
             return None
-        return views.view_offer(state, offer, clock.now())
+        return view_of(state, item, visible)
 
-    return Listed(_name("offers", chosen.key), keys, view, caller.name)
+    return Listed(_name(name, request), keys, view, caller.name)
 
 
 def all_roles(
-    tasks: Counter[Role], caller: Principal = ANONYMOUS, chosen: TextFilter = ANY_TEXT
+    request: pb.ListRolesRequest, tasks: Counter[Role], caller: Principal = ANONYMOUS
 ) -> Listed[pb.RoleView]:
     """List roles with frameworks or settings, and their parents; `tasks` counts those of each.
 
     The caller gets those that it may view.
     """
+    has_text = text_filter(request.text)
 
     def keys(state: State) -> list[str]:
         found = filter(Visibility(state, caller).has_role, known_roles(state))
-        return [role.replace("/", _BETWEEN) for role in found if chosen.passes(role)]
+        return [role.replace("/", _BETWEEN) for role in found if has_text(role)]
 
     def view(state: State, key: str) -> pb.RoleView | None:
         role = Role(key.replace(_BETWEEN, "/"))
@@ -134,22 +151,22 @@ def all_roles(
             return None
         return views.view_role(role_status(state, role, tasks[role]))
 
-    return Listed(_name("roles", chosen.key), keys, view, caller.name)
+    return Listed(_name("roles", request), keys, view, caller.name)
 
 
-def tasks_of(
-    chosen: TaskFilter, wall: WallTime, *, with_commands: bool, caller: Principal = ANONYMOUS
+def all_tasks(
+    request: pb.ListTasksRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.TaskView]:
     """List the tasks that pass and that the caller may view; also recently ended ones.
 
     Those with an agent come first, then those in a queue, then those that have ended.
     """
-    now_ms = wall.now_ms
+    chosen = TaskFilter(request, wall)
     passes: TaskTest | None = None
 
     def test(state: State, visible: Visibility) -> TaskTest:
         nonlocal passes
-        passes = passes or chosen.test(state, visible, wall, now_ms)
+        passes = passes or chosen.test(state, visible)
         return passes
 
     def keys(state: State) -> Iterator[str]:
@@ -157,13 +174,13 @@ def tasks_of(
         passes = test(state, visible)
         # The live ones first: a task that ends meanwhile is found again among the ended ones.
         live: set[str] = set()
-        for owner, task in _live_tasks(state, chosen):
+        for owner, task in _live_tasks(state, request):
             if task is None or not passes(task) or not visible.in_role(task.role, owner):
                 yield NOT_LISTED
             else:
                 live.add(key := f"{task.framework_id}/{task.info.task_id}")
                 yield _rank(task.state) + key
-        for ended in _ended_tasks(state, chosen):
+        for ended in _ended_tasks(state, request):
             if ended is None or not passes(ended) or not visible.has_task(ended):
                 yield NOT_LISTED
             else:
@@ -174,9 +191,9 @@ def tasks_of(
         task, visible = _find_task(state, key[1:]), Visibility(state, caller)
         if task is None or not visible.has_task(task) or not test(state, visible)(task):
             return None
-        return views.view_task(task, wall, with_command=with_commands)
+        return views.view_task(task, wall, with_command=request.with_commands)
 
-    return Listed(f"tasks/{chosen.key}", keys, view, caller.name)
+    return Listed(_name("tasks", request), keys, view, caller.name)
 
 
 def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
@@ -214,27 +231,29 @@ def _count_some(state: State, waiting: list[FrameworkId], counts: Counter[Role])
             looked += 1 + len(tasks)
 
 
-def _name(name: str, key: str) -> str:
+def _name(name: str, request: Message) -> str:
+    key = filter_key(request)
     return f"{name}/{key}" if key else name
 
 
-def _live_tasks(state: State, chosen: TaskFilter) -> Iterator[tuple[str, Task | None]]:
-    """Yield owners with tasks of the chosen frameworks; None for one that has ended meanwhile."""
-    for framework_id in [chosen.framework_id] if chosen.framework_id else list(state.frameworks):
+def _live_tasks(state: State, chosen: pb.ListTasksRequest) -> Iterator[tuple[str, Task | None]]:
+    """Yield owners with tasks of the chosen ids; None for one that has ended meanwhile."""
+    named = FrameworkId(chosen.framework_id)
+    for framework_id in [named] if named else list(state.frameworks):
         framework = state.frameworks.get(framework_id)
         if framework is None:
             continue
-        named = chosen.named
-        for task_id in list(framework.tasks) if named is None else [named]:
+        for task_id in [TaskId(chosen.task_id)] if chosen.task_id else list(framework.tasks):
             yield framework.owner, framework.tasks.get(task_id)
 
 
-def _ended_tasks(state: State, chosen: TaskFilter) -> Iterator[TaskSnapshot | None]:
+def _ended_tasks(state: State, chosen: pb.ListTasksRequest) -> Iterator[TaskSnapshot | None]:
+    wanted, named = chosen.framework_id, chosen.task_id
     for ended in list(state.ended):
         framework_id, task_id = ended.framework_id, ended.info.task_id
         framework = state.frameworks.get(framework_id)
         is_live = framework is not None and task_id in framework.tasks
-        is_chosen = chosen.framework_id in ("", framework_id) and chosen.named in (None, task_id)
+        is_chosen = wanted in ("", framework_id) and named in ("", task_id)
         yield ended if is_chosen and not is_live else None
 
 

@@ -26,7 +26,6 @@ from croupier.master.overview.surveys import Surveys
 from croupier.master.services import lists, views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
-from croupier.master.services.filters import AgentFilter, TaskFilter, TextFilter
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
@@ -95,7 +94,7 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
         """Return a page of the agents."""
-        listed = lists.all_agents(self._wall, _principal(), AgentFilter.of(request))
+        listed = lists.all_agents(request, self._wall, _principal())
         found, token = await self._pages.page(listed, request)
         return pb.ListAgentsResponse(agents=found, next_page_token=token, now_ms=self._wall.now_ms)
 
@@ -103,7 +102,7 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
         """Return a page of the frameworks."""
-        listed = lists.all_frameworks(self._wall, _principal(), TextFilter.of(request.text))
+        listed = lists.all_frameworks(request, self._wall, _principal())
         found, token = await self._pages.page(listed, request)
         now_ms = self._wall.now_ms
         return pb.ListFrameworksResponse(frameworks=found, next_page_token=token, now_ms=now_ms)
@@ -112,16 +111,16 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
         """Return a page of the roles."""
-        chosen = TextFilter.of(request.text)
         tasks = await lists.count_tasks(self._leadership.read)
-        found, token = await self._pages.page(lists.all_roles(tasks, _principal(), chosen), request)
+        listed = lists.all_roles(request, tasks, _principal())
+        found, token = await self._pages.page(listed, request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
 
     async def ListOffers(
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
         """Return a page of the outstanding offers."""
-        listed = lists.all_offers(self._clock, _principal(), TextFilter.of(request.text))
+        listed = lists.all_offers(request, self._wall, _principal())
         found, token = await self._pages.page(listed, request)
         return pb.ListOffersResponse(offers=found, next_page_token=token)
 
@@ -129,10 +128,7 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
         """Return a page of the tasks that pass the filters."""
-        chosen, with_commands = TaskFilter.of(request), request.with_commands
-        listed = lists.tasks_of(
-            chosen, self._wall, with_commands=with_commands, caller=_principal()
-        )
+        listed = lists.all_tasks(request, self._wall, _principal())
         found, token = await self._pages.page(listed, request)
         return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=self._wall.now_ms)
 
