@@ -15,7 +15,7 @@ from croupier.master.allocator import Allocator
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.services import task_files
-from croupier.master.services.task_files import Chunk, TaskFiles, WantedPart, listing_to_wire
+from croupier.master.services.task_files import TaskFiles, check_part, listing_to_wire, query_of
 from croupier.master.services.task_places import NamedTask, TaskPlace
 from croupier.model.access import AccessPolicy, Action, Rule
 from croupier.model.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
@@ -28,7 +28,8 @@ from croupier.v1 import operator_pb2 as pb
 
 NAMED = NamedTask(TaskId("t1"), FrameworkId("F1"), AgentId("a1"))
 ADS = Role("ads")
-FOLLOW = WantedPart("stdout", follow=True)
+IDS = {"task_id": "t1", "framework_id": "F1", "agent_id": "a1"}
+FOLLOW = pb.ReadTaskFileRequest(**IDS, path="stdout", follow=True)
 
 
 class Agents:
@@ -77,7 +78,11 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
     monkeypatch.setattr(task_files, "POLL_S", 0.0)
 
     def read(
-        agents: Agents, part: WantedPart, *, is_live: bool = True, caller: Caller = UNKNOWN_CALLER
+        agents: Agents,
+        part: pb.ReadTaskFileRequest,
+        *,
+        is_live: bool = True,
+        caller: Caller = UNKNOWN_CALLER,
     ) -> Any:
         journal = SimpleNamespace(ended=None)
         term = SimpleNamespace(
@@ -99,7 +104,7 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
         }
         for name, value in parts.items():
             monkeypatch.setattr(files, name, value, raising=False)
-        return files.read(NAMED, part, caller)
+        return files.read(part, caller)
 
     return read
 
@@ -123,7 +128,7 @@ async def test_it_continues_at_its_offset(reading: Any) -> None:
 
 async def test_it_tells_what_is_missing(reading: Any) -> None:
     agents = Agents((50, b"ab", Interrupted("removed")), (90, b"c"))
-    part = WantedPart("stdout", tail_lines=3, limit=5)
+    part = pb.ReadTaskFileRequest(**IDS, path="stdout", tail_lines=3, limit=5)
     assert await found(reading(agents, part)) == [(50, b""), (50, b"ab"), (90, b"c")]
     assert agents.asked == ["limit=5&tail=3", "offset=52&limit=3"]
 
@@ -179,9 +184,11 @@ def test_malformed_requests_and_answers() -> None:
         pb.ReadTaskFileRequest(path="x", tail_lines=1, tail_bytes=1),
     ):
         with pytest.raises(InvalidRequest):
-            WantedPart.of(request)
-    assert WantedPart("a b/ä?", 3).query() == "offset=3&path=a%20b%2F%C3%A4%3F"
-    assert Chunk(1, b"", 2).size == 2
+            check_part(request)
+    assert (
+        query_of(pb.ReadTaskFileRequest(path="a b/ä?", offset=3))
+        == "offset=3&path=a%20b%2F%C3%A4%3F"
+    )
     entry = {"name": "x", "kind": "file", "size": 1, "modified_ms": 2, "mode": 3}
     assert listing_to_wire({"entries": [entry], "is_cut": True}).cut
     for wrong in ({}, {"entries": [{}], "is_cut": False}, {"entries": [{**entry, "size": "x"}]}):

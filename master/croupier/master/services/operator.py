@@ -29,7 +29,7 @@ from croupier.master.services.explanations import view_reasons
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
-from croupier.master.services.task_files import TaskFiles, WantedPart, listing_to_wire
+from croupier.master.services.task_files import TaskFiles, listing_to_wire
 from croupier.master.services.task_places import NamedTask
 from croupier.master.services.task_use import use_to_wire
 from croupier.master.services.views import WallTime
@@ -259,11 +259,9 @@ class OperatorService(OperatorServiceServicer):
         Raises:
             CroupierError: as for `TaskFiles.read`; the gate ends the stream with it.
         """
-        caller = current_caller()
-        chunks = self._files.read(NamedTask.of(request), WantedPart.of(request), caller)
-        async with aclosing(chunks):
+        async with aclosing(self._files.read(request, current_caller())) as chunks:
             async for chunk in chunks:
-                yield pb.ReadTaskFileResponse(offset=chunk.offset, data=chunk.data, size=chunk.size)
+                yield chunk
 
     # As in the services of agents and frameworks.
     async def ExecTask(  # type: ignore[override]

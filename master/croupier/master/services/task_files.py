@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from copy import deepcopy
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -46,73 +46,7 @@ MOST_REFUSALS: Final = 3
 # Bytes of an answer with the entries of a directory, about.
 MOST_LISTED: Final = 2 << 20
 
-
-@dataclass(frozen=True, slots=True)
-class WantedPart:
-    """A part of a file, as the query of an agent has it.
-
-    Attributes:
-        path: below the sandbox; `stdout` and `stderr` are the output.
-        offset: of the first byte; None: by `tail_lines` or `tail_bytes`, or 0.
-        limit: the most bytes; None: to the end.
-    """
-
-    path: str
-    offset: int | None = None
-    limit: int | None = None
-    tail_lines: int = 0
-    tail_bytes: int = 0
-    follow: bool = False
-
-    @classmethod
-    def of(cls, request: pb.ReadTaskFileRequest) -> WantedPart:
-        """Return the part that a request names.
-
-        Raises:
-            InvalidRequest: if it names no file, or gives several places to begin at.
-        """
-        if not request.path:
-            raise InvalidRequest("name a file: stdout, stderr or a path below the sandbox")
-        has_offset = request.HasField("offset")
-        if has_offset + bool(request.tail_lines) + bool(request.tail_bytes) > 1:
-            raise InvalidRequest("give only one of offset, tail and tail_bytes")
-        return cls(
-            request.path,
-            request.offset if has_offset else None,
-            request.limit if request.HasField("limit") else None,
-            request.tail_lines,
-            request.tail_bytes,
-            request.follow,
-        )
-
-    @property
-    def action(self) -> Action:
-        """What the caller must be allowed to do."""
-        return Action.READ_OUTPUT if self.path in STREAMS else Action.READ_FILES
-
-    def query(self) -> str:
-        """Return the query, in encoded form, without a link's."""
-        given: dict[str, Any] = {"offset": self.offset, "limit": self.limit}
-        if self.offset is None:
-            given |= {"tail": self.tail_lines or None, "tail_bytes": self.tail_bytes or None}
-        given["follow"] = 1 if self.follow else None
-        given["path"] = None if self.path in STREAMS else quote(self.path, safe="")
-        return "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Bytes of a file.
-
-    Attributes:
-        offset: of the first byte in the file. If it is above the end of the chunk before, the
-            agent has removed what was between.
-        size: of the file when the agent was asked last.
-    """
-
-    offset: int
-    data: bytes
-    size: int
+Chunk = pb.ReadTaskFileResponse
 
 
 class TaskFiles:
@@ -130,41 +64,44 @@ class TaskFiles:
         await self._agents.close()
 
     async def read(
-        self, named: NamedTask, part: WantedPart, caller: Caller
+        self, request: pb.ReadTaskFileRequest, caller: Caller
     ) -> AsyncGenerator[Chunk, None]:
         """Yield a part of a file; the first chunk, which may be empty, tells where it begins.
 
         Raises:
             NotFound: if the caller may see no such task, or there is no such file.
             PermissionDenied: if the caller may see the task, but not the file, or may not any more.
-            InvalidRequest: if the agent finds the request malformed.
+            InvalidRequest: if the request is malformed.
             Unavailable: if there are too many reads, the agent cannot be reached for long, or the
                 term has ended.
             Unauthenticated: if the caller's token was revoked meanwhile.
         """
-        leadership = self._leadership
+        check_part(request)
+        leadership, named, rest = self._leadership, NamedTask.of(request), deepcopy(request)
+        action = Action.READ_OUTPUT if rest.path in STREAMS else Action.READ_FILES
+        most_s = FOLLOW_PATIENCE_S if rest.follow else PATIENCE_S
         with self._a_read(caller.rate_key):
-            patience, refusals, has_begun = self._patience(part), 0, False
+            patience, refusals, has_begun = _Patience(self._clock, most_s), 0, False
             while True:
                 check_credential(leadership.term(), caller)
-                place = await self._find(named, part.action, caller.principal)
+                place = await self._find(named, action, caller.principal)
                 named = place.named
                 try:
-                    check = rechecks(leadership.term, place, part.action, caller)
-                    chunks = _guarded(self._once(place, part), check)
+                    check = rechecks(leadership.term, place, action, caller)
+                    chunks = _guarded(self._once(place, rest), check)
                     async with aclosing(chunks):
                         async for chunk in chunks:
-                            part = _rest(part, chunk)
+                            _advance(rest, chunk)
                             if chunk.data or not has_begun:
                                 has_begun = True
                                 yield chunk
                             if chunk.data:
-                                patience, refusals = self._patience(part), 0
+                                patience, refusals = _Patience(self._clock, most_s), 0
                                 await self._pace.passed(len(chunk.data))
                     return
                 except NotFound:
                     # The agent may not have the task yet.
-                    if not (part.follow and place.is_live):
+                    if not (rest.follow and place.is_live):
                         raise
                     await asyncio.sleep(POLL_S)
                 except LinkRefused as error:
@@ -180,7 +117,7 @@ class TaskFiles:
     async def list(self, named: NamedTask, path: str, caller: Caller) -> dict[str, Any]:
         """Return the entries of a directory, as the agent has them. Raises as `read`."""
         with self._a_read(caller.rate_key):
-            patience = self._patience(WantedPart(path))
+            patience = _Patience(self._clock, PATIENCE_S)
             while True:
                 place = await self._find(named, Action.READ_FILES, caller.principal)
                 query = f"list=1&path={quote(path, safe='')}"
@@ -201,18 +138,20 @@ class TaskFiles:
             link = self._link(place, usage_path(place.framework_id, place.task_id))
             return await self._agents.document(place.agent_id, place.http_address, link)
 
-    async def _once(self, place: TaskPlace, part: WantedPart) -> AsyncGenerator[Chunk, None]:
+    async def _once(
+        self, place: TaskPlace, part: pb.ReadTaskFileRequest
+    ) -> AsyncGenerator[Chunk, None]:
         """Ask the agent once, and yield what it answers, beginning with an empty chunk."""
         _check_placed(place)
         ids = place.framework_id, place.task_id
         path = output_path(*ids, part.path) if part.path in STREAMS else files_path(*ids)
-        link = self._link(place, path, part.query())
+        link = self._link(place, path, query_of(part))
         async with self._agents.read(place.agent_id, place.http_address, link) as found:
             offset = found.offset
-            yield Chunk(offset, b"", found.size)
+            yield Chunk(offset=offset, size=found.size)
             async with aclosing(found.chunks) as chunks:
                 async for data in chunks:
-                    yield Chunk(offset, data, found.size)
+                    yield Chunk(offset=offset, data=data, size=found.size)
                     offset += len(data)
 
     def _link(self, place: TaskPlace, path: str, query: str = "") -> str:
@@ -244,10 +183,6 @@ class TaskFiles:
             if not self._reads[key]:
                 del self._reads[key]
 
-    def _patience(self, part: WantedPart) -> _Patience:
-        most_s = FOLLOW_PATIENCE_S if part.follow else PATIENCE_S
-        return _Patience(self._clock, self._clock.now() + most_s)
-
 
 async def _guarded(
     chunks: AsyncGenerator[Chunk, None], check: Callable[[], None]
@@ -274,10 +209,10 @@ async def _guarded(
 
 
 class _Patience:
-    """Pauses between attempts, until a deadline."""
+    """Pauses between attempts, for at most some seconds."""
 
-    def __init__(self, clock: Clock, until: float) -> None:
-        self._clock, self._until = clock, until
+    def __init__(self, clock: Clock, most_s: float) -> None:
+        self._clock, self._until = clock, clock.now() + most_s
         self._backoff = Backoff(0.1, 2.0, random.Random())
 
     async def wait(self, error: Unavailable) -> None:
@@ -294,12 +229,37 @@ def _check_placed(place: TaskPlace) -> None:
         raise Unavailable(f"agent {place.agent_id} is not registered, or serves no output")
 
 
-def _rest(part: WantedPart, chunk: Chunk) -> WantedPart:
-    """Return what is left of a part after a chunk."""
-    limit = None if part.limit is None else part.limit - len(chunk.data)
-    return replace(
-        part, offset=chunk.offset + len(chunk.data), limit=limit, tail_lines=0, tail_bytes=0
-    )
+def check_part(part: pb.ReadTaskFileRequest) -> None:
+    """Check what a request asks for.
+
+    Raises:
+        InvalidRequest: if it names no file, or gives several places to begin at.
+    """
+    if not part.path:
+        raise InvalidRequest("name a file: stdout, stderr or a path below the sandbox")
+    if part.HasField("offset") + bool(part.tail_lines) + bool(part.tail_bytes) > 1:
+        raise InvalidRequest("give only one of offset, tail and tail_bytes")
+
+
+def query_of(part: pb.ReadTaskFileRequest) -> str:
+    """Return the query by which an agent is asked, in encoded form, without a link's."""
+    given: dict[str, Any] = {
+        "offset": part.offset if part.HasField("offset") else None,
+        "limit": part.limit if part.HasField("limit") else None,
+        "tail": part.tail_lines or None,
+        "tail_bytes": part.tail_bytes or None,
+        "follow": 1 if part.follow else None,
+        "path": None if part.path in STREAMS else quote(part.path, safe=""),
+    }
+    return "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
+
+
+def _advance(part: pb.ReadTaskFileRequest, chunk: Chunk) -> None:
+    """Leave what comes after a chunk."""
+    part.offset = chunk.offset + len(chunk.data)
+    if part.HasField("limit"):
+        part.limit = max(0, part.limit - len(chunk.data))
+    part.tail_lines = part.tail_bytes = 0
 
 
 def listing_to_wire(found: Mapping[str, Any]) -> pb.ListTaskFilesResponse:
