@@ -205,7 +205,7 @@ async def test_a_follower_admits_certificates_of_clients_and_the_token_of_its_fi
         SystemClock(), lambda: None, is_on=True, trust_domain=lambda: "test"
     )
     limiter = RateLimiter(RateLimits(), SystemClock())
-    checks = Checks(authenticator, lambda _: None, limiter, Audit(None, SystemClock()))
+    checks = Checks(authenticator, lambda: None, limiter, Audit(SystemClock(), is_on=False))
     with pytest.raises(Unavailable, match="follows"):
         await checks.check_metrics_reader(HttpCredential("h", make_token().text))
     client, agent = (

@@ -21,6 +21,7 @@ from croupier.master.services.access import AccessService
 from croupier.master.services.agent import AgentService
 from croupier.master.services.execs import EXECS, Execs
 from croupier.master.services.framework import FrameworkService
+from croupier.master.services.gate import Gate
 from croupier.master.services.operator import OperatorService
 from croupier.master.services.task_files import TaskFiles
 from croupier.master.sessions import SessionLimits
@@ -110,7 +111,7 @@ class MasterDaemon:
             self._config, self._clock, lambda: self.leadership.state, self._trust_domain
         )
         self._registry.register(FamilyCollector(SECURITY, lambda: security))
-        self._server = server = make_server(interceptors=[security.gate])
+        self._server = server = make_server(interceptors=[Gate(security.checks)])
         self._listen(server)
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
@@ -120,11 +121,11 @@ class MasterDaemon:
         self._registry.register(FamilyCollector(RENEWALS, lambda: self._renewals or None))
         self.leadership = leadership = Leadership(self._ha_backend.election, known_at)
         await self._trace(known_at)
-        framework = FrameworkService(leadership, security.guards)
+        framework = FrameworkService(leadership, security.checks)
         add_FrameworkServiceServicer_to_server(framework, server)
         execs = Execs(leadership, self._clock, security.audit)
         self._registry.register(FamilyCollector(EXECS, lambda: execs))
-        agent = AgentService(leadership, self._clock, security.guards, execs)
+        agent = AgentService(leadership, self._clock, security.checks, execs)
         add_AgentServiceServicer_to_server(agent, server)
         access = AccessService(leadership, self._clock, is_auth_on=self._config.requires_auth)
         add_AccessServiceServicer_to_server(access, server)

@@ -19,13 +19,15 @@ from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar, parse_scalar
+from croupier.net.address import Address
 from croupier.process.cli import Seconds, read_by
 
 if TYPE_CHECKING:  # the extra `oidc`, and aiohttp
-    from croupier.master.oidc.verifier import OidcVerifier
+    from croupier.master.oidc import Provider
 
 # Series of roles, and of frameworks.
 MOST_SERIES = 1000
+MAX_URL = 2048
 
 
 @Parameter(name="*")
@@ -230,30 +232,48 @@ class OidcFlags:
     groups of the access policy."""
 
     def __post_init__(self) -> None:
-        from croupier.master.oidc.provider import check_url
-
         if bool(self.oidc_issuer) != bool(self.oidc_audience):
             raise InvalidRequest("--oidc-issuer and --oidc-audience need each other")
         if self.oidc_issuer:
             try:
-                check_url(self.oidc_issuer)
+                check_provider_url(self.oidc_issuer)
             except InvalidRequest as error:
                 raise InvalidRequest(f"--oidc-issuer: {error}") from None
         if not self.oidc_groups_claim:
             raise InvalidRequest("--oidc-groups-claim is empty")
 
-    def verifier(self, clock: Clock) -> OidcVerifier | None:
-        """Return what verifies the provider's tokens; None without a provider.
+    def provider(self, clock: Clock) -> Provider | None:
+        """Return the provider, which verifies its tokens; None if there is none.
 
         Raises:
             InvalidRequest: if the extra `oidc` is not installed.
         """
         if not self.oidc_issuer:
             return None
-        from croupier.master.oidc.provider import Provider
-        from croupier.master.oidc.verifier import OidcVerifier
+        if find_spec("jwt") is None or find_spec("cryptography") is None:
+            raise InvalidRequest("--oidc-issuer needs an extra: pip install 'croupier[oidc]'")
+        from croupier.master.oidc import Provider
 
-        return OidcVerifier(self, Provider(self.oidc_issuer, clock), clock)
+        return Provider(self, clock)
+
+
+def check_provider_url(text: str, *, takes_query: bool = False) -> str:
+    """Return `text` if it is an URL of a provider: https, or http on this machine.
+
+    Raises:
+        InvalidRequest: if it is not.
+    """
+    try:
+        url = urlsplit(text)
+        host = url.hostname or ""
+    except ValueError:
+        raise InvalidRequest("not an URL") from None
+    is_local = url.scheme == "http" and Address(host, 0).is_loopback
+    if not host or len(text) > MAX_URL or not (url.scheme == "https" or is_local):
+        raise InvalidRequest("an URL with https is needed")
+    if url.username is not None or url.fragment or (url.query and not takes_query):
+        raise InvalidRequest("an URL without user, query and fragment is needed")
+    return text
 
 
 @Parameter(name="*")

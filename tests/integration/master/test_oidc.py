@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 
 from croupier.master.flags import OidcFlags
-from croupier.master.oidc.verifier import SKEW_S
+from croupier.master.oidc import SKEW_S
 from croupier.model.access import Action
 from croupier.v1 import access_pb2
 from croupier.v1.access_pb2_grpc import AccessServiceStub
@@ -45,6 +45,8 @@ async def test_a_group_of_the_provider_gives_rights_until_the_token_expires(tmp_
                 assert answer is _STATUS.UNAUTHENTICATED
             provider.status = 500
             assert secured.master._security is not None
-            secured.master._security.authenticator.verifier = flags.verifier(secured.master._clock)
+            broken = flags.provider(secured.master._clock)
+            assert broken is not None
+            secured.master._security.authenticator.verify_other = broken.verify
             answer = await call(secured, bearing(provider.token()), *who)
             assert answer is _STATUS.UNAVAILABLE

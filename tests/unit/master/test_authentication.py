@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
+from croupier.master.core.state import State
 from croupier.master.core.tokens import Tokens
 from croupier.master.services.authentication import (
     AuthenticationFailed,
     Authenticator,
     Presented,
 )
+from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unauthenticated, Unavailable
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.token import BearerToken
@@ -35,17 +39,18 @@ class WallClock:
         return self.ms
 
 
-class Provider:
-    """Verifies tokens of the form `a.b.c`."""
+async def verify_other(token: str) -> Caller | None:
+    """Verify tokens of the form `a.b.c`."""
+    if token.count(".") != 2:
+        return None
+    if token != "a.b.c":
+        raise Unauthenticated("the signature does not match")
+    principal = Principal(PrincipalName("oidc/sub"), frozenset({"staff"}))
+    return Caller(principal, CredentialKind.OIDC, "sub")
 
-    def takes(self, token: str) -> bool:
-        return token.count(".") == 2
 
-    async def verify(self, token: str) -> Caller:
-        if token != "a.b.c":
-            raise Unauthenticated("the signature does not match")
-        principal = Principal(PrincipalName("oidc/sub"), frozenset({"staff"}))
-        return Caller(principal, CredentialKind.OIDC, "sub")
+def state_of(held: Tokens) -> State:
+    return cast("State", SimpleNamespace(tokens=held, access=AccessPolicy()))
 
 
 ALICE, ADMIN, JOIN, OLD = (make_token() for _ in range(4))
@@ -74,12 +79,12 @@ def authenticator(held: Tokens | None = None, *, leads: bool = True) -> Authenti
     known = held or tokens()
     return Authenticator(
         WallClock(),
-        lambda: known if leads else None,
+        lambda: state_of(known) if leads else None,
         is_on=True,
         trust_domain=lambda: "test",
         admin_token=ADMIN,
         is_mutual=True,
-        verifier=Provider(),
+        verify_other=verify_other,
     )
 
 
@@ -240,11 +245,11 @@ async def test_other_certificates_are_refused(tmp_path: Path, names: list[bytes]
 
 
 async def test_a_master_without_a_trust_domain_accepts_no_certificate(tmp_path: Path) -> None:
-    gate = Authenticator(WallClock(), tokens, is_on=True)
+    gate = Authenticator(WallClock(), lambda: state_of(tokens()), is_on=True)
     with pytest.raises(AuthenticationFailed):
         await gate.authenticate(certified(tmp_path, [b"croupier://test/client/bob"]))
 
 
 async def test_without_authentication_every_caller_is_anonymous() -> None:
-    gate = Authenticator(WallClock(), tokens, is_on=False)
+    gate = Authenticator(WallClock(), lambda: state_of(tokens()), is_on=False)
     assert (await gate.authenticate(bearer("nonsense"))) == Caller(host="ipv4:1.2.3.4")

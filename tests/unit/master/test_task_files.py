@@ -28,8 +28,9 @@ from croupier.v1 import operator_pb2 as pb
 
 NAMED = NamedTask(TaskId("t1"), FrameworkId("F1"), AgentId("a1"))
 ADS = Role("ads")
-IDS = {"task_id": "t1", "framework_id": "F1", "agent_id": "a1"}
-FOLLOW = pb.ReadTaskFileRequest(**IDS, path="stdout", follow=True)
+STDOUT = pb.ReadTaskFileRequest(task_id="t1", framework_id="F1", agent_id="a1", path="stdout")
+FOLLOW = pb.ReadTaskFileRequest(path="stdout", follow=True)
+FOLLOW.MergeFrom(STDOUT)
 
 
 class Agents:
@@ -128,7 +129,8 @@ async def test_it_continues_at_its_offset(reading: Any) -> None:
 
 async def test_it_tells_what_is_missing(reading: Any) -> None:
     agents = Agents((50, b"ab", Interrupted("removed")), (90, b"c"))
-    part = pb.ReadTaskFileRequest(**IDS, path="stdout", tail_lines=3, limit=5)
+    part = pb.ReadTaskFileRequest(tail_lines=3, limit=5)
+    part.MergeFrom(STDOUT)
     assert await found(reading(agents, part)) == [(50, b""), (50, b"ab"), (90, b"c")]
     assert agents.asked == ["limit=5&tail=3", "offset=52&limit=3"]
 

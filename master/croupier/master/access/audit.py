@@ -12,11 +12,10 @@ import json
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import grpc
 
@@ -75,93 +74,67 @@ def outcome_of(result: str) -> AuditOutcome:
     return AuditOutcome.UNDECIDED if result == _NOT_FOUND else AuditOutcome.ALLOW
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLine:
-    """One line about a call; a call on a stream has a method such as `FrameworkService/ACCEPT`.
+def line_fields(
+    call: Call, outcome: AuditOutcome, result: str, time_ms: int
+) -> dict[str, str | int]:
+    """Return the fields of a line; a call on a stream has a name such as FrameworkService/ACCEPT.
 
-    Attributes:
-        time_ms: milliseconds since the epoch.
-        result: `OK`, or the name of the gRPC status or error.
-        is_routine: whether it is one of many in normal operation: only an own file has it.
+    `result` is `OK`, or the name of the gRPC status or error; `time_ms` milliseconds since the
+    epoch.
     """
-
-    time_ms: int
-    call: Call
-    outcome: AuditOutcome
-    result: str
-    is_routine: bool = False
-
-    def fields(self) -> dict[str, str | int]:
-        """Return the fields of the line."""
-        call, caller = self.call, self.call.caller
-        fields: dict[str, str | int] = {
-            "version": VERSION,
-            "time": time_text(self.time_ms),
-            "principal": caller.principal.name,
-            "credential": caller.kind.value,
-            "credential_id": caller.credential_id,
-            "peer": caller.host,
-            "method": short_name(call.method),
-            "object": call.object[:MAX_OBJECT],
-            "decision": self.outcome.value,
-            "rule": call.rule,
-            "result": self.result,
-            "bytes": call.size,
-        }
-        if call.detail:
-            fields["detail"] = call.detail[:MAX_DETAIL]
-        return fields
-
-    def encoded(self) -> bytes:
-        """Return the line as JSON in ASCII, with its line break."""
-        return json.dumps(self.fields(), separators=(",", ":")).encode() + b"\n"
-
-
-class AuditSink(Protocol):
-    """The destination of audit lines. `put` never waits and never raises."""
-
-    def put(self, line: AuditLine) -> None:
-        """Write a line, or count it as lost."""
-        ...
-
-
-class MasterLogSink:
-    """Writes lines as events to the master's own log."""
-
-    def put(self, line: AuditLine) -> None:
-        """Log a line; routine ones are left out."""
-        if not line.is_routine:
-            fields = line.fields()
-            del fields["time"]
-            _audit_log.info("audit", **fields)
+    caller = call.caller
+    fields: dict[str, str | int] = {
+        "version": VERSION,
+        "time": time_text(time_ms),
+        "principal": caller.principal.name,
+        "credential": caller.kind.value,
+        "credential_id": caller.credential_id,
+        "peer": caller.host,
+        "method": short_name(call.method),
+        "object": call.object[:MAX_OBJECT],
+        "decision": outcome.value,
+        "rule": call.rule,
+        "result": result,
+        "bytes": call.size,
+    }
+    if call.detail:
+        fields["detail"] = call.detail[:MAX_DETAIL]
+    return fields
 
 
 class Audit:
-    """Decides which calls get an audit line.
+    """Writes the audit lines of calls, to a file of their own or to the master's log.
 
     Attributes:
         is_on: whether calls are audited.
         suppressed: lines of refused calls without a credential that were left out.
     """
 
-    def __init__(self, sink: AuditSink | None, clock: Clock) -> None:
-        """Write to `sink`; None: write nothing."""
-        self.is_on = sink is not None
-        self.suppressed = 0
-        self._sink, self._clock = sink, clock
+    def __init__(self, clock: Clock, file: AuditFile | None = None, *, is_on: bool) -> None:
+        """Write to `file`; None: to the log of the master, as events."""
+        self.is_on, self.suppressed = is_on, 0
+        self._file, self._clock = file, clock
         self._refusals: OrderedDict[str, Bucket] = OrderedDict()
 
     def write(
         self, call: Call, outcome: AuditOutcome, result: str, *, is_routine: bool = False
     ) -> None:
-        """Write the line of a call, which says what the call is about now."""
-        if self._sink is None:
+        """Write the line of a call, which says what the call is about now.
+
+        A routine call is one of many in normal operation: only an own file has its line.
+        """
+        if not self.is_on:
             return
         is_anonymous = call.caller.kind is CredentialKind.NONE
         if is_anonymous and outcome is AuditOutcome.DENY and not self._is_due(call.caller.host):
             self.suppressed += 1
             return
-        self._sink.put(AuditLine(self._clock.wall_ms(), call, outcome, result, is_routine))
+        fields = line_fields(call, outcome, result, self._clock.wall_ms())
+        if self._file is not None:
+            self._file.put(fields)
+        elif not is_routine:
+            del fields["time"]
+            _audit_log.info("audit", **fields)
 
     def _is_due(self, address: str) -> bool:
         now = self._clock.now()
@@ -178,7 +151,7 @@ class Audit:
 
 
 class AuditFile:
-    """A sink that appends to a file and begins another when it is large.
+    """Appends lines to a file, and begins another when it is large.
 
     Attributes:
         written: bytes that were written.
@@ -203,10 +176,10 @@ class AuditFile:
         """The number of lines that could not be written."""
         return self._lines.lost
 
-    def put(self, line: AuditLine) -> None:
-        """Queue a line; count it as lost if the queue is full."""
+    def put(self, fields: Mapping[str, str | int]) -> None:
+        """Queue a line, JSON in ASCII; count it as lost if the queue is full."""
         # Encoded here: while the thread computes, the event loop would wait for the interpreter.
-        self._lines.put(line.encoded())
+        self._lines.put(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
     def close(self) -> None:
         """Write the queue and close the file; block for at most 5 s."""

@@ -6,17 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from croupier.master.access.audit import Audit, AuditFile, MasterLogSink
+from croupier.master.access.audit import Audit, AuditFile
 from croupier.master.access.rate_limits import RateLimiter
 from croupier.master.core.state import State
 from croupier.master.services.authentication import Authenticator
 from croupier.master.services.checks import Checks
-from croupier.master.services.gate import Gate
-from croupier.master.services.stream_guard import StreamGuards
-from croupier.model.access import Permissions
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
-from croupier.model.principal import Principal
 from croupier.model.token import BearerToken
 from croupier.net.credentials import create_token_file, make_token, read_token_file
 from croupier.process.logging import get_logger
@@ -34,8 +30,6 @@ class Security:
     Attributes:
         authenticator: authenticates callers; HTTP may use it, too.
         checks: what every call passes, by gRPC and by HTTP.
-        gate: the interceptor of gRPC.
-        guards: of streams.
     """
 
     def __init__(
@@ -53,29 +47,25 @@ class Security:
             Unavailable: if the audit log cannot be opened.
         """
         is_on = config.requires_auth
-        self._state = state
         self._admin_token_file = config.admin_token_file if is_on else None
         path = config.audit_log
         self.file = None if path is None else AuditFile(path.expanduser())
-        sink = self.file or (MasterLogSink() if is_on else None)
-        self.audit = Audit(sink, clock)
+        self.audit = Audit(clock, self.file, is_on=is_on or self.file is not None)
         self.limiter = RateLimiter(config.rate_limits(), clock)
-        verifier = config.oidc.verifier(clock) if is_on else None
-        if verifier is not None:
-            verifier.begin()
+        provider = config.oidc.provider(clock) if is_on else None
+        if provider is not None:
+            # The first call need not wait for its keys.
+            provider.refresh()
         self.authenticator = Authenticator(
             clock,
-            lambda: None if (now := state()) is None else now.tokens,
+            state,
             is_on=is_on,
             trust_domain=trust_domain,
             admin_token=_admin_token(self._admin_token_file),
             is_mutual=config.tls.tls_ca is not None,
-            verifier=verifier,
-            revoked=lambda: () if (now := state()) is None else now.access.revoked,
+            verify_other=None if provider is None else provider.verify,
         )
-        self.checks = Checks(self.authenticator, self.permissions, self.limiter, self.audit)
-        self.gate = Gate(self.checks)
-        self.guards = StreamGuards(self.limiter, self.audit, is_limited=is_on)
+        self.checks = Checks(self.authenticator, state, self.limiter, self.audit)
 
     def renew(self) -> None:
         """Read the file of the admin's token again.
@@ -89,11 +79,6 @@ class Security:
         """Write what is left of the audit log; block for at most 5 s."""
         if self.file is not None:
             self.file.close()
-
-    def permissions(self, principal: Principal) -> Permissions | None:
-        """Return what a principal may do; None while this master follows."""
-        state = self._state()
-        return None if state is None else state.permissions(principal)
 
 
 def _admin_token(path: Path | None) -> BearerToken | None:

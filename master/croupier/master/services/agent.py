@@ -17,9 +17,10 @@ from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.token_commands import JoinAgent
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.term import Term
+from croupier.master.services.checks import Checks
 from croupier.master.services.execs import Execs
 from croupier.master.services.stream import Context, is_private, refuse, serve_stream
-from croupier.master.services.stream_guard import StreamGuard, StreamGuards
+from croupier.master.services.stream_guard import StreamGuard
 from croupier.master.session import AgentSession
 from croupier.master.wire.from_agent import (
     MAX_AGENT_TASKS,
@@ -117,11 +118,9 @@ class Registration:
 class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
-    def __init__(
-        self, leadership: Leadership, clock: Clock, guards: StreamGuards, execs: Execs
-    ) -> None:
-        """Serve the term of `leadership`; `guards` limit and audit the calls."""
-        self._leadership, self._clock, self._guards = leadership, clock, guards
+    def __init__(self, leadership: Leadership, clock: Clock, checks: Checks, execs: Execs) -> None:
+        """Serve the term of `leadership`; `checks` limit and audit the calls."""
+        self._leadership, self._clock, self._checks = leadership, clock, checks
         self._execs = execs
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
@@ -137,7 +136,7 @@ class AgentService(AgentServiceServicer):
             refusal = call.caller.redirected(error)
             order = pb.Order(error=error_to_wire(refusal))
             await refuse(context, pb.AgentServiceConnectResponse(orders=[order]), refusal)
-        guard = self._guards.of(call)
+        guard = self._checks.stream_guard(call)
         session.audit = guard.audit
         try:
             await _serve(term, session, request_iterator, context, guard)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hmac
 import ssl
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
-from croupier.master.core.tokens import Tokens
+from croupier.master.core.state import State
 from croupier.model.access import LOCAL_ADMIN
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, Unauthenticated
@@ -36,6 +36,8 @@ _NO_HASH: Final = "0" * 64
 # Tokens that a follower reads from the store at once.
 MOST_FINDING: Final = 8
 FindToken = Callable[[TokenId], Awaitable[TokenRecord | None]]
+# Returns the caller of a token of an identity provider, without its host; None if it is none.
+VerifyOther = Callable[[str], Awaitable[Caller | None]]
 
 
 class AuthenticationFailed(Unauthenticated):
@@ -77,59 +79,41 @@ class Presented:
         )
 
 
-class Verifier(Protocol):
-    """Verifies bearer tokens of another kind, such as those of an identity provider."""
-
-    def takes(self, token: str) -> bool:
-        """Return whether it has the form of such a token."""
-        ...
-
-    async def verify(self, token: str) -> Caller:
-        """Return the caller, without its host.
-
-        Raises:
-            Unauthenticated: if the token is not valid.
-            Unavailable: if that cannot be checked now.
-        """
-        ...
-
-
 class Authenticator:
     """Authenticates calls.
 
     Attributes:
-        verifier: verifies tokens that are not Croupier's; None refuses them.
+        is_on: False: all callers are anonymous.
         admin_token: the token of `LOCAL_ADMIN`; None if there is none.
         find_token: reads a token from the store of other masters; None if there are none.
+        verify_other: verifies tokens that are not Croupier's; None refuses them.
     """
 
     def __init__(
         self,
         clock: Clock,
-        tokens: Callable[[], Tokens | None],
+        state: Callable[[], State | None],
         *,
         is_on: bool,
         trust_domain: Callable[[], str] = lambda: "",
         admin_token: BearerToken | None = None,
         is_mutual: bool = False,
-        verifier: Verifier | None = None,
-        revoked: Callable[[], Container[str]] = tuple,
+        verify_other: VerifyOther | None = None,
     ) -> None:
-        """Authenticate by `tokens`, which returns None while this master follows.
+        """Authenticate by the tokens and the revoked keys in `state`; None while this follows.
 
         Args:
             clock: its wall clock decides whether a token has expired.
-            tokens: returns the tokens by id.
-            is_on: False: all callers are anonymous.
+            state: returns the state of the current term.
+            is_on: as the attribute.
             trust_domain: returns that of this master's own certificate; empty accepts none.
-            admin_token: the token of `LOCAL_ADMIN`.
+            admin_token: as the attribute.
             is_mutual: whether the advertised listener of masters requires certificates.
-            verifier: verifies tokens that are not Croupier's.
-            revoked: returns the ids of keys whose certificates are refused.
+            verify_other: as the attribute.
         """
-        self.is_on, self.verifier = is_on, verifier
-        self._clock, self._tokens, self._trust_domain = clock, tokens, trust_domain
-        self.admin_token, self._is_mutual, self._revoked = admin_token, is_mutual, revoked
+        self.is_on, self.verify_other, self.admin_token = is_on, verify_other, admin_token
+        self._clock, self._state, self._trust_domain = clock, state, trust_domain
+        self._is_mutual = is_mutual
         self._certificates: OrderedDict[bytes, tuple[str, Caller]] = OrderedDict()
         self.find_token: FindToken | None = None
         self._finding = 0
@@ -154,25 +138,21 @@ class Authenticator:
             )
         if found.is_expired(self._clock.wall_ms()):
             raise AuthenticationFailed("the credential has expired", "expired")
-        return Caller(
-            found.principal,
-            found.kind,
-            found.credential_id,
-            found.expires_ms,
-            presented.host,
-            (has_certificate or not self._is_mutual) and found.is_stored,
-            found.is_stored,
+        can_reach_leader = has_certificate or not self._is_mutual
+        return replace(
+            found, host=presented.host, is_redirected=can_reach_leader and found.is_stored
         )
 
     async def _of_token(self, text: str) -> Caller:
         try:
             token = BearerToken.parse(text)
         except InvalidRequest:
-            if self.verifier is not None and self.verifier.takes(text):
-                try:
-                    return await self.verifier.verify(text)
-                except Unauthenticated as error:
-                    raise AuthenticationFailed(str(error), "provider") from None
+            try:
+                other = None if self.verify_other is None else await self.verify_other(text)
+            except Unauthenticated as error:
+                raise AuthenticationFailed(str(error), "provider") from None
+            if other is not None:
+                return other
             raise AuthenticationFailed(
                 "the bearer token is malformed: a token has the form crp_ID_SECRET", "malformed"
             ) from None
@@ -181,13 +161,13 @@ class Authenticator:
         if admin is not None and token.token_id == admin.token_id:
             _compare(digest, admin.hash.hex())
             return Caller(Principal(LOCAL_ADMIN), CredentialKind.TOKEN, token.token_id)
-        tokens = self._tokens()
-        if tokens is None:
+        state = self._state()
+        if state is None:
             is_stored = await self._is_stored(token)
             return Caller(
                 kind=CredentialKind.UNCHECKED, credential_id=token.token_id, is_stored=is_stored
             )
-        record = tokens.get(TokenId(token.token_id))
+        record = state.tokens.get(TokenId(token.token_id))
         # Without a record the comparison fails, and takes as long.
         _compare(digest, _NO_HASH if record is None else record.hash)
         assert record is not None
@@ -232,8 +212,10 @@ class Authenticator:
         Raises:
             AuthenticationFailed: if it is.
         """
-        is_certificate = caller.kind is CredentialKind.CERTIFICATE
-        if is_certificate and caller.credential_id in self._revoked():
+        state = self._state()
+        if caller.kind is not CredentialKind.CERTIFICATE or state is None:
+            return
+        if caller.credential_id in state.access.revoked:
             raise AuthenticationFailed(
                 f"the client certificate was revoked (key {caller.credential_id}); get a new one"
                 " with a new key",

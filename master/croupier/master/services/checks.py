@@ -21,7 +21,9 @@ import grpc
 from croupier.master.access.audit import Audit, AuditOutcome, outcome_of, short_name
 from croupier.master.access.caller import Call, Caller, CredentialKind
 from croupier.master.access.rate_limits import RateExceeded, RateLimiter, Usage
+from croupier.master.core.state import State
 from croupier.master.services.authentication import AuthenticationFailed, Authenticator, Presented
+from croupier.master.services.stream_guard import StreamAudit, StreamGuard
 from croupier.model.access import CLUSTER, Action, Object, Permissions, agent_object, role_object
 from croupier.model.errors import CroupierError, PermissionDenied, Unauthenticated, Unavailable
 from croupier.model.principal import Principal, PrincipalKind
@@ -213,20 +215,31 @@ class Checks:
         unauthenticated: counts of calls without a valid credential, by reason.
         denied: counts of calls that no rule allows, by method.
         limiter: the rates of callers.
-        permissions: returns what a principal may do; None while this master follows.
     """
 
     def __init__(
         self,
         authenticator: Authenticator,
-        permissions: Callable[[Principal], Permissions | None],
+        state: Callable[[], State | None],
         limiter: RateLimiter,
         audit: Audit,
     ) -> None:
-        self.is_on, self.limiter, self.permissions = authenticator.is_on, limiter, permissions
+        """Check by the access policy in `state`, which is None while this master follows."""
+        self.is_on, self.limiter = authenticator.is_on, limiter
         self.unauthenticated: Counter[str] = Counter()
         self.denied: Counter[str] = Counter()
-        self._authenticator, self._audit = authenticator, audit
+        self._authenticator, self._state, self._audit = authenticator, state, audit
+
+    def permissions(self, principal: Principal) -> Permissions | None:
+        """Return what a principal may do; None while this master follows."""
+        state = self._state()
+        return None if state is None else state.permissions(principal)
+
+    def stream_guard(self, call: Call) -> StreamGuard:
+        """Return the guard of the calls on the stream that `call` opens."""
+        audit = StreamAudit(self._audit, call) if self._audit.is_on else None
+        usage = self.limiter.usage(call.caller.rate_key) if self.is_on else None
+        return StreamGuard(self.limiter, usage, audit)
 
     async def authenticate(self, call: Call, host: str, presented: Callable[[], Presented]) -> None:
         """Set the caller of the call, which comes from `host`.

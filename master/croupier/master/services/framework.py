@@ -10,8 +10,9 @@ from croupier.master.access.caller import current_call
 from croupier.master.core.events import Received
 from croupier.master.core.step import Event
 from croupier.master.leadership.leadership import Leadership
+from croupier.master.services.checks import Checks
 from croupier.master.services.stream import Context, is_private, refuse, serve_stream
-from croupier.master.services.stream_guard import NO_GUARD, StreamGuard, StreamGuards
+from croupier.master.services.stream_guard import NO_GUARD, StreamGuard
 from croupier.master.session import FrameworkSession
 from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
@@ -26,9 +27,9 @@ from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 class FrameworkService(FrameworkServiceServicer):
     """Translates between frameworks' streams and the core."""
 
-    def __init__(self, leadership: Leadership, guards: StreamGuards) -> None:
-        """Serve the term of `leadership`; `guards` limit and audit the calls."""
-        self._leadership, self._guards = leadership, guards
+    def __init__(self, leadership: Leadership, checks: Checks) -> None:
+        """Serve the term of `leadership`; `checks` limit and audit the calls."""
+        self._leadership, self._checks = leadership, checks
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
     async def Connect(  # type: ignore[override]
@@ -42,7 +43,7 @@ class FrameworkService(FrameworkServiceServicer):
         except Unavailable as refusal:
             await refuse_framework(context, call.caller.redirected(refusal))
         first_call_s = term.sessions.limits.first_call_s
-        guard = self._guards.of(call)
+        guard = self._checks.stream_guard(call)
         session.audit = guard.audit
         try:
             await serve_framework(

@@ -162,19 +162,3 @@ class StreamGuard:
 
 
 NO_GUARD: Final = StreamGuard()
-
-
-class StreamGuards:
-    """Makes the guards of streams."""
-
-    def __init__(self, limiter: RateLimiter, audit: Audit, *, is_limited: bool) -> None:
-        """Audit by `audit`; `is_limited`: limit the rate of each principal."""
-        self._limiter, self._audit, self._is_limited = limiter, audit, is_limited
-
-    def of(self, call: Call) -> StreamGuard:
-        """Return the guard of the stream that `call` opens."""
-        audit = StreamAudit(self._audit, call) if self._audit.is_on else None
-        if not self._is_limited:
-            return StreamGuard(audit=audit)
-        usage = self._limiter.usage(call.caller.rate_key)
-        return StreamGuard(self._limiter, usage, audit)

@@ -1,10 +1,13 @@
-"""An identity provider: its keys, cached, and the check of signatures.
+"""Bearer tokens of an OpenID Connect provider. Needs the extra `oidc` (PyJWT).
 
 A key has one algorithm, RS256 or ES256, which its type decides and no token can change. Keys of
 other types or purposes, and RSA keys of fewer than 2,048 bits, are left out.
 
-Rule: callers cannot make the master ask the provider more often than every `LEAST_S`, with
-any tokens. If the provider cannot be reached, known keys stay in use for `MOST_S`.
+Rule: callers cannot make the master ask the provider more often than every `LEAST_S`, with any
+tokens. If the provider cannot be reached, known keys stay in use for `MOST_S`.
+
+Rule: issuer and audience match exactly; a token without an expiry or a subject is refused. Clocks
+may differ by `SKEW_S`. Errors quote only the names of claims.
 """
 
 from __future__ import annotations
@@ -12,43 +15,44 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import Any, Final
 
+import jwt
+from jwt import PyJWK, PyJWTError
+
+from croupier.master.access.caller import Caller, CredentialKind
+from croupier.master.flags import OidcFlags, check_provider_url
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest, Unauthenticated, Unavailable
-from croupier.net.address import Address
+from croupier.model.principal import Principal, PrincipalKind, principal_name
 from croupier.process.http.fetch import fetch_json
 from croupier.process.logging import get_logger
-
-if TYPE_CHECKING:
-    from jwt import PyJWK
-
 
 # The algorithm of each type of key.
 ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
 MAX_KEYS: Final = 64
 MIN_RSA_BITS: Final = 2048
+# Members of public keys; nothing else of a key is read, nor kept.
+_PUBLIC: Final = ("kty", "n", "e", "crv", "x", "y")
 # Types of tokens that name a caller; others, such as logout tokens, do not.
 TYPES: Final = ("jwt", "at+jwt", "application/at+jwt")
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 # By key id; "" for a key without one.
-Keys = Mapping[str, "PyJWK"]
+Keys = Mapping[str, PyJWK]
 
 # Keys older than this are fetched again; meanwhile the known ones are used.
 FRESH_S: Final = 600.0
 LEAST_S: Final = 10.0
 MOST_S: Final = 24 * 3600.0
-MAX_URL: Final = 2048
+SKEW_S: Final = 60.0
+MAX_GROUPS: Final = 256
+MAX_GROUP: Final = 256
+# The year 9999.
+_LATEST_S: Final = 253_402_300_799
 
 Fetch = Callable[[str], Awaitable[dict[str, Any]]]
 _log = get_logger("croupier.master")
-
-
-def is_token(text: str) -> bool:
-    """Return whether `text` has the form of a signed token."""
-    return _FORM.fullmatch(text) is not None
 
 
 def keys_of(document: Mapping[str, Any]) -> Keys:
@@ -76,11 +80,9 @@ def key_id_of(token: str) -> str:
     Raises:
         Unauthenticated: if it is malformed, or of an algorithm or a type that is not accepted.
     """
-    import jwt
-
     try:
         header = jwt.get_unverified_header(token)
-    except (jwt.PyJWTError, ValueError, RecursionError):
+    except (PyJWTError, ValueError, RecursionError):
         raise Unauthenticated("the token is malformed") from None
     if header.get("alg") not in ALGORITHMS.values():
         raise Unauthenticated("the token is not signed by RS256 or ES256")
@@ -97,20 +99,16 @@ def verified_claims(token: str, key: PyJWK) -> Mapping[str, Any]:
     Raises:
         Unauthenticated: if the signature does not match, or the token is malformed.
     """
-    import jwt
-
     unchecked: Any = dict.fromkeys(
         ("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False
     )
     try:
         return jwt.decode(token, key, algorithms=[key.algorithm_name], options=unchecked)
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+    except (PyJWTError, ValueError, TypeError, RecursionError):
         raise Unauthenticated("the signature of the token does not match") from None
 
 
 def _usable(document: Mapping[str, Any]) -> PyJWK | None:
-    from jwt import PyJWK, PyJWTError
-
     kind = document.get("kty")
     algorithm = ALGORITHMS.get(kind) if isinstance(kind, str) else None
     if algorithm is None or document.get("use", "sig") != "sig":
@@ -126,22 +124,83 @@ def _usable(document: Mapping[str, Any]) -> PyJWK | None:
     return None if is_short else key
 
 
-# Members of public keys; nothing else of a key is read, nor kept.
-_PUBLIC: Final = ("kty", "n", "e", "crv", "x", "y")
+def caller_of(claims: Mapping[str, Any], expected: OidcFlags, now_s: float) -> Caller:
+    """Return the caller that verified claims name; `now_s`: seconds since the epoch.
+
+    Raises:
+        Unauthenticated: if the token is of another issuer, for another audience, not valid now, or
+            malformed.
+    """
+    if claims.get("iss") != expected.oidc_issuer:
+        raise Unauthenticated("the token is of another issuer")
+    audience = claims.get("aud")
+    if expected.oidc_audience not in (audience if isinstance(audience, list) else [audience]):
+        raise Unauthenticated("the token is for another audience")
+    expires_s = _time(claims, "exp")
+    if expires_s is None:
+        raise Unauthenticated("the token has no expiry (exp)")
+    if now_s >= expires_s + SKEW_S:
+        raise Unauthenticated("the token has expired")
+    for name in ("nbf", "iat"):
+        begins_s = _time(claims, name)
+        if begins_s is not None and now_s < begins_s - SKEW_S:
+            raise Unauthenticated(f"the token is not valid yet ({name}); compare clocks")
+    subject = claims.get("sub")
+    try:
+        name = principal_name(PrincipalKind.OIDC, subject if isinstance(subject, str) else "")
+    except InvalidRequest:
+        raise Unauthenticated("the subject (sub) of the token cannot be a principal") from None
+    groups = _groups(claims.get(expected.oidc_groups_claim), expected.oidc_groups_claim)
+    expires_ms = round((expires_s + SKEW_S) * 1000)
+    return Caller(Principal(name, groups), CredentialKind.OIDC, name, expires_ms)
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    """Return a time in seconds since the epoch; None if the claim is absent."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    # No comparison with NaN holds.
+    if type(value) not in (int, float) or not 0 <= value <= _LATEST_S:
+        raise Unauthenticated(f"the token has a malformed time ({name})")
+    return float(value)
+
+
+def _groups(claim: Any, name: str) -> frozenset[str]:
+    """Return the groups: a list of names, or one name."""
+    listed = [claim] if isinstance(claim, str) else claim or []
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise Unauthenticated(f"the claim {name} of the token is not a list of names")
+    if len(listed) > MAX_GROUPS:
+        raise Unauthenticated(f"the token names more than {MAX_GROUPS} groups")
+    return frozenset(each for each in listed if 0 < len(each) <= MAX_GROUP)
 
 
 class Provider:
-    """The keys of one issuer."""
+    """Verifies tokens of one issuer for one audience, by the issuer's keys."""
 
-    def __init__(self, issuer: str, clock: Clock, fetch: Fetch = fetch_json) -> None:
-        """Prepare; the first `key` asks the provider."""
-        self._issuer, self._clock, self._fetch = issuer, clock, fetch
+    def __init__(self, expected: OidcFlags, clock: Clock, fetch: Fetch = fetch_json) -> None:
+        """Prepare; the first token, or `refresh`, asks the provider."""
+        self._expected, self._issuer = expected, expected.oidc_issuer
+        self._clock, self._fetch = clock, fetch
         self._keys: Keys = {}
         self._read_at = self._tried_at = float("-inf")
         self._problem = ""
         self._refreshing: asyncio.Task[None] | None = None
 
-    async def key(self, key_id: str) -> PyJWK:
+    async def verify(self, token: str) -> Caller | None:
+        """Return the caller, without its host; None if this has not the form of a signed token.
+
+        Raises:
+            Unauthenticated: if the token is not valid.
+            Unavailable: if the provider cannot be asked for the key that it names.
+        """
+        if _FORM.fullmatch(token) is None:
+            return None
+        claims = verified_claims(token, await self._key(key_id_of(token)))
+        return caller_of(claims, self._expected, self._clock.wall_ms() / 1000)
+
+    async def _key(self, key_id: str) -> PyJWK:
         """Return the key of that id; without an id the only key, if there is one.
 
         Raises:
@@ -205,26 +264,7 @@ class Provider:
             )
         url = document.get("jwks_uri")
         try:
-            check_url(url if isinstance(url, str) else "", takes_query=True)
+            check_provider_url(url if isinstance(url, str) else "", takes_query=True)
         except InvalidRequest as error:
             raise Unavailable(f"{where}: jwks_uri: {error}") from None
         return keys_of(await self._fetch(str(url)))
-
-
-def check_url(text: str, *, takes_query: bool = False) -> str:
-    """Return `text` if it is an URL of a provider: https, or http on this machine.
-
-    Raises:
-        InvalidRequest: if it is not.
-    """
-    try:
-        url = urlsplit(text)
-        host = url.hostname or ""
-    except ValueError:
-        raise InvalidRequest("not an URL") from None
-    is_local = url.scheme == "http" and Address(host, 0).is_loopback
-    if not host or len(text) > MAX_URL or not (url.scheme == "https" or is_local):
-        raise InvalidRequest("an URL with https is needed")
-    if url.username is not None or url.fragment or (url.query and not takes_query):
-        raise InvalidRequest("an URL without user, query and fragment is needed")
-    return text
