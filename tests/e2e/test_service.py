@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from croupier.apps.service.service_client import view_of
+from croupier.apps.service.commands import view_of
 from croupier.apps.service.state_dir import StateDir
 from croupier.cli.connection import run as ask
 from croupier.cli.flags import Target

@@ -113,6 +113,9 @@ def load_commands(word: str = "") -> None:
     plugins = installed()
     if word in plugins:
         add_plugins(app, {word: plugins[word]})
+        for name in app[word]:
+            with suppress(ImportError, AttributeError):  # which its call reports
+                app[word][name]  # imports a lazy command, whose summary its help needs
         return
     for name in SUMMARIES:
         _load(name)

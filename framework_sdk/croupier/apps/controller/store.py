@@ -148,8 +148,9 @@ class Store:
 
 def state_directory(command: str) -> Path:
     """Return where a command keeps its state: below `$XDG_STATE_HOME/croupier/`."""
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(home).expanduser() / "croupier" / command
+    home = Path(os.environ.get("XDG_STATE_HOME", ""))
+    base = home if home.is_absolute() else Path.home() / ".local" / "state"
+    return base / "croupier" / command
 
 
 @contextmanager

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
-from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag
+from croupier.cli.flags import LOCAL, MasterFlag
 from croupier.process.cli import make_app
 
 cron = make_app(
@@ -21,14 +20,6 @@ StateFlag = Annotated[
     Parameter(
         help="The state file; by default NAME.db in $XDG_STATE_HOME/croupier/cron, where NAME is"
         " the file's `name`, or its own name without the ending."
-    ),
-]
-CountFlag = Annotated[
-    int,
-    Parameter(
-        name=["--count", "-n"],
-        validator=Number(gte=1, lte=10_000),
-        help="Number of entries to show.",
     ),
 ]
 
@@ -72,42 +63,5 @@ def run(
     return None
 
 
-@cron.command(name="next")
-def cron_next(
-    file: FileArgument,
-    job: str | None = None,
-    /,
-    *,
-    count: CountFlag = 10,
-    as_json: JsonListFlag = False,
-) -> None:
-    """Show the next times of the jobs of a file, or of one job.
-
-    Args:
-        job: The name of a job.
-    """
-    from croupier.apps.cron.cron_file import read_cron_file
-    from croupier.apps.cron.listing import print_next
-
-    print_next(read_cron_file(file), job, count, as_json=as_json)
-
-
-@cron.command
-def history(
-    file_or_name: str,
-    job: str | None = None,
-    /,
-    *,
-    count: CountFlag = 20,
-    as_json: JsonListFlag = False,
-    state: StateFlag = None,
-) -> None:
-    """Show the last runs of the jobs of a file, or of one job. It works while cron runs, too.
-
-    Args:
-        file_or_name: The cron file, or its name.
-        job: The name of a job.
-    """
-    from croupier.apps.cron.listing import print_history
-
-    print_history(file_or_name, job, count, state, as_json=as_json)
+cron.command("croupier.apps.cron.listing:print_next", name="next")
+cron.command("croupier.apps.cron.listing:print_history", name="history")

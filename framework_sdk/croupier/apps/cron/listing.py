@@ -9,15 +9,29 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from croupier.apps.cron.cli import FileArgument, StateFlag
 from croupier.apps.cron.core.job import CronJob, RunState, ScheduledRun, check_name
 from croupier.apps.cron.cron_file import CronFile, read_cron_file
 from croupier.apps.cron.state_file import opened, state_path
 from croupier.apps.job_file.section import SUFFIXES
+from croupier.cli.flags import JsonListFlag
 from croupier.cli.table import Table, number, print_table, text
 from croupier.model.durations import duration_text
 from croupier.model.errors import NotFound
+
+CountFlag = Annotated[
+    int,
+    Parameter(
+        name=["--count", "-n"],
+        validator=Number(gte=1, lte=10_000),
+        help="Number of entries to show.",
+    ),
+]
 
 
 def first_line(jobs: Sequence[CronJob], now: int) -> str:
@@ -102,15 +116,23 @@ def print_jobs(file: CronFile) -> None:
     print_table(JOBS, views, sys.stdout)
 
 
-def print_next(file: CronFile, job: str | None, most: int, *, as_json: bool) -> None:
-    """Print the next times of a file's jobs, or of one.
+def print_next(
+    file: FileArgument,
+    job: str | None = None,
+    /,
+    *,
+    count: CountFlag = 10,
+    as_json: JsonListFlag = False,
+) -> None:
+    """Show the next times of the jobs of a file, or of one job.
 
-    Raises:
-        NotFound: if it has no such job.
+    Args:
+        job: The name of a job.
     """
-    jobs = [each for each in file.jobs if job in (None, each.name)]
+    read = read_cron_file(file)
+    jobs = [each for each in read.jobs if job in (None, each.name)]
     if not jobs:
-        raise NotFound(f"{file.path} has no job {job!r}")
+        raise NotFound(f"{file} has no job {job!r}")
     now = time.time()
     times = heapq.merge(*(_times(each, int(now)) for each in jobs), key=lambda found: found[:2])
     views = [
@@ -120,19 +142,25 @@ def print_next(file: CronFile, job: str | None, most: int, *, as_json: bool) -> 
             "job": each.name,
             "in": duration_text(at - now),
         }
-        for (at, _, each), _ in zip(times, range(most), strict=False)
+        for (at, _, each), _ in zip(times, range(count), strict=False)
     ]
     _print(NEXT, views, as_json=as_json)
 
 
 def print_history(
-    file_or_name: str, job: str | None, most: int, chosen: Path | None, *, as_json: bool
+    file_or_name: str,
+    job: str | None = None,
+    /,
+    *,
+    count: CountFlag = 20,
+    as_json: JsonListFlag = False,
+    state: StateFlag = None,
 ) -> None:
-    """Print the last runs that the state of a file or name has.
+    """Show the last runs of the jobs of a file, or of one job. It works while cron runs, too.
 
-    Raises:
-        NotFound: if there is no such state.
-        InvalidRequest: if the file or the state cannot be read.
+    Args:
+        file_or_name: The cron file, or its name.
+        job: The name of a job.
     """
     zones = {}
     if file_or_name.lower().endswith(SUFFIXES):
@@ -140,8 +168,8 @@ def print_history(
         name, zones = file.name, {each.name: each.schedule for each in file.jobs}
     else:
         name = check_name(file_or_name)
-    with opened(state_path(name, chosen), may_create=False) as state:
-        runs = state.history(job, most)
+    with opened(state_path(name, state), may_create=False) as stored:
+        runs = stored.history(job, count)
     views = []
     for run in runs:
         schedule = zones.get(run.job)
@@ -158,7 +186,6 @@ def _times(job: CronJob, now: int) -> Iterator[tuple[int, str, CronJob]]:
 
 
 def _view(run: ScheduledRun, shown: str) -> dict[str, Any]:
-    has_times = run.started is not None and run.ended is not None
     took_s = run.ended - run.started if run.started and run.ended else None
     return {
         "time": _iso(run.scheduled),
@@ -168,7 +195,7 @@ def _view(run: ScheduledRun, shown: str) -> dict[str, Any]:
         "attempt": run.attempt,
         "failures": run.failures,
         "task_id": run.task_id,
-        "took": duration_text(took_s) if has_times and took_s is not None else "",
+        "took": "" if took_s is None else duration_text(took_s),
         "took_s": took_s,
         "exit_code": run.exit_code,
         "detail": result_of(run),

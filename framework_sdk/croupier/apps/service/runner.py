@@ -89,7 +89,7 @@ class ControllerRun:
 
     def __init__(self, directory: StateDir, target: Target, start: Start) -> None:
         self._directory, self._target = directory, target
-        self._start, self._journal = start, Journal(directory.path.name)
+        self._start, self._journal = start, Journal(directory.name)
 
     async def to_the_end(self) -> int:
         """Run until the service is stopped, a signal arrives, or the session ends."""
@@ -143,7 +143,7 @@ class ControllerRun:
         Raises:
             Conflict: if another controller runs the service, and is not to be replaced.
         """
-        name = self._directory.path.name
+        name = self._directory.name
         own = "" if service is None else service.framework_id
         deadline = asyncio.get_running_loop().time() + GONE_S
         while True:

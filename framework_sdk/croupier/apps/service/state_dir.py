@@ -8,7 +8,6 @@ the results of checks, is left out of the file.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, is_dataclass
@@ -20,7 +19,7 @@ from croupier.apps.controller.store import locked
 from croupier.apps.service.core.instance import Instance, Slot
 from croupier.apps.service.core.rules import Rules, Version
 from croupier.apps.service.core.state import Rollout, Service
-from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.errors import Conflict, Unavailable
 from croupier.process.durable_files import replace_file
 
 SCHEMA: Final = 1
@@ -41,18 +40,11 @@ _SIMPLE: Final = (
 )
 
 
-def default_base() -> Path:
-    """Return the directory of all services of this user."""
-    home = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(home) if home.startswith("/") else Path.home() / ".local" / "state"
-    return base / "croupier" / "services"
-
-
 class StateDir:
     """The files of one service below `base`."""
 
     def __init__(self, base: Path, name: str) -> None:
-        self.path = base / name
+        self.name, self.path = name, base / name
         self._written = ""
         self._held = ExitStack()
 
@@ -84,7 +76,7 @@ class StateDir:
             Unavailable: if the file cannot be written.
         """
         try:
-            self._held.enter_context(locked(self.path / "lock", f"service {self.path.name}"))
+            self._held.enter_context(locked(self.path / "lock", f"service {self.name}"))
         except Conflict:
             return False
         return True
@@ -163,17 +155,6 @@ class StateDir:
             f"{self.state_file} is damaged ({why[:100]}): restore it, or remove it and take the"
             " instances over with apply --takeover"
         )
-
-
-def check_base(base: Path) -> Path:
-    """Return `base` if it can hold services.
-
-    Raises:
-        InvalidRequest: if it is a file.
-    """
-    if base.exists() and not base.is_dir():
-        raise InvalidRequest(f"--state {base}: it is not a directory")
-    return base
 
 
 def to_json(service: Service) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def test_the_example_can_be_read_and_has_times(
     assert [job.retries for job in file.jobs] == [2, 2, 2]
     print_jobs(file)
     assert "*/5 6-20 * * mon-fri  queue    skip" in capsys.readouterr().out
-    print_next(file, "backup", 2, as_json=False)
+    print_next(path, "backup", count=2)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert re.match(r"\d{4}-\d\d-\d\d 0[23]:[03]0:00 CES?T  backup  ", lines[1])
