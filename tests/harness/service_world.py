@@ -77,7 +77,7 @@ class World:
 
     def apply(self, digest: str, behaviour: str) -> None:
         self.behaviour[self.service.next_version] = behaviour
-        events.apply(self.service, self.rules, digest, self.health, {}, self.now)
+        events.apply(self.service, self.rules, Version(1, digest, self.health), self.now)
 
     def scale(self, instances: int) -> None:
         events.scale(self.service, instances)

@@ -21,7 +21,7 @@ from croupier.apps.controller.store import state_directory
 from croupier.apps.job_file.section import SUFFIXES, read_job_file
 from croupier.apps.service import control
 from croupier.apps.service.file import check_name, read_service
-from croupier.apps.service.runner import Start, run_controller
+from croupier.apps.service.runner import run_controller
 from croupier.apps.service.state_dir import StateDir
 from croupier.apps.service.status import INSTANCES, SERVICES, service_view, summary_lines
 from croupier.cli.flags import LOCAL, TIMED_OUT, JsonFlag, MasterFlag
@@ -114,7 +114,7 @@ def apply(
         print_lines(f"{wanted.name}: applied to the controller, process {holder}: {what}")
         return _follow(directory, answer["last"], _is_updated, following, is_update=is_update)
     try:
-        return run_controller(directory, master, Start(wanted, takes_over=takeover))
+        return run_controller(directory, master, wanted, takes_over=takeover)
     finally:
         directory.unlock()
 
@@ -198,7 +198,7 @@ def stop(
             if saved is None or not saved.framework_id:
                 print_lines(f"{directory.name}: is not running")
                 return 0
-            return run_controller(directory, master, Start(None, stops=True))
+            return run_controller(directory, master, None)
         finally:
             directory.unlock()
     answer = _ask(directory, {"do": "stop"})

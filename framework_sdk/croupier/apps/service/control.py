@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,55 +28,26 @@ READ_S: Final = 10.0
 ANSWER_S: Final = 15.0
 
 Answer = dict[str, Any]
+Answering = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 _ERRORS: Final[Mapping[str, type[CroupierError]]] = {
     "InvalidRequest": InvalidRequest,
     "Conflict": Conflict,
 }
 
 
-class ControlServer:
-    """Answers requests by `answer`, until `close`."""
+@asynccontextmanager
+async def listening(directory: Path, answer: Answering) -> AsyncIterator[None]:
+    """Answer requests by `answer`; an old socket is replaced, as the caller holds the lock.
 
-    def __init__(
-        self, directory: Path, answer: Callable[[Mapping[str, Any]], Awaitable[Answer]]
-    ) -> None:
-        self._directory, self._answer = directory, answer
-        self._server: asyncio.Server | None = None
+    Raises:
+        Unavailable: if the socket cannot be made.
+    """
 
-    async def start(self) -> None:
-        """Listen; an old socket is replaced, as the caller holds the lock.
-
-        Raises:
-            Unavailable: if the socket cannot be made.
-        """
-        fd = _open(self._directory)
-        try:
-            (self._directory / SOCKET).unlink(missing_ok=True)
-            before = os.umask(0o177)
-            try:
-                self._server = await asyncio.start_unix_server(
-                    self._serve, f"/proc/self/fd/{fd}/{SOCKET}", limit=MAX_BYTES
-                )
-            finally:
-                os.umask(before)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise Unavailable(f"cannot listen in {self._directory}: {reason}") from None
-        finally:
-            os.close(fd)
-
-    async def close(self) -> None:
-        """Stop listening, and remove the socket."""
-        if self._server is not None:
-            self._server.close()
-            with suppress(OSError):
-                (self._directory / SOCKET).unlink(missing_ok=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(READ_S):
                 line = await reader.readline()
-            writer.write(json.dumps(await self._answered(line)).encode() + b"\n")
+            writer.write(json.dumps(await _answered(line, answer)).encode() + b"\n")
             async with asyncio.timeout(READ_S):
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
@@ -84,16 +55,38 @@ class ControlServer:
         finally:
             writer.close()
 
-    async def _answered(self, line: bytes) -> Answer:
+    fd, socket = _open(directory), directory / SOCKET
+    try:
+        socket.unlink(missing_ok=True)
+        before = os.umask(0o177)
         try:
-            request = json.loads(line)
-            if not isinstance(request, dict):
-                raise InvalidRequest("the request is no object")
-            return {"ok": True, **await self._answer(request)}
-        except CroupierError as error:
-            return {"ok": False, "kind": type(error).__name__, "error": str(error)}
-        except (ValueError, TypeError, KeyError) as error:
-            return {"ok": False, "kind": "InvalidRequest", "error": f"malformed request: {error}"}
+            address = f"/proc/self/fd/{fd}/{SOCKET}"
+            server = await asyncio.start_unix_server(serve, address, limit=MAX_BYTES)
+        finally:
+            os.umask(before)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Unavailable(f"cannot listen in {directory}: {reason}") from None
+    finally:
+        os.close(fd)
+    try:
+        yield
+    finally:
+        server.close()
+        with suppress(OSError):
+            socket.unlink(missing_ok=True)
+
+
+async def _answered(line: bytes, answer: Answering) -> Answer:
+    try:
+        request = json.loads(line)
+        if not isinstance(request, dict):
+            raise InvalidRequest("the request is no object")
+        return {"ok": True, **await answer(request)}
+    except CroupierError as error:
+        return {"ok": False, "kind": type(error).__name__, "error": str(error)}
+    except (ValueError, TypeError, KeyError) as error:
+        return {"ok": False, "kind": "InvalidRequest", "error": f"malformed request: {error}"}
 
 
 async def ask(directory: Path, request: Mapping[str, Any], timeout_s: float = ANSWER_S) -> Answer:
@@ -133,63 +126,58 @@ def _open(directory: Path) -> int:
         raise Unavailable(f"cannot open {directory}: {error.strerror}") from None
 
 
-class Requests:
-    """Changes a service, and answers about it."""
+async def answer_about(
+    controller: Controller, journal: Journal, request: Mapping[str, Any]
+) -> Answer:
+    """Do what the request asks of a service, and answer when it is durable.
 
-    def __init__(self, controller: Controller, journal: Journal) -> None:
-        self._controller, self._journal = controller, journal
+    Raises:
+        CroupierError: if it is refused.
+    """
+    before, service, now = journal.last, controller.service, controller.now()
+    more: Answer = {}
+    match request.get("do"):
+        case "status":
+            view = service_view(service, now, controller_pid=os.getpid())
+            since = int(request.get("since", before))
+            return {"status": view, "lines": journal.since(since), "last": before}
+        case "apply":
+            more["is_update"] = apply(controller, read_service(Section(request["tables"])))
+        case "scale":
+            events.scale(service, int(request["instances"]))
+        case "rollout":
+            match request["action"]:
+                case "restart":
+                    events.restart(service, now)
+                case "undo":
+                    events.undo(service, now)
+                case "pause" | "resume" as action:
+                    events.pause(service, is_paused=action == "pause")
+                case action:
+                    raise InvalidRequest(f"{str(action)!r} is not an action on an update")
+        case "stop":
+            service.is_stopping = True
+        case "release":
+            controller.finish()
+            return {}
+        case other:
+            raise InvalidRequest(f"the controller cannot {other!r}: is it an older release?")
+    await controller.turn()
+    return {**more, "version": service.target, "last": before}
 
-    async def answer(self, request: Mapping[str, Any]) -> Answer:
-        """Do what the request asks, and answer when it is durable.
 
-        Raises:
-            CroupierError: if it is refused.
-        """
-        controller, before = self._controller, self._journal.last
-        service, now = controller.service, controller.now()
-        more: Answer = {}
-        match request.get("do"):
-            case "status":
-                view = service_view(service, now, controller_pid=os.getpid())
-                since = int(request.get("since", before))
-                return {"status": view, "lines": self._journal.since(since), "last": before}
-            case "apply":
-                more["is_update"] = self.apply(read_service(Section(request["tables"])))
-            case "scale":
-                events.scale(service, int(request["instances"]))
-            case "rollout":
-                match request["action"]:
-                    case "restart":
-                        events.restart(service, now)
-                    case "undo":
-                        events.undo(service, now)
-                    case "pause" | "resume" as action:
-                        events.pause(service, is_paused=action == "pause")
-                    case action:
-                        raise InvalidRequest(f"{str(action)!r} is not an action on an update")
-            case "stop":
-                service.is_stopping = True
-            case "release":
-                controller.finish()
-                return {}
-            case other:
-                raise InvalidRequest(f"the controller cannot {other!r}: is it an older release?")
-        await controller.turn()
-        return {**more, "version": service.target, "last": before}
+def apply(controller: Controller, file: ServiceFile) -> bool:
+    """Apply a newer file; return whether it starts an update.
 
-    def apply(self, file: ServiceFile) -> bool:
-        """Apply a newer file; return whether it starts an update.
-
-        Raises:
-            Conflict: if it is of another service, or names another role.
-        """
-        service = self._controller.service
-        if file.name != service.name:
-            raise Conflict(f"the file is of service {file.name}, not of {service.name}")
-        if file.role != service.role:
-            raise Conflict(
-                f"service {service.name} runs in role {service.role}: stop it, and apply the file"
-                f" again, to change that to {file.role}"
-            )
-        now = self._controller.now()
-        return events.apply(service, file.rules, file.digest, file.health, file.content, now)
+    Raises:
+        Conflict: if it is of another service, or names another role.
+    """
+    service = controller.service
+    if file.name != service.name:
+        raise Conflict(f"the file is of service {file.name}, not of {service.name}")
+    if file.role != service.role:
+        raise Conflict(
+            f"service {service.name} runs in role {service.role}: stop it, and apply the file"
+            f" again, to change that to {file.role}"
+        )
+    return events.apply(service, file.rules, file.version, controller.now())

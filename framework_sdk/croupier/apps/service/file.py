@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from croupier.apps.job_file.section import Section
-from croupier.apps.service.core.rules import MAX_INSTANCES, Check, Health, Restart, Rules, Update
+from croupier.apps.service.core.rules import (
+    MAX_INSTANCES,
+    Check,
+    Health,
+    Restart,
+    Rules,
+    Update,
+    Version,
+)
 from croupier.apps.service.template import MAX_PORTS, Template, read_template
 from croupier.model.ids import check_role
 
@@ -45,17 +53,14 @@ class ServiceFile:
     """A checked service file.
 
     Attributes:
+        version: the first one; its content are the tables `task` and `ports`.
         tables: the file as JSON values.
-        content: the tables that make a version: `task` and `ports`.
-        digest: of the content and the health check; equal digests run the same.
     """
 
     name: str
     role: str
     rules: Rules
-    health: Health
-    content: Mapping[str, Any]
-    digest: str
+    version: Version
     tables: Mapping[str, Any]
 
 
@@ -80,13 +85,14 @@ def read_service(root: Section) -> ServiceFile:
         update=_read_update(root, health),
     )
     content = {"task": root.raw("task"), "ports": ports}
+    # Equal digests run the same.
+    text = json.dumps([content, asdict(health)], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return ServiceFile(
         name,
         root.parsed("role", check_role, check_role("*")),
         rules,
-        health,
-        content,
-        _digest(content, health),
+        Version(1, digest, health, content),
         {key: root.raw(key) for key in root},
     )
 
@@ -184,8 +190,3 @@ def _read_update(root: Section, health: Health) -> Update:
             "update",
         )
     return update
-
-
-def _digest(content: Mapping[str, Any], health: Health) -> str:
-    text = json.dumps([content, asdict(health)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from croupier.apps.controller.process import first, run_application
-from croupier.apps.service.control import ControlServer, Requests
+from croupier.apps.service.control import answer_about, apply, listening
 from croupier.apps.service.controller import Controller, framework_name
 from croupier.apps.service.core import events
-from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile
 from croupier.apps.service.state_dir import StateDir
@@ -29,22 +28,6 @@ GONE_S: Final = 15.0
 ASK_AGAIN_S: Final = 1.0
 
 
-async def other_copies(target: Target, service: str) -> list[pb.FrameworkView]:
-    """Return the frameworks of `service` that have a controller or tasks.
-
-    Raises:
-        CroupierError: if the master cannot be asked.
-    """
-    async with connected(target) as master:
-        return [
-            each
-            async for page in messages(master, "frameworks")
-            for each in page
-            if each.framework.name == framework_name(service)
-            and (_is_connected(each) or each.tasks)
-        ]
-
-
 def _is_connected(copy: pb.FrameworkView) -> bool:
     return copy.state != "disconnected"
 
@@ -57,23 +40,12 @@ def _text_of(copy: pb.FrameworkView) -> str:
     return f"{copy.tasks} instances without a controller (framework {framework.framework_id})"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How a controller starts.
-
-    Attributes:
-        file: to apply; None continues the state as it is.
-        takes_over: whether another controller of the service is replaced.
-        stops: end the service.
-    """
-
-    file: ServiceFile | None
-    takes_over: bool = False
-    stops: bool = False
-
-
-def run_controller(directory: StateDir, target: Target, start: Start) -> int:
+def run_controller(
+    directory: StateDir, target: Target, file: ServiceFile | None, *, takes_over: bool = False
+) -> int:
     """Run the controller, whose lock is held, until a signal or a command ends it.
+
+    It applies `file`; None ends the service. With `takes_over`, it replaces another controller.
 
     Returns:
         The exit code.
@@ -81,15 +53,18 @@ def run_controller(directory: StateDir, target: Target, start: Start) -> int:
     Raises:
         CroupierError: if it cannot start, or the master ends its session.
     """
-    return run_application(target, ControllerRun(directory, target, start).to_the_end)
+    return run_application(target, ControllerRun(directory, target, file, takes_over).to_the_end)
 
 
 class ControllerRun:
     """One run of a controller."""
 
-    def __init__(self, directory: StateDir, target: Target, start: Start) -> None:
+    def __init__(
+        self, directory: StateDir, target: Target, file: ServiceFile | None, takes_over: bool
+    ) -> None:
         self._directory, self._target = directory, target
-        self._start, self._journal = start, Journal(directory.name)
+        self._file, self._takes_over = file, takes_over
+        self._journal = Journal(directory.name)
 
     async def to_the_end(self) -> int:
         """Run until the service is stopped, a signal arrives, or the session ends."""
@@ -108,8 +83,7 @@ class ControllerRun:
     async def _prepare(self) -> tuple[Service, bool]:
         """Return the state to continue, and whether there are instances that it does not know."""
         service = self._directory.load()
-        start = self._start
-        if service is not None and service.is_superseded and not start.takes_over:
+        if service is not None and service.is_superseded and not self._takes_over:
             raise Conflict(
                 f"another controller has taken over service {service.name}: use --takeover"
                 " to run it here"
@@ -124,7 +98,7 @@ class ControllerRun:
         return service, found is not None
 
     def _new(self, old: Service | None) -> Service:
-        file = self._start.file
+        file = self._file
         if old is not None:
             # It was stopped; the versions that it ran are kept.
             old.role = old.role if file is None else file.role
@@ -133,9 +107,8 @@ class ControllerRun:
             return old
         if file is None:
             raise Conflict("the service was never applied on this machine")
-        version = Version(1, file.digest, file.health, file.content)
         token = secrets.token_hex(3)
-        return Service.create(file.name, token, file.rules, version, 0.0, role=file.role)
+        return Service.create(file.name, token, file.rules, file.version, 0.0, role=file.role)
 
     async def _find(self, service: Service | None) -> pb.FrameworkView | None:
         """Return the framework of another controller to take over.
@@ -155,7 +128,7 @@ class ControllerRun:
                     f"service {name} also has {_text_of(others[0])}: end that first (croupier"
                     f" framework teardown {others[0].framework.framework_id})"
                 )
-            if others and self._start.takes_over:
+            if others and self._takes_over:
                 if len(others) > 1:
                     ids = ", ".join(each.framework.framework_id for each in others)
                     raise Conflict(f"service {name} has several frameworks: {ids}")
@@ -165,7 +138,7 @@ class ControllerRun:
                     f"service {name} already has {_text_of(others[0])}, of another state directory:"
                     " --takeover takes it over"
                 )
-            if self._start.takes_over or not any(map(_is_connected, mine)):
+            if self._takes_over or not any(map(_is_connected, mine)):
                 return None
             if asyncio.get_running_loop().time() > deadline:
                 raise Conflict(
@@ -174,11 +147,21 @@ class ControllerRun:
             await asyncio.sleep(ASK_AGAIN_S)
 
     async def _copies(self, name: str, *, waits: bool) -> list[pb.FrameworkView]:
-        """Ask the master, and wait for one if there is no state to continue."""
+        """Return the frameworks of the service that have a controller or tasks.
+
+        With `waits`, wait for a master; without one there are none otherwise.
+        """
         has_told, missing = False, missing_credential(self._target)
         while True:
             try:
-                return await other_copies(self._target, name)
+                async with connected(self._target) as master:
+                    return [
+                        each
+                        async for page in messages(master, "frameworks")
+                        for each in page
+                        if each.framework.name == framework_name(name)
+                        and (_is_connected(each) or each.tasks)
+                    ]
             except PermissionDenied:
                 self._journal.write("may not list frameworks: other copies are not looked for")
                 return []
@@ -194,29 +177,27 @@ class ControllerRun:
         controller = Controller(
             service, self._directory, self._journal, self._target, adopts=adopts
         )
-        requests = Requests(controller, self._journal)
-        file = self._start.file
-        if file is not None and events.is_rejected(service, file.digest):
+        file = self._file
+        if file is None:
+            service.is_stopping = True
+        elif events.is_rejected(service, file.version.digest):
             self._journal.write(
                 f"the file is version {service.rollout.version}, which was rolled back;"
                 " apply it again while the controller runs to try it again"
             )
-        elif file is not None:
-            requests.apply(file)
-        if self._start.stops:
-            service.is_stopping = True
+        else:
+            apply(controller, file)
         self._journal.write(
             f"the controller runs: version {service.target}, {service.rules.instances} instances"
         )
-        server = ControlServer(self._directory.path, requests.answer)
-        await server.start()
+        answer = partial(answer_about, controller, self._journal)
         try:
-            async with controller.serving(controller.tick()):
-                try:
-                    await first(signalled, controller.over)
-                    return await self._ended(controller)
-                finally:
-                    await server.close()
+            async with (
+                controller.serving(controller.tick()),
+                listening(self._directory.path, answer),
+            ):
+                await first(signalled, controller.over)
+                return await self._ended(controller)
         finally:
             controller.save_last()
 

@@ -13,9 +13,8 @@ import pytest
 
 from croupier.apps.job_file.section import section_of_text
 from croupier.apps.service import state_dir as state_module
-from croupier.apps.service.control import Requests
+from croupier.apps.service.control import apply
 from croupier.apps.service.controller import Controller
-from croupier.apps.service.core.rules import Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile, read_service
 from croupier.apps.service.state_dir import StateDir
@@ -46,8 +45,7 @@ def file_of(text: str = TEXT) -> ServiceFile:
 def new(directory: StateDir) -> Service:
     file = file_of()
     directory.make()
-    version = Version(1, file.digest, file.health, file.content)
-    return Service.create("web", "abc", file.rules, version, 0.0, role=file.role)
+    return Service.create("web", "abc", file.rules, file.version, 0.0, role=file.role)
 
 
 @asynccontextmanager
@@ -123,11 +121,10 @@ async def test_nothing_is_launched_that_is_not_on_disk(
 async def test_a_file_of_another_service_or_role_is_refused(tmp_path: Path) -> None:
     directory = StateDir(tmp_path, "web")
     async with FakeMaster() as master, running(new(directory), directory, master) as controller:
-        requests = Requests(controller, Journal("web"))
         with pytest.raises(Conflict, match="of service other"):
-            requests.apply(file_of(TEXT.replace('"web"', '"other"')))
+            apply(controller, file_of(TEXT.replace('"web"', '"other"')))
         with pytest.raises(Conflict, match="runs in role"):
-            requests.apply(file_of('role = "ads"\n' + TEXT))
-        assert not requests.apply(file_of())
-        assert requests.apply(file_of(TEXT.replace('"run"', '"walk"')))
+            apply(controller, file_of('role = "ads"\n' + TEXT))
+        assert not apply(controller, file_of())
+        assert apply(controller, file_of(TEXT.replace('"run"', '"walk"')))
         assert controller.service.target == 2

@@ -165,7 +165,7 @@ def test_an_instance_out_of_reach_is_replaced_after_a_while_unless_it_serves() -
 def test_surge_starts_the_new_instance_first() -> None:
     play = Play(instances=2, max_unavailable=0, surge=1)
     old = play.start()
-    events.apply(play.service, play.service.rules, "d2", HTTP, {}, play.now)
+    events.apply(play.service, play.service.rules, Version(1, "d2", HTTP), play.now)
     assert not play.decide()
     (new,) = play.launch()
     assert not play.decide(1)
@@ -186,7 +186,7 @@ def test_surge_starts_the_new_instance_first() -> None:
 def test_a_paused_update_waits_and_undo_returns() -> None:
     play = Play(instances=3)
     play.start()
-    events.apply(play.service, play.service.rules, "d2", HTTP, {}, play.now)
+    events.apply(play.service, play.service.rules, Version(1, "d2", HTTP), play.now)
     events.pause(play.service, is_paused=True)
     assert not play.decide(1000)
     events.pause(play.service, is_paused=False)
@@ -207,7 +207,7 @@ def test_a_paused_update_waits_and_undo_returns() -> None:
 def test_time_without_a_master_does_not_end_an_update() -> None:
     play = Play(instances=1, healthy_within_s=30)
     (old,) = play.start()
-    events.apply(play.service, play.service.rules, "d2", HTTP, {}, play.now)
+    events.apply(play.service, play.service.rules, Version(1, "d2", HTTP), play.now)
     play.decide()
     play.say(old, TaskState.KILLED)
     for _ in range(100):
@@ -222,7 +222,7 @@ def test_time_without_a_master_does_not_end_an_update() -> None:
 def test_without_rollback_the_update_stops() -> None:
     play = Play(instances=3, failures=1, rolls_back=False)
     old = play.start()
-    events.apply(play.service, play.service.rules, "d2", HTTP, {}, play.now)
+    events.apply(play.service, play.service.rules, Version(1, "d2", HTTP), play.now)
     play.decide()
     (ended,) = [each for each in old if each.is_stopping]
     play.say(ended, TaskState.KILLED)

@@ -28,10 +28,10 @@ def read(text: str) -> ServiceFile:
 def test_a_small_file_has_defaults() -> None:
     file = read(BASE)
     assert (file.name, file.role, file.rules.instances) == ("web", "*", 2)
-    assert file.health.check is Check.NONE
+    assert file.version.health.check is Check.NONE
     assert file.rules.update.max_unavailable == 1
-    assert template_of(json.loads(json.dumps(file.content))).ports == 1
-    assert read_service(section_of_text(BASE)).digest == file.digest
+    assert template_of(json.loads(json.dumps(file.version.content))).ports == 1
+    assert read_service(section_of_text(BASE)).version.digest == file.version.digest
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_small_file_has_defaults() -> None:
     ],
 )
 def test_what_makes_a_version(old: str, new: str, same: bool) -> None:
-    assert (read(BASE.replace(old, new)).digest == read(BASE).digest) == same
+    assert (read(BASE.replace(old, new)).version.digest == read(BASE).version.digest) == same
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 
 from croupier.apps.service import state_dir as state_module
-from croupier.apps.service.control import ControlServer, ask
+from croupier.apps.service.control import ask, listening
 from croupier.apps.service.core.rules import Check, Health, Rules, Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.health_checks import guarded, probe
@@ -153,17 +153,13 @@ async def test_the_control_socket_answers_in_a_deep_directory(tmp_path: Path) ->
 
     with pytest.raises(Unavailable):
         await ask(deep, {"do": "x"})
-    server = ControlServer(deep, answer)
-    await server.start()
-    try:
+    async with listening(deep, answer):
         assert (deep / "control.sock").stat().st_mode & 0o777 == 0o600
         assert (await ask(deep, {"do": "x" * 100_000}))["echo"] == "x" * 100_000
         with pytest.raises(Conflict, match="not now"):
             await ask(deep, {"do": "no"})
         with pytest.raises(InvalidRequest, match="malformed"):
             await ask(deep, {"what": "no"})
-    finally:
-        await server.close()
     with pytest.raises(Unavailable):
         await ask(deep, {"do": "x"})
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from croupier.apps.controller.outcomes import is_blameless
 from croupier.apps.service.core.instance import Instance, Stop
-from croupier.apps.service.core.rules import MAX_INSTANCES, Health, Rules, Version
+from croupier.apps.service.core.rules import MAX_INSTANCES, Rules, Version
 from croupier.apps.service.core.state import Rollout, RolloutState, Service
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.task import TaskState, TaskStatus
@@ -112,25 +110,18 @@ def _label(instance: Instance) -> str:
     return f"instance {instance.slot} ({version})"
 
 
-def apply(
-    service: Service,
-    rules: Rules,
-    digest: str,
-    health: Health,
-    content: Mapping[str, Any],
-    now: float,
-) -> bool:
-    """Apply a file; return whether it starts an update.
+def apply(service: Service, rules: Rules, version: Version, now: float) -> bool:
+    """Apply a file; return whether it starts an update, to `version` with the next number.
 
     A file whose instances would be the same changes only the rules and the number of instances.
     """
     was_stopped, service.is_stopping = service.is_stopping, False
     service.rules = rules
-    if service.versions[service.target].digest == digest:
+    if service.versions[service.target].digest == version.digest:
         if was_stopped:
             service.rollout = Rollout(service.target, RolloutState.ROLLING, now)
         return was_stopped
-    _roll(service, Version(service.next_version, digest, health, content), now)
+    _roll(service, version, now)
     return True
 
 
@@ -158,8 +149,7 @@ def scale(service: Service, instances: int) -> None:
 def restart(service: Service, now: float) -> None:
     """Replace all instances, by an update to the same version."""
     _check_runs(service)
-    old = service.versions[service.target]
-    _roll(service, Version(service.next_version, old.digest, old.health, old.content), now)
+    _roll(service, service.versions[service.target], now)
 
 
 def undo(service: Service, now: float) -> int:
@@ -195,10 +185,11 @@ def pause(service: Service, *, is_paused: bool) -> None:
 
 
 def _roll(service: Service, version: Version, now: float) -> None:
-    service.next_version = version.number + 1
-    service.versions[version.number] = version
-    service.target = version.number
-    service.rollout = Rollout(version.number, RolloutState.ROLLING, now)
+    """Start an update to `version`, under the next number."""
+    number, service.next_version = service.next_version, service.next_version + 1
+    service.versions[number] = replace(version, number=number)
+    service.target = number
+    service.rollout = Rollout(number, RolloutState.ROLLING, now)
 
 
 def _check_runs(service: Service) -> None:
