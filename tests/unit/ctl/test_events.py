@@ -8,7 +8,7 @@ import json
 import pytest
 
 from croupier.cli.flags import Target
-from croupier.ctl.commands.events import EventOptions, EventReader, first_request
+from croupier.ctl.commands.events import first_request, print_events
 from croupier.ctl.views.described import event_lines
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.net.address import Address
@@ -62,13 +62,13 @@ def test_a_time_out_of_range_does_not_break_the_line() -> None:
 
 
 def test_since_is_a_duration_or_an_id() -> None:
-    assert first_request(EventOptions(since="3-1042")).since == "3-1042"
-    within = first_request(EventOptions(since="1h30m"))
+    assert first_request(since="3-1042").since == "3-1042"
+    within = first_request(since="1h30m")
     assert (within.since, within.within_ms) == ("", 5_400_000)
-    assert not first_request(EventOptions()).HasField("within_ms")
-    assert first_request(EventOptions(limit=10**30)).limit == 2**32 - 1
+    assert not first_request().HasField("within_ms")
+    assert first_request(limit=10**30).limit == 2**32 - 1
     with pytest.raises(InvalidRequest, match="nor the id of an event"):
-        first_request(EventOptions(since="yesterday"))
+        first_request(since="yesterday")
 
 
 async def test_a_follower_goes_on_after_a_failover(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,8 +87,8 @@ async def test_a_follower_goes_on_after_a_failover(capsys: pytest.CaptureFixture
         await election.elect()
         await leads(master, 1)
         target = Target((master.address,))
-        options = EventOptions(follow=True, kinds=("agent", "term-began"))
-        reading = asyncio.create_task(EventReader(target, options).run())
+        request = first_request(kinds=("agent", "term-began"), follow=True)
+        reading = asyncio.create_task(print_events(target, request))
         await printed("-1 began to lead")
         async with RawAgent(master.address) as agent:
             await agent.register(agent_id="a1")
@@ -111,18 +111,18 @@ async def test_events_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
     async with running_master() as master:
         target = Target((master.address,))
-        await EventReader(target, EventOptions(as_json=True, since="9-9")).run()
+        await print_events(target, first_request("9-9"), as_json=True)
         reset, event = map(json.loads, printed())
         assert reset["last_id"] == "1-1"
         assert (event["id"], event["kind"]) == ("1-1", "term-began")
-        await EventReader(target, EventOptions(as_json=True, since="1-1", follow=False)).run()
+        await print_events(target, first_request("1-1"), as_json=True)
         assert printed() == []
         # As a wrong word that the command itself can check: exit code 2.
         with pytest.raises(InvalidRequest, match="no kind of event is called 'foo'"):
-            await EventReader(target, EventOptions(kinds=("foo",))).run()
+            await print_events(target, first_request(kinds=("foo",)))
 
 
 async def test_without_a_master_it_fails_at_once() -> None:
-    options = EventOptions(follow=True, since="3-7")
+    request = first_request("3-7", follow=True)
     with pytest.raises(Unavailable):
-        await EventReader(Target((Address("127.0.0.1", 1),)), options).run()
+        await print_events(Target((Address("127.0.0.1", 1),)), request)

@@ -9,10 +9,9 @@ import asyncio
 import json
 import random
 import re
-import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from cyclopts import Parameter
@@ -20,6 +19,7 @@ from cyclopts import Parameter
 from croupier.api.objects import as_object
 from croupier.cli.connection import Refused, connected
 from croupier.cli.flags import LOCAL, MasterFlag, Target
+from croupier.cli.table import terminal_width
 from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
 from croupier.ctl.views.described import event_lines
@@ -60,114 +60,82 @@ def events(
     """
     if limit < 0:
         raise InvalidRequest("--limit must not be negative")
-    asyncio.run(EventReader(master, EventOptions(follow, since, kind, limit, as_json)).run())
+    request = first_request(since, kind, limit, follow=follow)
+    asyncio.run(print_events(master, request, as_json=as_json))
 
 
-@dataclass(frozen=True, slots=True)
-class EventOptions:
-    """The flags of `croupier events`.
+async def print_events(
+    target: Target, request: pb.WatchEventsRequest, *, as_json: bool = False
+) -> None:
+    """Print events; with `follow`, connect again whenever the master is lost.
 
-    Attributes:
-        since: a duration, or the id of an event; empty: all that the master remembers.
-        limit: most events of the past; 0: all.
+    Raises:
+        CroupierError: if no master can be reached at first, or the master refuses.
     """
-
-    follow: bool = False
-    since: str = ""
-    kinds: tuple[str, ...] = ()
-    limit: int = 0
-    as_json: bool = False
-
-
-class EventReader:
-    """Prints the events of a cluster, whichever master leads."""
-
-    def __init__(self, target: Target, options: EventOptions) -> None:
-        """Read the events that `options` select.
-
-        Raises:
-            InvalidRequest: if `since` is neither a duration nor an id.
-        """
-        self._target, self._options = target, options
-        self._request = first_request(options)
-        self._has_begun = self._is_connected = False
-
-    async def run(self) -> None:
-        """Print events; connect again whenever the master is lost.
-
-        Raises:
-            CroupierError: if no master can be reached at first, or the master refuses.
-        """
-        backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
-        while True:
-            try:
-                await self._read(backoff)
-            except Refused as error:
-                # Only values of the flags can be malformed.
-                raise InvalidRequest(str(error)) from None
-            except Unavailable as error:
-                if not self._options.follow or not self._has_begun:
-                    raise
-                if self._is_connected:
-                    _note(f"the connection to the master was lost ({error}); trying again")
-                self._is_connected = False
-                await asyncio.sleep(backoff.next_s())
-            else:
-                return
-
-    async def _read(self, backoff: Backoff) -> None:
-        async with connected(self._target) as master:
-            answers = master.watch(master.service.WatchEvents, self._request)
-            async with aclosing(answers):
-                async for answer in answers:
-                    if self._has_begun and not self._is_connected:
-                        _note(f"connected to {master.address}")
-                    self._has_begun = self._is_connected = True
-                    backoff.reset()
-                    self._print(answer)
-                    self._continue_after(answer.last_id)
-
-    def _print(self, answer: pb.WatchEventsResponse) -> None:
-        if self._options.as_json:
-            if answer.reset:
-                print(json.dumps({"reset": answer.reset, "last_id": answer.last_id}))
-            for event in answer.events:
-                print(json.dumps(as_object(event)))
-            sys.stdout.flush()
+    backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
+    has_begun = is_connected = False
+    while True:
+        try:
+            async with connected(target) as master:
+                answers = master.watch(master.service.WatchEvents, request)
+                async with aclosing(answers):
+                    async for answer in answers:
+                        if has_begun and not is_connected:
+                            _note(f"connected to {master.address}")
+                        has_begun = is_connected = True
+                        backoff.reset()
+                        _print(answer, as_json=as_json)
+                        # The next master is asked for what comes after this.
+                        request = pb.WatchEventsRequest(
+                            since=answer.last_id, follow=request.follow, kinds=request.kinds
+                        )
+        except Refused as error:
+            # Only values of the flags can be malformed.
+            raise InvalidRequest(str(error)) from None
+        except Unavailable as error:
+            if not request.follow or not has_begun:
+                raise
+            if is_connected:
+                _note(f"the connection to the master was lost ({error}); trying again")
+            is_connected = False
+            await asyncio.sleep(backoff.next_s())
+        else:
             return
+
+
+def _print(answer: pb.WatchEventsResponse, *, as_json: bool) -> None:
+    if as_json:
         if answer.reset:
-            _note(f"events may be missing here: {answer.reset}")
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        events = [as_object(each) for each in answer.events]
-        lines = [each for event in events for each in event_lines(event, width)]
-        if lines:
-            print_lines(*lines)
-
-    def _continue_after(self, last_id: str) -> None:
-        """Ask for what comes after `last_id` the next time."""
-        options = self._options
-        self._request = pb.WatchEventsRequest(
-            since=last_id, follow=options.follow, kinds=options.kinds
-        )
+            print(json.dumps({"reset": answer.reset, "last_id": answer.last_id}))
+        for event in answer.events:
+            print(json.dumps(as_object(event)))
+        sys.stdout.flush()
+        return
+    if answer.reset:
+        _note(f"events may be missing here: {answer.reset}")
+    width = terminal_width()
+    lines = [line for event in answer.events for line in event_lines(as_object(event), width)]
+    if lines:
+        print_lines(*lines)
 
 
-def first_request(options: EventOptions) -> pb.WatchEventsRequest:
-    """Return the request for the events that `options` name.
+def first_request(
+    since: str = "", kinds: Sequence[str] = (), limit: int = 0, *, follow: bool = False
+) -> pb.WatchEventsRequest:
+    """Return the request for the events that the flags select.
 
     Raises:
         InvalidRequest: if `since` is neither a duration nor an id.
     """
-    request = pb.WatchEventsRequest(
-        follow=options.follow, kinds=options.kinds, limit=min(options.limit, 2**32 - 1)
-    )
-    if _ID.fullmatch(options.since):
-        request.since = options.since
-    elif options.since:
+    request = pb.WatchEventsRequest(follow=follow, kinds=kinds, limit=min(limit, 2**32 - 1))
+    if _ID.fullmatch(since):
+        request.since = since
+    elif since:
         try:
-            request.within_ms = round(parse_duration(options.since) * 1000)
+            request.within_ms = round(parse_duration(since) * 1000)
         except InvalidRequest:
             raise InvalidRequest(
-                f"--since {options.since[:80]!r} is neither a time such as 10m nor the id of an"
+                f"--since {since[:80]!r} is neither a time such as 10m nor the id of an"
                 " event such as 3-1042"
             ) from None
     return request
