@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from croupier.ctl.local.plan import Daemon, LocalPlan
-from croupier.ctl.local.running import LocalPlace, live
+from croupier.ctl.local.plan import Daemon, LocalPlan, LocalSpec
+from croupier.ctl.local.running import WorkDir, live
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
 from croupier.net.address import Address
@@ -55,7 +55,9 @@ def cluster(work_dir: Path, port: int, behaviours: list[str]) -> int:
         (Resources.parse("cpus:1"),) * len(names),
     )
     try:
-        return asyncio.run(live(plan, LocalPlace(port, 1, work_dir, verbose=True), work_dir))
+        return asyncio.run(
+            live(plan, LocalSpec(work_dir=work_dir, verbose=True), WorkDir(work_dir))
+        )
     except CroupierError as error:
         print(error, file=sys.stderr)
         return 1

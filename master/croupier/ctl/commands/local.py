@@ -7,7 +7,7 @@ from typing import Annotated
 
 from croupier.ctl.app import app
 from croupier.ctl.local.plan import LocalSpec, parse_amount
-from croupier.ctl.local.running import LocalPlace, run_local
+from croupier.ctl.local.running import run_local
 from croupier.model.durations import parse_duration
 from croupier.net.address import MASTER_HTTP_PORT, MASTER_PORT
 from croupier.process.cli import read_by
@@ -68,7 +68,5 @@ def local(
         *(("--task-user", task_user) if task_user else ()),
     )
     amounts = parse_amount("cpus", cpus), parse_amount("mem", mem), parse_amount("disk", disk)
-    return run_local(
-        LocalSpec(agents, *amounts, role_weights, for_master, for_agents),
-        LocalPlace(master_port, http_port, work_dir, verbose, is_open=not auth, wait_s=wait),
-    )
+    flags = (*amounts, role_weights, for_master, for_agents, master_port, http_port, work_dir)
+    return run_local(LocalSpec(agents, *flags, verbose, is_open=not auth, wait_s=wait))

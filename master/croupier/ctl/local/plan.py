@@ -10,7 +10,7 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 from croupier.model.scalar import MILLI, check_unit, parse_scalar
-from croupier.net.address import Address
+from croupier.net.address import MASTER_HTTP_PORT, MASTER_PORT, Address
 
 HOST: Final = "127.0.0.1"
 MAX_AGENTS: Final = 500
@@ -30,7 +30,14 @@ class MachineSize:
 
 @dataclass(frozen=True, slots=True)
 class LocalSpec:
-    """The flags of `croupier local`. Amounts are thousandths per agent; None is an equal part."""
+    """The flags of `croupier local`. Amounts are thousandths per agent; None is an equal part.
+
+    Attributes:
+        master_port: 0 for any free one, as for `http_port`.
+        work_dir: None for a temporary one.
+        is_open: without TLS and authentication.
+        wait_s: the longest time until all agents are ready; None: as long as agents register.
+    """
 
     agents: int = 3
     cpus: int | None = None
@@ -39,6 +46,12 @@ class LocalSpec:
     weights: str = ""
     master_flags: tuple[str, ...] = ()
     agent_flags: tuple[str, ...] = ()
+    master_port: int = MASTER_PORT
+    http_port: int = MASTER_HTTP_PORT
+    work_dir: Path | None = None
+    verbose: bool = False
+    is_open: bool = False
+    wait_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.agents <= MAX_AGENTS:
@@ -46,6 +59,8 @@ class LocalSpec:
         for name, milli in (("cpus", self.cpus), ("mem", self.mem)):
             if milli == 0:
                 raise InvalidRequest(f"--{name} must be more than 0")
+        if self.wait_s is not None and not self.wait_s > 0:
+            raise InvalidRequest("--wait must be more than 0")
 
 
 def parse_amount(name: str, text: str | None) -> int | None:

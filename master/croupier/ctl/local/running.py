@@ -25,28 +25,7 @@ from croupier.model.resources import Resources
 from croupier.net.address import MASTER_PORT, Address
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPlace:
-    """Ports (0: any free one) and a directory (None: a temporary one).
-
-    Attributes:
-        is_open: without TLS and authentication.
-        wait_s: the longest time until all agents are ready; None: as long as agents register.
-    """
-
-    master_port: int
-    http_port: int
-    work_dir: Path | None
-    verbose: bool
-    is_open: bool = False
-    wait_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.wait_s is not None and not self.wait_s > 0:
-            raise InvalidRequest("--wait must be more than 0")
-
-
-def run_local(spec: LocalSpec, place: LocalPlace) -> int:
+def run_local(spec: LocalSpec) -> int:
     """Run a cluster until a signal ends it, and return exit code 0.
 
     Raises:
@@ -54,16 +33,16 @@ def run_local(spec: LocalSpec, place: LocalPlace) -> int:
         InvalidRequest: if the directory cannot be made.
         Conflict: if the user has credentials for another cluster at this address.
     """
-    master_port = port_to_use("--master-port", place.master_port)
-    http_port = port_to_use("--http-port", place.http_port)
-    with _work_dir(place.work_dir) as work_dir:
+    master_port = port_to_use("--master-port", spec.master_port)
+    http_port = port_to_use("--http-port", spec.http_port)
+    with _work_dir(spec.work_dir) as work_dir:
         directory = work_dir.path
         address = Address(HOST, master_port)
-        security = None if place.is_open else LocalSecurity.make(directory, address)
+        security = None if spec.is_open else LocalSecurity.make(directory, address)
         files = None if security is None else security.files
         plan = make_plan(spec, this_machine(directory), directory, master_port, http_port, files)
         try:
-            return asyncio.run(live(plan, place, directory, work_dir.keep_logs, security))
+            return asyncio.run(live(plan, spec, work_dir, security))
         finally:
             if security is not None:
                 security.withdraw()
@@ -104,24 +83,18 @@ Ctrl-C ends everything."""
 
 
 async def live(
-    plan: LocalPlan,
-    place: LocalPlace,
-    directory: Path,
-    keep_logs: Callable[[], None] = lambda: None,
-    security: LocalSecurity | None = None,
+    plan: LocalPlan, spec: LocalSpec, work_dir: WorkDir, security: LocalSecurity | None = None
 ) -> int:
     """Run `plan` until a signal ends it; return the exit code.
-
-    `keep_logs` is called if a daemon has failed.
 
     Raises:
         Unavailable: if the cluster does not come up.
     """
     signals = EndSignals()
     children = Children()
-    cluster = Cluster(plan, directory, children, security, place.wait_s)
-    following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
-    living = asyncio.create_task(_serve(cluster, plan, place, directory, security))
+    cluster = Cluster(plan, work_dir.path, children, security, spec.wait_s)
+    following = asyncio.create_task(follow(lambda: cluster.logs)) if spec.verbose else None
+    living = asyncio.create_task(_serve(cluster, plan, spec, work_dir.path, security))
     ending = asyncio.create_task(signals.first())
     try:
         await asyncio.wait((living, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -133,8 +106,7 @@ async def live(
             task.cancel()
         await asyncio.gather(living, ending, return_exceptions=True)
         await cluster.take_down(signals.second())
-        if cluster.has_failed:
-            keep_logs()
+        work_dir.keeps_logs = cluster.has_failed
         left = await children.end_all()
         if left:
             report(f"could not kill {', '.join(map(str, left))}")
@@ -147,14 +119,14 @@ async def live(
 async def _serve(
     cluster: Cluster,
     plan: LocalPlan,
-    place: LocalPlace,
+    spec: LocalSpec,
     directory: Path,
     security: LocalSecurity | None,
 ) -> None:
     await cluster.bring_up()
     access = "" if security is None else _publish(security)
     ready = replace(plan, agents=plan.agents[: cluster.ready])
-    print(welcome(ready, directory, place.work_dir is None, access, cluster.isolation), flush=True)
+    print(welcome(ready, directory, spec.work_dir is None, access, cluster.isolation), flush=True)
     await cluster.watch()
 
 
@@ -169,14 +141,10 @@ def _publish(security: LocalSecurity) -> str:
 
 @dataclass(slots=True)
 class WorkDir:
-    """The directory of the cluster's files."""
+    """The directory of the cluster's files, and whether the logs in it are kept."""
 
     path: Path
     keeps_logs: bool = False
-
-    def keep_logs(self) -> None:
-        """Keep the logs of a temporary directory."""
-        self.keeps_logs = True
 
 
 @contextmanager
