@@ -3,17 +3,18 @@
 Rule: the times of a schedule depend on it and its time zone only, not on where one begins to look.
 So a restart finds the same times.
 
-cronsim reads the fields and finds the matches on a clock without time zone. Where the clock of a
-zone leaps, this is as in Debian's cron: a schedule with a fixed minute and hour runs once, at the
-end of the leap if its time is skipped, at the first of two equal times otherwise. A schedule whose
-minute or hour begins with `*` runs at each matching time that the clock shows.
+Where the clock of a zone leaps, this is as in Debian's cron: a schedule with a fixed minute and
+hour runs once, at the end of the leap if its time is skipped, at the first of two equal times
+otherwise. A schedule whose minute or hour begins with `*` runs at each matching time that the clock
+shows. cronsim does the former; for the latter it finds the matches between two leaps, since it
+loses times at a leap of half an hour.
 
 Instants are seconds since the epoch. Wall-clock times are naive datetimes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -101,10 +102,9 @@ class Schedule:
         return not (minute.startswith("*") or hour.startswith("*"))
 
     def _next_fixed(self, instant: int) -> int | None:
-        # No earlier time of the wall clock has an instant after this one.
-        start = wall_clock(instant, offset_at(instant, self.zone))
-        for wall in CronSim(self._fields, start):
-            at = first_instant(wall, self.zone)
+        for found in CronSim(self._fields, datetime.fromtimestamp(instant, self.zone)):
+            at = round(found.timestamp())
+            # In a repeated hour, cronsim finds the first of two equal times, which is over.
             if at > instant:
                 return at
         return None
@@ -194,24 +194,6 @@ def wall_clock(instant: int, offset: timedelta) -> datetime:
 def instant_of(wall: datetime, offset: timedelta) -> int:
     """Return when a wall clock that is `offset` ahead of UTC shows `wall`."""
     return round((wall - offset).replace(tzinfo=UTC).timestamp())
-
-
-def first_instant(wall: datetime, zone: tzinfo) -> int:
-    """Return when the clock of `zone` first shows `wall`, or passes it by a leap forward."""
-    at = round(wall.replace(tzinfo=zone).timestamp())
-    if wall_clock(at, offset_at(at, zone)) == wall:
-        return at
-    # It was skipped: the leap is near.
-    return change_between(at - 2 * _STRIDE_S, at + 2 * _STRIDE_S, zone, wall)
-
-
-def change_between(early: int, late: int, zone: tzinfo, passed: datetime) -> int:
-    """Return the first instant whose wall clock is past `passed`."""
-
-    def wall_at(instant: int) -> datetime:
-        return wall_clock(instant, offset_at(instant, zone))
-
-    return early + bisect_right(range(early, late), passed, key=wall_at)
 
 
 def next_change(start: int, end: int, zone: tzinfo) -> int | None:
