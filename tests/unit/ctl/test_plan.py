@@ -28,10 +28,16 @@ def plan(spec: LocalSpec, machine: MachineSize = MACHINE) -> LocalPlan:
 
 
 def spec_of(
-    agents: int, cpus: str, mem: str, disk: str | None, weights: str, *flags: tuple[str, ...]
+    agents: int,
+    cpus: str,
+    mem: str,
+    disk: str | None,
+    weights: str,
+    master: tuple[str, ...] = (),
+    agent: tuple[str, ...] = (),
 ) -> LocalSpec:
     amounts = parse_amount("cpus", cpus), parse_amount("mem", mem), parse_amount("disk", disk)
-    return LocalSpec(agents, *amounts, weights, *flags)
+    return LocalSpec(agents, *amounts, weights, master, agent)
 
 
 def test_a_machine_is_divided_evenly() -> None:
